@@ -8,8 +8,8 @@ use flate2::write::GzEncoder;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use olm_core::go;
+use olm_install::release::fuzz::read_release;
 use olm_rollout::{MAX_OBJECT, Phase, pack, phase_digest, unpack};
-use operator_controller::extension::adopt::fuzz::read_release;
 use serde_json::json;
 
 use crate::parts;

@@ -12,6 +12,7 @@ pub mod desired;
 pub mod issuer;
 pub mod plan;
 pub mod preflight;
+pub mod release;
 pub mod render;
 pub mod resolution;
 

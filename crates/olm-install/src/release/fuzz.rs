@@ -1,9 +1,9 @@
-//! An entry point for fuzzers: a Helm release from its Secrets to its objects, as [`super::adopt`] reads them. Not for products.
+//! An entry point for fuzzers: a Helm release from its Secrets to its objects, as [`super::read`] reads them. Not for products.
 
 use k8s_openapi::api::core::v1::Secret;
 use olm_core::Object;
 
-use super::release::{Index, Release, further_chunks, payload};
+use super::stored::{Index, Release, further_chunks, payload};
 
 /// The objects of the release of `extension` (with this UID) whose first Secret is `index`.
 ///

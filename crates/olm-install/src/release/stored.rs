@@ -11,8 +11,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::core::ObjectMeta;
 use olm_api::{annotations, labels, secret_types};
 use olm_core::Object;
-use olm_install::resolution::BundleFacts;
 use serde::Deserialize;
+
+use crate::resolution::BundleFacts;
 
 /// Chunks of one release, the index included.
 const MAX_CHUNKS: usize = 11;
@@ -50,7 +51,7 @@ pub(super) enum ReleaseError {
     Json(String),
     #[error("it holds version {version} of release {name:?} with status {status:?}, which its labels deny")]
     Another { name: String, version: i64, status: String },
-    #[error("the release has no label {0:?}, so nobody knows which bundle it is")]
+    #[error("the release has no label {0:?}, which would name its bundle")]
     NoBundle(&'static str),
     #[error("the release has no manifest")]
     NoManifest,
@@ -350,7 +351,7 @@ mod tests {
             (
                 "no package",
                 without("olm.operatorframework.io/package-name"),
-                "the release has no label \"olm.operatorframework.io/package-name\", so nobody knows which bundle it is",
+                "the release has no label \"olm.operatorframework.io/package-name\", which would name its bundle",
             ),
             (
                 "wrong type",

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use olm_api::{ClusterObjectSet, condition};
-use olm_kit::{Entry, Wait};
+use olm_kit::{Ca, Entry, RunDir, Wait};
 use serde_json::{Value, json};
 
 use crate::helm::{Helm, Release, gzip};
@@ -44,6 +44,18 @@ fn deployment(name: &str, variables: Value) -> Value {
     }})
 }
 
+/// `kubectl olm plan` for the extension without its pause.
+async fn plan_to_resume(world: &World) -> Result<Value> {
+    let (ca, home) = (Ca::shared()?, RunDir::new("adoption")?);
+    let mut command = tokio::process::Command::new(olm_kit::built("kubectl-olm")?);
+    command.args(["plan", &world.name, "--resume", "-o", "json", "--catalogd-url"]);
+    command.arg(world.stack.catalogd.content_url()).arg("--catalogd-cas-dir").arg(ca.dir());
+    command.arg("--ca-file").arg(ca.certificate()).arg("--kubeconfig").arg(world.stack.cluster.kubeconfig());
+    let output = command.env("HOME", home.path()).output().await?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{}: {error}", output.status))
+}
+
 #[tokio::test]
 async fn helm_release_is_adopted_and_its_objects_keep_their_uids() -> Result<()> {
     let world = World::new("helm").await?;
@@ -75,6 +87,7 @@ async fn helm_release_is_adopted_and_its_objects_keep_their_uids() -> Result<()>
     let before = uids(&helm.live(&objects).await?);
 
     world.want(json!({"version": "1.0.0"})).await?;
+    let plan = plan_to_resume(&world).await?;
     world.pause(false).await?;
     world.installed("1.0.0").await?;
     let want = [(1, "Archived".to_owned(), true), (2, "Active".to_owned(), true)];
@@ -101,6 +114,18 @@ async fn helm_release_is_adopted_and_its_objects_keep_their_uids() -> Result<()>
     }
     assert_eq!(helm.count().await?, stored, "the release stays");
     world.until_event("Adopted").await?;
+
+    let warned = plan["warnings"].to_string();
+    assert!(warned.contains("Helm release") && warned.contains(&format!("revision {name}-1")), "{plan:#}");
+    assert_eq!((&plan["action"], &plan["refused"]), (&json!("Create"), &Value::Null), "{plan:#}");
+    assert_eq!((&plan["from"]["revision"], &plan["to"]["revision"]), (&json!(1), &json!(2)), "{plan:#}");
+    let planned = plan["objects"].as_array().context("no objects")?;
+    assert!(planned.iter().all(|object| object["action"] == "Change"), "{plan:#}");
+    let second = world.sets.get(&format!("{name}-2")).await?;
+    let made = second.spec.phases.iter().flat_map(|phase| &phase.objects);
+    let made: Vec<_> = made.filter_map(|object| Some(object.reference.as_ref()?.key.as_str())).collect();
+    let hashes: Vec<_> = planned.iter().filter_map(|object| object["hash"].as_str()).collect();
+    assert_eq!(hashes, made);
 
     // what a later version no longer has goes, though Helm wrote it
     world.want(json!({"version": "1.1.0"})).await?;

@@ -11,16 +11,20 @@ use std::sync::Arc;
 
 use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client, ResourceExt as _};
-use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
+use olm_api::{
+    ClusterExtension, ClusterObjectSet, Condition, ConditionStatus, annotations, condition, reason,
+};
 use olm_bundle::CertProvider;
 use olm_core::Object;
 use olm_install::account::{self, Account};
 use olm_install::content::{ContentReader, secret_key};
 use olm_install::plan::{Change, NewRevision, Observer, Plan, about, observe, plan};
 use olm_install::preflight::{self, NoCache};
+use olm_install::release::{self, InstalledRelease};
 use olm_install::render::{RenderSettings, Rendered};
-use olm_install::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError, revision};
+use olm_install::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError, revision, validate};
 use olm_install::{SYSTEM_NAMESPACE, dependencies, issuer};
 use olm_rollout::future_revision;
 use olm_runtime::error_text::chain;
@@ -172,7 +176,7 @@ async fn planned(
 async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     let client = arguments.sources.cluster.client().await?;
     let (extension, account) = planned(arguments, &client).await?;
-    let Made { mut preview, plan, mut kinds, request, own } =
+    let Made { mut preview, plan, mut kinds, request, own, release } =
         made(&client, &extension, account.as_ref(), arguments.controller, &arguments.sources).await?;
     let (Some(Plan { change, digest, .. }), Some(request)) = (plan, request) else { return Ok(preview) };
     let action = match &change {
@@ -191,7 +195,8 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
         digest,
         ..side(&revision::facts(&new.revision.set).bundle, new.revision.set.spec.revision)
     });
-    dry_run(&client, &mut kinds, &request, &own, *new, &mut preview).await?;
+    let current = current(&client, &own, release).await?;
+    dry_run(&client, &mut kinds, &request, &own, current, *new, &mut preview).await?;
     Ok(preview)
 }
 
@@ -205,6 +210,8 @@ pub(crate) struct Made {
     request: Option<ExtensionRequest>,
     /// The revisions of the extension.
     own: Vec<Arc<ClusterObjectSet>>,
+    /// The Helm release that the first of them is made from.
+    release: Option<InstalledRelease>,
 }
 
 /// Makes the plan. `account` is that of the extension as it is in the cluster.
@@ -216,8 +223,41 @@ pub(crate) async fn made(
     sources: &Sources,
 ) -> Result<Made, CommandError> {
     let all = extensions::revisions(client, Some(&extension.name_any())).await?;
-    let own: Vec<Arc<ClusterObjectSet>> =
+    let mut own: Vec<Arc<ClusterObjectSet>> =
         extensions::revisions_of(extension, &all).map(|set| Arc::new(set.clone())).collect();
+    let mut adoption = Vec::new();
+    let mut release = None;
+    if let (true, Ok(request)) = (all.is_empty(), validate(extension)) {
+        match release::read(client, SYSTEM_NAMESPACE, &request).await {
+            Ok(found) => release = found,
+            Err(error) if error.class == Class::Transient => {
+                adoption
+                    .push(format!("Helm releases of the reference were not looked for: {}", error.message));
+            }
+            Err(error) => {
+                let extension = extension.name_any();
+                let preview = Preview { extension, refused: vec![error.message], ..Preview::default() };
+                return Ok(Made {
+                    preview,
+                    plan: None,
+                    kinds: Kinds::new(client),
+                    request: None,
+                    own,
+                    release,
+                });
+            }
+        }
+    }
+    if let Some(found) = &release {
+        own.push(Arc::new(adopted(found)));
+        adoption.push(format!(
+            "bundle {} was installed through the Helm release in Secret {SYSTEM_NAMESPACE}/{}; revision {} takes its objects over \
+             before",
+            found.bundle.name,
+            found.secret,
+            found.revision.set.name_any()
+        ));
+    }
     let active = own.iter().rfind(|set| revision::is_active(set));
     let states = revision::states(own.iter().map(AsRef::as_ref));
     let decided = decide(extension, Some(states.clone()), None, controller, sources).await?;
@@ -226,9 +266,10 @@ pub(crate) async fn made(
         from: active.map(|set| side(&revision::facts(set).bundle, set.spec.revision)),
         ..resolution(&decided.explained)
     };
+    preview.warnings.extend(adoption);
     let kinds = Kinds::new(client);
     let (Some(request), Some(target)) = (decided.request, &decided.target) else {
-        return Ok(Made { preview, plan: None, kinds, request: None, own });
+        return Ok(Made { preview, plan: None, kinds, request: None, own, release });
     };
     let due = |chosen| dependencies::are_due(chosen, target.bundle(), &states);
     if decided.resolution.as_ref().is_some_and(due) {
@@ -270,25 +311,49 @@ pub(crate) async fn made(
     };
     let notices = plan.iter().flat_map(|plan| &plan.notices).filter(|notice| notice.warning);
     preview.warnings.extend(notices.map(|notice| notice.text.clone()));
-    Ok(Made { preview, plan, kinds, request: Some(request), own })
+    Ok(Made { preview, plan, kinds, request: Some(request), own, release })
 }
 
-/// Compares the objects of the new revision with those of the active ones, and sends them as dry runs.
-async fn dry_run(
+/// The revision that adopts a release, as it will be.
+fn adopted(release: &InstalledRelease) -> ClusterObjectSet {
+    let mut set = release.revision.set.clone();
+    let (true_, generation) = (ConditionStatus::True, Some(1));
+    let reason = reason::SUCCEEDED;
+    let succeeded =
+        Condition::new(condition::SUCCEEDED, true_, reason, "", generation, Timestamp::UNIX_EPOCH);
+    set.status.get_or_insert_default().conditions.push(succeeded);
+    set
+}
+
+/// The objects of the active revisions. One that adopts a release has no Secrets yet.
+async fn current(
     client: &Client,
-    kinds: &mut Kinds,
-    request: &ExtensionRequest,
     own: &[Arc<ClusterObjectSet>],
-    new: NewRevision,
-    preview: &mut Preview,
-) -> Result<(), CommandError> {
-    let desired: Vec<Object> = new.phases.into_iter().flat_map(|phase| phase.objects).collect();
+    release: Option<InstalledRelease>,
+) -> Result<Vec<Object>, CommandError> {
+    if let Some(release) = release {
+        return Ok(release.objects);
+    }
     let mut current = Vec::new();
     let mut reader = ContentReader::new(client, SYSTEM_NAMESPACE);
     for set in own.iter().filter(|set| revision::is_active(set)) {
         let objects = reader.objects(set).await;
         current.extend(objects.map_err(|error| CommandError::Unreachable(chain(&error)))?);
     }
+    Ok(current)
+}
+
+/// Compares the objects of the new revision with `current` ones, and sends them as dry runs.
+async fn dry_run(
+    client: &Client,
+    kinds: &mut Kinds,
+    request: &ExtensionRequest,
+    own: &[Arc<ClusterObjectSet>],
+    current: Vec<Object>,
+    new: NewRevision,
+    preview: &mut Preview,
+) -> Result<(), CommandError> {
+    let desired: Vec<Object> = new.phases.into_iter().flat_map(|phase| phase.objects).collect();
     preview.compare(&current, &desired);
     let dry_run = DryRun {
         client,

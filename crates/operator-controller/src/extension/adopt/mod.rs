@@ -7,41 +7,29 @@
 //!
 //! It runs before anything else is read; a release only while the extension has no revision. Every step can be repeated: a
 //! revision 1 that was left without its `Succeeded` condition gets it in the next pass. A release that cannot be read stops
-//! the extension with an error message; nothing is written then. [`release`] reads releases, as values.
+//! the extension with an error message; nothing is written then. `olm_install::release` reads releases.
 //! Rule: revisions §4.6, decision 1.
 
-#[doc(hidden)]
-pub mod fuzz;
-mod release;
 mod restored;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, Patch};
+use kube::api::Patch;
 use kube::{Api, ResourceExt as _};
-use olm_api::{
-    ClusterObjectSet, Condition, ConditionStatus, condition, field_managers, labels, reason, secret_types,
-};
-use olm_install::desired::Desired;
+use olm_api::{ClusterObjectSet, Condition, ConditionStatus, condition, field_managers, labels, reason};
+use olm_install::release::{self, FIRST, InstalledRelease};
 use olm_install::resolution::{Class, ExtensionRequest, PassError, revision};
 use serde_json::json;
 
-use self::release::{Index, Release, ReleaseError, deployed, further_chunks, payload};
 use super::context::Context;
 use super::result::Notice;
 use super::writer::{StepError, WriteError, is_conflict};
 use crate::recorded::Recorded;
 use crate::written_by;
 
-/// The number of the revision that a release becomes.
-const FIRST: i64 = 1;
 /// Message of the revision's `Succeeded` condition.
 const SUCCEEDED: &str = "Revision succeeded - migrated from Helm release";
-/// The fix for a release that cannot be read.
-const FIX: &str = "nothing was changed; restore the Secret from a backup, or delete the ClusterExtension, which removes its \
-                    objects, and create it again";
 /// Attempts to write the condition when others write the revision at the same time.
 const MAX_ATTEMPTS: usize = 5;
 
@@ -67,13 +55,12 @@ pub async fn adopt(
     if !revisions.is_empty() {
         return Ok((Vec::new(), None));
     }
-    let Some((index, release)) = installed(context, request).await? else { return Ok((Vec::new(), None)) };
-    let invalid = |problem: String| broken(context, request, &index.secret, &problem);
-    let bundle = release.bundle;
-    let desired = Desired::new(request, &bundle, release.properties.as_deref(), release.objects)
-        .map_err(|error| invalid(error.message))?;
     let system = &context.settings.system_namespace;
-    let revision = desired.migrated(FIRST, system).map_err(|error| invalid(error.message))?;
+    let Some(InstalledRelease { secret, bundle, revision, .. }) =
+        release::read(&context.client, system, request).await?
+    else {
+        return Ok((Vec::new(), None));
+    };
     let recorded = Recorded::from_request(request);
     // the objects are there before the revision: they must not go with an extension that orphans them
     context.writer.ensure_present(&request.name, &request.uid).await?;
@@ -81,12 +68,10 @@ pub async fn adopt(
         Err(error @ WriteError::Changed(_)) => return Err(error.into()),
         stored => stored.map_err(|error| transient(&error))?,
     };
-    let (extension, release) = (&request.name, &index.secret);
-    tracing::info!(extension, release, bundle = bundle.name, "Helm release adopted");
+    tracing::info!(extension = request.name, release = secret, bundle = bundle.name, "Helm release adopted");
     let text = format!(
-        "bundle {} was installed through the Helm release in Secret {system}/{}; revision {} takes its objects over",
+        "bundle {} was installed through the Helm release in Secret {system}/{secret}; revision {} takes its objects over",
         bundle.name,
-        index.secret,
         stored.name_any()
     );
     let notice = Notice::normal("Adopted", text);
@@ -100,44 +85,6 @@ fn is_unfinished(set: &ClusterObjectSet) -> bool {
         && revision::is_active(set)
         && set.labels().get(labels::MIGRATED_FROM_HELM).is_some_and(|value| value == "true")
         && !revision::has_succeeded(set)
-}
-
-/// The release in force, read and checked; `None` when there is none.
-async fn installed(
-    context: &Context,
-    request: &ExtensionRequest,
-) -> Result<Option<(Index, Release)>, PassError> {
-    let system = &context.settings.system_namespace;
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), system);
-    let looking = |error: &kube::Error| {
-        let text = format!(
-            "migrating storage: looking for a Helm release of {:?} in namespace {system}: {error}",
-            request.name
-        );
-        PassError::new(Class::Transient, text)
-    };
-    let indexes = ListParams::default()
-        .labels(&format!("name={},owner=operator-controller", request.name))
-        .fields(&format!("type={}", secret_types::HELM_INDEX));
-    let mut releases = Vec::new();
-    for found in secrets.list_metadata(&indexes).await.map_err(|error| looking(&error))? {
-        let index = Index::read(&found.metadata, &request.uid)
-            .map_err(|error| broken(context, request, &found.name_any(), &error.to_string()))?;
-        releases.extend(index);
-    }
-    let Some(index) = deployed(&releases).cloned() else { return Ok(None) };
-    let wrong = |error: ReleaseError| broken(context, request, &index.secret, &error.to_string());
-    let first = secrets.get(&index.secret).await.map_err(|error| looking(&error))?;
-    let mut further = Vec::new();
-    for name in further_chunks(&first).map_err(wrong)? {
-        let chunk = secrets.get_opt(&name).await.map_err(|error| looking(&error))?;
-        further.push((name, chunk));
-    }
-    let joined = payload(&first, &further).map_err(wrong)?;
-    let (name, described) = (request.name.clone(), index.clone());
-    let read = tokio::task::spawn_blocking(move || Release::read(&name, &described, &joined)).await;
-    let read = read.map_err(|error| transient(&error))?;
-    read.map_err(wrong).map(|release| Some((index, release)))
 }
 
 /// Gives the revision its `Succeeded` condition, unless it has it.
@@ -177,16 +124,6 @@ async fn succeed(
 
 fn transient(error: &impl std::fmt::Display) -> PassError {
     PassError::new(Class::Transient, format!("migrating storage: {error}"))
-}
-
-fn broken(context: &Context, request: &ExtensionRequest, secret: &str, problem: &str) -> PassError {
-    let system = &context.settings.system_namespace;
-    let text = format!(
-        "migrating storage: extension {:?} was installed through the Helm release in Secret {system}/{secret}, which cannot be read: \
-         {problem}; {FIX}",
-        request.name
-    );
-    PassError::new(Class::NeedsChange, text)
 }
 
 #[cfg(test)]
