@@ -15,11 +15,15 @@ use serde_json::Value;
 pub use shape::ShapeError;
 pub(crate) use shape::{conform, type_name, whole};
 
-/// Component schemas by name, as the OpenAPI documents have them, without descriptions.
+/// Component schemas by name, as the OpenAPI documents have them, without descriptions. They take 1 MB from the first call on.
 pub(crate) fn components() -> &'static BTreeMap<String, Value> {
-    static COMPONENTS: LazyLock<BTreeMap<String, Value>> =
-        LazyLock::new(|| serde_json::from_str(include_str!("schemas.json")).unwrap_or_default());
+    static COMPONENTS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(parsed);
     &COMPONENTS
+}
+
+/// The same, for one use.
+fn parsed() -> BTreeMap<String, Value> {
+    serde_json::from_str(include_str!("schemas.json")).unwrap_or_default()
 }
 
 /// The component that a schema refers to: its own `$ref`, or that of its only `allOf` branch.

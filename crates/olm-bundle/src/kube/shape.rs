@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Number, Value};
 
-use super::{components, referred};
+use super::{parsed, referred};
 
 /// A member whose value cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -86,11 +86,12 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(Shapes::compile);
 impl Shapes {
     fn compile() -> Self {
         let mut shapes = Self { shapes: vec![Shape::Any], roots: BTreeMap::new() };
-        for (index, name) in components().keys().enumerate() {
+        let components = parsed();
+        for (index, name) in components.keys().enumerate() {
             shapes.roots.insert(name.clone(), index + 1);
             shapes.shapes.push(Shape::Any);
         }
-        for (name, schema) in components() {
+        for (name, schema) in &components {
             let compiled = match name.rsplit('.').next() {
                 Some("JSON") => Shape::Any,
                 Some("Quantity") => Shape::Quantity,
