@@ -2,7 +2,7 @@
 //!
 //! [`ANNOTATIONS`] has a row for each: docs/reference/annotations.md is made from it, and the admission policy
 //! `olm-annotation-values` is checked against it. Rule: operator-controller §1.4; what the reference does not have are
-//! additions (decisions 8, 11, 31, 32, 36 and 46).
+//! additions (decisions 8, 11, 31, 32, 36, 46 and 47).
 
 /// On revisions and managed objects: the package of the bundle.
 pub const PACKAGE_NAME: &str = "olm.operatorframework.io/package-name";
@@ -46,6 +46,9 @@ pub const PAUSED: &str = "olm.operatorframework.io/paused";
 /// On a ClusterExtension: whether the next major version is installed without being asked for, `Hold` or `Automatic`. It wins over
 /// the flag `--major-updates` (decision 32).
 pub const MAJOR_UPDATES: &str = "olm.operatorframework.io/major-updates";
+/// On a ClusterExtension: whether roles for users of the provided APIs are made, `None` or `Aggregate`. It wins over the flag
+/// `--user-roles` (decision 47).
+pub const USER_ROLES: &str = "olm.operatorframework.io/user-roles";
 /// On object-data Secrets: the account that the ClusterExtension names, as `namespace/name`. It counts when the revision has no
 /// ClusterExtension any more.
 pub const SERVICE_ACCOUNT: &str = "olm.operatorframework.io/service-account";
@@ -137,6 +140,14 @@ pub const ANNOTATIONS: &[AnnotationSpec] = &[
         values: Values::OneOf(&["Hold", "Automatic"]),
         meaning: "Whether the next major version is installed while `spec.source.catalog.version` is not set. It wins over the flag \
                   `--major-updates`.",
+    },
+    AnnotationSpec {
+        key: USER_ROLES,
+        on: ON_EXTENSION,
+        writer: Writer::User,
+        values: Values::OneOf(&["None", "Aggregate"]),
+        meaning: "Whether ClusterRoles for users of the provided APIs are made, aggregated to `admin`, `edit` and `view`. It wins over the \
+                  flag `--user-roles`.",
     },
     AnnotationSpec {
         key: DELETION_POLICY,
