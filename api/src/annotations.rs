@@ -55,9 +55,9 @@ pub const SERVICE_ACCOUNT: &str = "olm.operatorframework.io/service-account";
 /// On object-data Secrets: a digest of what the objects were rendered from, so that equal inputs are recognised after a restart.
 pub const RENDER_INPUTS: &str = "olm.operatorframework.io/render-inputs";
 
-/// The writer of an annotation.
+/// The component or person that sets an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Writer {
+pub enum SetBy {
     /// You.
     User,
     /// The author of a bundle.
@@ -70,7 +70,7 @@ pub enum Writer {
     Helm,
 }
 
-impl Writer {
+impl SetBy {
     /// As a person reads it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -101,7 +101,7 @@ pub struct AnnotationSpec {
     /// The objects that have it.
     pub on: &'static str,
     /// Who sets it.
-    pub writer: Writer,
+    pub set_by: SetBy,
     /// What it may hold.
     pub values: Values,
     /// The effect, in Markdown.
@@ -117,26 +117,26 @@ const ON_OBJECTS: &str = "objects of the bundle";
 const ON_SECRETS: &str = "content Secrets";
 const BOOL: Values = Values::OneOf(&["true", "false"]);
 
-/// Every annotation, by writer.
+/// Every annotation.
 pub const ANNOTATIONS: &[AnnotationSpec] = &[
     AnnotationSpec {
         key: PAUSED,
         on: ON_EXTENSION,
-        writer: Writer::User,
+        set_by: SetBy::User,
         values: BOOL,
         meaning: "`true` suspends the extension: nothing is resolved, applied or corrected. `false` is the same as none.",
     },
     AnnotationSpec {
         key: REQUESTED_AT,
         on: ON_EITHER,
-        writer: Writer::User,
+        set_by: SetBy::User,
         values: Values::Text("any text, usually a time"),
         meaning: "A new value asks for an immediate retry, and lifts a quarantine.",
     },
     AnnotationSpec {
         key: MAJOR_UPDATES,
         on: ON_EXTENSION,
-        writer: Writer::User,
+        set_by: SetBy::User,
         values: Values::OneOf(&["Hold", "Automatic"]),
         meaning: "Whether the next major version is installed while `spec.source.catalog.version` is not set. It wins over the flag \
                   `--major-updates`.",
@@ -144,7 +144,7 @@ pub const ANNOTATIONS: &[AnnotationSpec] = &[
     AnnotationSpec {
         key: USER_ROLES,
         on: ON_EXTENSION,
-        writer: Writer::User,
+        set_by: SetBy::User,
         values: Values::OneOf(&["None", "Aggregate"]),
         meaning: "Whether ClusterRoles for users of the provided APIs are made, aggregated to `admin`, `edit` and `view`. It wins over the \
                   flag `--user-roles`.",
@@ -152,112 +152,112 @@ pub const ANNOTATIONS: &[AnnotationSpec] = &[
     AnnotationSpec {
         key: DELETION_POLICY,
         on: ON_EXTENSION,
-        writer: Writer::User,
+        set_by: SetBy::User,
         values: Values::OneOf(&[DELETION_POLICY_KEEP]),
         meaning: "`keep` leaves the objects of the bundle in place when the extension is deleted.",
     },
     AnnotationSpec {
         key: PROTECT_CUSTOM_RESOURCES,
         on: ON_EXTENSION,
-        writer: Writer::User,
+        set_by: SetBy::User,
         values: BOOL,
         meaning: "`true` holds the uninstall of the extension as long as it would delete custom resources. `false` is the same as none.",
     },
     AnnotationSpec {
         key: DELETION_POLICY,
         on: ON_OBJECTS,
-        writer: Writer::Author,
+        set_by: SetBy::Author,
         values: Values::OneOf(&[DELETION_POLICY_KEEP]),
         meaning: "`keep` leaves this object in place when the extension is deleted. Checked by no policy; another value has no effect.",
     },
     AnnotationSpec {
         key: PACKAGE_NAME,
         on: ON_REVISION_AND_OBJECTS,
-        writer: Writer::Controller,
+        set_by: SetBy::Controller,
         values: Values::Text("a name"),
         meaning: "The package of the bundle.",
     },
     AnnotationSpec {
         key: BUNDLE_NAME,
         on: ON_REVISION,
-        writer: Writer::Controller,
+        set_by: SetBy::Controller,
         values: Values::Text("a name"),
         meaning: "The name of the bundle.",
     },
     AnnotationSpec {
         key: BUNDLE_VERSION,
         on: ON_REVISION_AND_OBJECTS,
-        writer: Writer::Controller,
+        set_by: SetBy::Controller,
         values: Values::Text("a semantic version"),
         meaning: "The version of the bundle.",
     },
     AnnotationSpec {
         key: BUNDLE_RELEASE,
         on: ON_REVISION,
-        writer: Writer::Controller,
+        set_by: SetBy::Controller,
         values: Values::Text("a release, or empty"),
         meaning: "The release of the bundle. Empty: the bundle has none. Absent: unknown.",
     },
     AnnotationSpec {
         key: BUNDLE_REFERENCE,
         on: ON_REVISION,
-        writer: Writer::Controller,
+        set_by: SetBy::Controller,
         values: Values::Text("an image reference"),
         meaning: "The bundle's image as the catalog gives it.",
     },
     AnnotationSpec {
         key: PROPERTIES,
         on: ON_REVISION,
-        writer: Writer::Controller,
+        set_by: SetBy::Controller,
         values: Values::Text("a JSON array"),
         meaning: "The bundle's properties.",
     },
     AnnotationSpec {
         key: REVISION,
         on: ON_OBJECTS,
-        writer: Writer::Controller,
+        set_by: SetBy::Controller,
         values: Values::Text("a number"),
         meaning: "The revision that last applied the object.",
     },
     AnnotationSpec {
         key: DELETION_POLICY,
         on: ON_SECRETS,
-        writer: Writer::Controller,
+        set_by: SetBy::Controller,
         values: Values::OneOf(&[DELETION_POLICY_KEEP]),
         meaning: "The policy of the ClusterExtension. It counts when the revision has no ClusterExtension any more.",
     },
     AnnotationSpec {
         key: SERVICE_ACCOUNT,
         on: ON_SECRETS,
-        writer: Writer::Controller,
+        set_by: SetBy::Controller,
         values: Values::Text("`namespace/name`"),
         meaning: "The account that the ClusterExtension names. It counts when the revision has no ClusterExtension any more.",
     },
     AnnotationSpec {
         key: RENDER_INPUTS,
         on: ON_SECRETS,
-        writer: Writer::Controller,
+        set_by: SetBy::Controller,
         values: Values::Text("a digest"),
         meaning: "What the objects were rendered from, so that a restart renders nothing again.",
     },
     AnnotationSpec {
         key: GENERATOR,
         on: "CustomResourceDefinitions of OLM",
-        writer: Writer::Manifests,
+        set_by: SetBy::Manifests,
         values: Values::OneOf(&["standard", "experimental"]),
         meaning: "The variant of the API that the CRD holds.",
     },
     AnnotationSpec {
         key: HELM_RELEASE_NAME,
         on: ON_OBJECTS,
-        writer: Writer::Helm,
+        set_by: SetBy::Helm,
         values: Values::Text("a name"),
         meaning: "The Helm release that the reference installed the object with; the first revision after a migration adopts it.",
     },
     AnnotationSpec {
         key: HELM_RELEASE_NAMESPACE,
         on: ON_OBJECTS,
-        writer: Writer::Helm,
+        set_by: SetBy::Helm,
         values: Values::Text("a namespace"),
         meaning: "The namespace of that release.",
     },

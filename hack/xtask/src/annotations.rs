@@ -13,7 +13,7 @@ const HEAD: &str = "# Annotations\n\nMade from `api/src/annotations.rs` by `make
 /// The page.
 pub(crate) fn files() -> Vec<(PathBuf, String)> {
     let mut page = HEAD.to_owned();
-    page.push_str("\n| annotation | on | written by | values | meaning |\n|---|---|---|---|---|\n");
+    page.push_str("\n| annotation | on | set by | values | meaning |\n|---|---|---|---|---|\n");
     for row in ANNOTATIONS {
         let values = match row.values {
             Values::OneOf(values) => {
@@ -21,8 +21,8 @@ pub(crate) fn files() -> Vec<(PathBuf, String)> {
             }
             Values::Text(text) => text.to_owned(),
         };
-        let (on, writer, meaning) = (row.on, row.writer.name(), row.meaning);
-        let _ = writeln!(page, "| `{}` | {on} | {writer} | {values} | {meaning} |", row.key);
+        let (on, set_by, meaning) = (row.on, row.set_by.name(), row.meaning);
+        let _ = writeln!(page, "| `{}` | {on} | {set_by} | {values} | {meaning} |", row.key);
     }
     vec![(PathBuf::from("docs/reference/annotations.md"), page)]
 }

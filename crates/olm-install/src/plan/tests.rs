@@ -290,7 +290,7 @@ async fn plan_restores_missing_content() {
 
 /// decision 47: the setting is one of the inputs, and its default changes no fingerprint
 #[test]
-fn user_roles_are_rendered_anew_when_the_setting_changes() {
+fn user_roles_setting_is_one_of_the_inputs() {
     let of = |process: UserRoles, extension: Option<UserRoles>| {
         let request = ExtensionRequest { user_roles: extension, ..plain() };
         let settings = RenderSettings { user_roles: process, ..RenderSettings::default() };
