@@ -36,6 +36,8 @@ pub const ARCHIVED: &str = "Archived";
 /// The revision was made from a Helm release (documented by the API, never set).
 pub const MIGRATED: &str = "Migrated";
 
+/// The first pull of a catalog's content takes a while (Progressing of catalogs).
+pub const PULLING: &str = "Pulling";
 /// The catalog's content is served (Serving), or an extension's objects are available.
 pub const AVAILABLE: &str = "Available";
 /// The catalog's content is not served (Serving); an extension's objects are not available (Ready).

@@ -82,6 +82,7 @@ impl BundleAccess {
     pub(crate) async fn render(
         &self,
         client: &Client,
+        settings: RenderSettings,
         request: &ExtensionRequest,
         reference: &str,
         settled: Option<CertProvider>,
@@ -89,7 +90,7 @@ impl BundleAccess {
         let fetcher = self.fetcher().await?;
         let read = async { fetcher.pull(reference).await?.read().await };
         Ok(match read.await {
-            Ok(read) => render(client, RenderSettings::default(), request, read, settled).await,
+            Ok(read) => render(client, settings, request, read, settled).await,
             Err(error) => Err(not_fetched(&error)),
         })
     }

@@ -13,6 +13,7 @@ use olm_catalog::{
     PackageStore, ReadError, Selector, package_store,
 };
 use olm_core::PackageName;
+use olm_install::render::{RenderSettings, UserRoles};
 use olm_install::resolution;
 use olm_oci::Store;
 use olm_resolver::MajorUpdates;
@@ -55,6 +56,22 @@ impl Controller {
     /// What a resolution depends on.
     pub(crate) fn resolution(self) -> resolution::Settings {
         resolution::Settings { separate_release: true, major_updates: self.major_updates }
+    }
+}
+
+/// Flags of operator-controller that decide what a bundle renders to.
+#[derive(Debug, Clone, Copy, Default, Args)]
+#[command(next_help_heading = "Controller")]
+pub(crate) struct Rendering {
+    /// What operator-controller is started with: None or Aggregate
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = UserRoles::from_str)]
+    user_roles: UserRoles,
+}
+
+impl Rendering {
+    /// What a rendering depends on.
+    pub(crate) fn settings(self) -> RenderSettings {
+        RenderSettings { user_roles: self.user_roles, ..RenderSettings::default() }
     }
 }
 

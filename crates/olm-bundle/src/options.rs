@@ -36,6 +36,8 @@ pub struct RenderOptions {
     /// Issuer of serving certificates; without one, bundles with webhooks are refused.
     pub cert_provider: Option<CertProvider>,
     pub gates: Gates,
+    /// Roles for the users of the provided APIs are rendered too.
+    pub user_roles: bool,
 }
 
 impl RenderOptions {
@@ -46,6 +48,7 @@ impl RenderOptions {
             config: None,
             cert_provider: Some(CertProvider::BuiltIn),
             gates: Gates::default(),
+            user_roles: false,
         }
     }
 }

@@ -33,7 +33,7 @@ mod version;
 
 pub use cancellation::{CancelOnDrop, Cancellation};
 pub use image::{Digest, DigestAlgorithm, DigestError, ImageRef, ImageRefError, canonical_registry};
-pub use names::{BundleName, CatalogName, ChannelName, EmptyName, PackageName};
+pub use names::{BundleName, CatalogName, ChannelName, EmptyName, PackageName, dns_subdomain};
 pub use object::{Object, ObjectError, ObjectKey, member_map};
 pub use range::{CheckError, Dialect, LooseVersion, LooseVersionError, Range, RangeError, check};
 pub use release::{Release, ReleaseError, VersionRelease, VersionReleaseError};

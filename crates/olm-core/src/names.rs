@@ -3,7 +3,7 @@
 //! Catalogs in the wild use free text (spaces, upper case, a leading `--`), so the only invariant is "not empty".
 //! Stricter rules belong to `olm-fbc`'s validation, which reports them instead of refusing to read.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::str::FromStr;
 
@@ -93,6 +93,24 @@ name!(
     "catalog"
 );
 
+/// A bundle name as `status.install.bundle.name` can hold it, which must be a DNS subdomain: the name itself if it is one,
+/// otherwise in lower case with `-` for every other character. Text of which nothing is left is `bundle`.
+#[must_use]
+pub fn dns_subdomain(name: &str) -> Cow<'_, str> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_label = |label: &str| {
+        !label.is_empty() && label.chars().all(allowed) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    if name.split('.').all(is_label) {
+        return Cow::Borrowed(name);
+    }
+    let lower = name.to_ascii_lowercase();
+    let labels = lower.split('.').map(|label| label.replace(|c| !allowed(c), "-"));
+    let labels: Vec<String> =
+        labels.map(|label| label.trim_matches('-').to_owned()).filter(|label| !label.is_empty()).collect();
+    Cow::Owned(if labels.is_empty() { "bundle".to_owned() } else { labels.join(".") })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +121,22 @@ mod tests {
             assert_eq!(text.parse::<ChannelName>().unwrap().to_string(), text);
         }
         assert_eq!("".parse::<ChannelName>().unwrap_err().to_string(), "channel name must not be empty");
+    }
+
+    /// rule: operator-controller §9.1 row 29
+    #[test]
+    fn dns_subdomain_table() {
+        for (name, want) in [
+            ("argocd-operator.v0.8.0", "argocd-operator.v0.8.0"),
+            ("demo.v1.0.0+2", "demo.v1.0.0-2"),
+            ("Demo_Operator.v1", "demo-operator.v1"),
+            ("-a.b-", "a.b"),
+            ("a..b", "a.b"),
+            ("ü.v1", "v1"),
+            ("++", "bundle"),
+        ] {
+            assert_eq!(dns_subdomain(name), want, "{name}");
+        }
     }
 
     #[test]

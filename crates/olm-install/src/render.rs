@@ -1,5 +1,7 @@
 //! A pulled bundle as the objects that installing it creates, and the fingerprint of everything that decides them.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use kube::Client;
@@ -14,6 +16,37 @@ use crate::issuer::{self, Issuers, Preference};
 use crate::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError};
 use crate::{BundleError, ReadBundle};
 
+/// Roles for the users of the APIs that a bundle provides (decision 47).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UserRoles {
+    /// Only those that the bundle itself has, as in the reference.
+    #[default]
+    None,
+    /// `admin`, `edit`, `view` and `crdview` for each provided API, aggregated to the cluster's roles.
+    Aggregate,
+}
+
+impl fmt::Display for UserRoles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Aggregate => "Aggregate",
+        })
+    }
+}
+
+impl FromStr for UserRoles {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "None" => Ok(Self::None),
+            "Aggregate" => Ok(Self::Aggregate),
+            other => Err(format!("{other:?} is neither None nor Aggregate")),
+        }
+    }
+}
+
 /// Settings of a process that decide what a bundle renders to. The default is that of operator-controller's flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RenderSettings {
@@ -23,6 +56,8 @@ pub struct RenderSettings {
     pub preference: Preference,
     /// Certificate issuers whose feature gates are on.
     pub issuers: Issuers,
+    /// `--user-roles`; an extension may have its own setting.
+    pub user_roles: UserRoles,
 }
 
 /// The objects of a bundle.
@@ -63,6 +98,11 @@ impl RenderSettings {
         issuer::settled(self.preference, self.issuers, recorded)
     }
 
+    /// Whether roles for users are rendered for this extension.
+    fn has_user_roles(self, request: &ExtensionRequest) -> bool {
+        request.user_roles.unwrap_or(self.user_roles) == UserRoles::Aggregate
+    }
+
     /// What besides the image decides the rendered objects, as one short text: equal texts, equal objects. The version of this
     /// program is part of it, so that a new release renders again.
     #[must_use]
@@ -74,11 +114,12 @@ impl RenderSettings {
     ) -> String {
         use sha2::{Digest as _, Sha256};
         let issuer = issuer.map(|issuer| format!(" {}", issuer::name(issuer))).unwrap_or_default();
+        let user_roles = if self.has_user_roles(request) { " user-roles" } else { "" };
         let inputs = json!({
             "bundle": [bundle.name, bundle.version, bundle.release],
             "namespace": request.namespace,
             "config": request.config.clone().map_or(Value::Null, Value::Object),
-            "options": format!("{:?}{issuer}", self.gates),
+            "options": format!("{:?}{issuer}{user_roles}", self.gates),
             "renderer": env!("CARGO_PKG_VERSION"),
         });
         let digest = Sha256::digest(go::json_string(&inputs));
@@ -115,6 +156,7 @@ pub async fn render(
         config: request.config.clone().map(Value::Object),
         cert_provider,
         gates: settings.gates,
+        user_roles: settings.has_user_roles(request),
     };
     let digest = read.digest.clone();
     let rendered = read

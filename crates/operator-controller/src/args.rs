@@ -8,6 +8,7 @@ use std::str::FromStr as _;
 
 use clap::{ArgAction, Args, Parser};
 use olm_bundle::BundleLimits;
+use olm_install::render::UserRoles;
 use olm_resolver::MajorUpdates;
 use olm_runtime::FeatureGates;
 use olm_runtime::args::{ArgsError, Command, LimitArgs, PullArgs, RunArgs, switch};
@@ -85,6 +86,11 @@ pub struct ServeArgs {
     /// olm.operatorframework.io/major-updates of an extension wins
     #[arg(long, value_name = "MODE", default_value_t, value_parser = MajorUpdates::from_str)]
     pub major_updates: MajorUpdates,
+
+    /// Whether ClusterRoles for users of the APIs that a bundle provides are made, aggregated to the cluster's admin, edit and view:
+    /// None or Aggregate. The annotation olm.operatorframework.io/user-roles of an extension wins
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = UserRoles::from_str)]
+    pub user_roles: UserRoles,
 
     /// What it leads to that something is missing which a bundle depends on
     #[arg(long, value_enum, value_name = "MODE", default_value_t, ignore_case = true)]

@@ -126,6 +126,7 @@ async fn controllers(
             deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
         },
         preference: args.webhook_cert_provider,
+        user_roles: args.user_roles,
         issuers: Issuers { cert_manager: gates.enabled(CERT_MANAGER), service_ca: gates.enabled(SERVICE_CA) },
     };
     let settings = Settings {

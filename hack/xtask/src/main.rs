@@ -1,5 +1,6 @@
 //! Chores of the repository that a program does better than a reviewer: generated files and the layering of crates. [`USAGE`] lists them.
 
+mod annotations;
 mod benchmarks;
 mod citations;
 mod conformance;
@@ -96,6 +97,7 @@ fn run() -> Result<()> {
 fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut files = crdgen::files()?;
     files.extend(reference::files()?);
+    files.extend(annotations::files());
     files.extend(monitoring::files()?);
     files.extend(flags::files());
     files.extend(conformance::index::files(root)?);

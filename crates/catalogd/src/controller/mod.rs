@@ -229,6 +229,7 @@ mod tests {
     use http::{Method, Request, Response};
     use kube::Client;
     use kube::client::Body;
+    use olm_api::finalizers;
     use olm_oci::{Config, Puller, SharedKeyring};
     use olm_runtime::Intervals;
     use olm_runtime::events::Events;
@@ -264,6 +265,69 @@ mod tests {
         Client::new(service, "default")
     }
 
+    fn context(client: &Client, store: Store, leader: watch::Receiver<bool>, metrics: &Metrics) -> Context {
+        let credentials = Credentials::new(client.clone(), None, None, SharedKeyring::default());
+        Context {
+            client: client.clone(),
+            store: store.clone(),
+            fetch: Fetch::new(Puller::new(Config::default()), credentials, store),
+            leader,
+            events: Events::new(client.clone(), "test", None),
+            meter: metrics.controller("test", 0),
+            base: "https://catalogd.example.com".to_owned(),
+            intervals: Intervals::default(),
+            memory: Mutex::default(),
+            epoch: std::sync::atomic::AtomicU64::new(0),
+        }
+    }
+
+    /// rule: catalogd §4.4
+    #[tokio::test]
+    async fn removal_that_the_disk_refuses_is_reported() {
+        olm_runtime::tls::install_provider();
+        let mut catalog: ClusterCatalog = serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": "c", "uid": "u", "resourceVersion": "1", "generation": 2,
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [finalizers::DELETE_SERVER_CACHE]},
+            "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/c:1"}}},
+        }))
+        .unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        // no file can be removed from what is no directory
+        std::fs::remove_dir_all(root.path().join("names")).unwrap();
+        std::fs::write(root.path().join("names"), "").unwrap();
+        let (paths, stored) = (Arc::new(Mutex::new(Vec::new())), catalog.clone());
+        let seen = Arc::clone(&paths);
+        let client = Client::new(
+            tower::service_fn(move |request: Request<Body>| {
+                let (seen, mut stored) = (Arc::clone(&seen), stored.clone());
+                async move {
+                    let path = request.uri().path().to_owned();
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    if path.ends_with("/status") {
+                        let written: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                        stored.status = serde_json::from_value(written["status"].clone()).unwrap();
+                    }
+                    seen.lock().push(path);
+                    Ok::<_, Infallible>(Response::new(Body::from(serde_json::to_vec(&stored).unwrap())))
+                }
+            }),
+            "default",
+        );
+        let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
+        let (next, outcome) = context(&client, store, leader, &metrics).reconcile(&mut catalog).await;
+        assert!(next.is_some() && outcome == Outcome::Error, "{next:?} {outcome:?}");
+        let conditions = catalog.status.unwrap().conditions;
+        let progressing = condition::find(&conditions, condition::PROGRESSING).unwrap();
+        let begins = "finalizer \"olm.operatorframework.io/delete-server-cache\" failed: ";
+        assert_eq!(progressing.reason, "Retrying");
+        assert!(progressing.message.starts_with(begins), "{}", progressing.message);
+        let catalogs: Vec<_> =
+            paths.lock().iter().filter(|path| path.contains("/clustercatalogs/")).cloned().collect();
+        assert_eq!(catalogs.len(), 1, "the finalizer stays: {catalogs:?}");
+    }
+
     #[tokio::test]
     async fn controller_retries_and_counts_panics() {
         olm_runtime::tls::install_provider();
@@ -273,19 +337,7 @@ mod tests {
         let (store, _) = Store::open(root.path()).unwrap();
         let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
         let ((_damage, damaged), (_changed, secrets)) = (mpsc::channel(1), mpsc::channel(1));
-        let credentials = Credentials::new(client.clone(), None, None, SharedKeyring::default());
-        let context = Arc::new(Context {
-            client: client.clone(),
-            store: store.clone(),
-            fetch: Fetch::new(Puller::new(Config::default()), credentials, store),
-            leader,
-            events: Events::new(client, "test", None),
-            meter: metrics.controller("test", 0),
-            base: "https://catalogd.example.com".to_owned(),
-            intervals: Intervals::default(),
-            memory: Mutex::default(),
-            epoch: std::sync::atomic::AtomicU64::new(0),
-        });
+        let context = Arc::new(context(&client, store, leader, &metrics));
         let readiness = Arc::new(Readiness::new(Instant::now()));
         let stop = CancellationToken::new();
         let controller = run(context, readiness, Duration::from_secs(3600), damaged, secrets, stop);

@@ -233,6 +233,13 @@ pub fn quarantine(catalog: &ClusterCatalog) -> Option<&str> {
     (found.status == ConditionStatus::True).then_some(found.message.as_str())
 }
 
+/// Whether the status reports how it stands with the content.
+#[must_use]
+pub fn is_reported(catalog: &ClusterCatalog) -> bool {
+    let conditions = catalog.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    condition::find(conditions, condition::PROGRESSING).is_some()
+}
+
 /// The reference that is served, by the status.
 #[must_use]
 pub fn resolved(catalog: &ClusterCatalog) -> Option<&str> {

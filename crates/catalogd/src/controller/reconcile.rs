@@ -30,6 +30,9 @@ const FIELD_MANAGER: &str = "olm.operatorframework.io/catalogd";
 /// How long nothing may be served before the status reports it, so that a restart with a slow registry changes nothing.
 const LOSS_GRACE_PERIOD: Duration = Duration::from_secs(60);
 
+/// How long a first pull may take before the status reports it, so that a fast one writes the status once.
+const FIRST_PULL_DELAY: Duration = Duration::from_secs(3);
+
 /// Pause after a write that failed.
 const WRITE_PAUSE: Duration = Duration::from_secs(1);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -191,7 +194,13 @@ impl Context {
     ) -> Result<Option<Instant>, ReconcileError> {
         match plan {
             Plan::SwitchOff | Plan::TearDown => {
-                self.withdraw(name).await?;
+                if let Err(error) = self.withdraw(name).await {
+                    if leader {
+                        let message = error_text::chain(&error);
+                        self.report(catalog, &Attempt::RemovalFailed { message }).await?;
+                    }
+                    return Err(error.into());
+                }
                 *remembered = Remembered {
                     plan: Memory { requested: remembered.plan.requested.take(), ..Memory::default() },
                     unserved_since: None,
@@ -239,8 +248,12 @@ impl Context {
             Plan::Pull { reference, why } => {
                 self.adopt(catalog).await?;
                 tracing::info!(catalog = name, reference, ?why, "resolving");
-                let history = history(catalog, remembered);
-                let fetched = self.fetch.by_reference(&reference, None, history).await;
+                let observed = catalog.clone();
+                let pull = self.fetch.by_reference(&reference, None, history(&observed, remembered));
+                let fetched = match plan::is_reported(&observed) {
+                    true => pull.await,
+                    false => self.report_slow_pull(catalog, &reference, pull).await?,
+                };
                 self.settle(name, catalog, &reference, true, fetched, remembered).await
             }
             Plan::Follow { reference } => {
@@ -251,6 +264,27 @@ impl Context {
                 self.settle(name, catalog, &reference, false, fetched, remembered).await
             }
         }
+    }
+
+    /// Waits for a first pull, and reports it if it takes a while.
+    async fn report_slow_pull<T>(
+        &self,
+        catalog: &mut ClusterCatalog,
+        reference: &str,
+        pull: impl Future<Output = T>,
+    ) -> Result<T, ReconcileError> {
+        let mut pull = std::pin::pin!(pull);
+        if let Ok(done) = tokio::time::timeout(FIRST_PULL_DELAY, &mut pull).await {
+            return Ok(done);
+        }
+        let attempt = Attempt::Pulling { reference: reference.to_owned() };
+        // the pull continues meanwhile, and also if the apiserver refuses the status
+        let (done, reported) = tokio::join!(pull, self.report(catalog, &attempt));
+        if let Err(error) = reported {
+            let error = error_text::chain(&error);
+            tracing::debug!(catalog = catalog.name_any(), error, "cannot report the first pull");
+        }
+        Ok(done)
     }
 
     /// Serves what was fetched, or records why not.

@@ -9,7 +9,7 @@ use olm_api::cluster_catalog::{
     ResolvedImageSource,
 };
 use olm_api::condition::{self, Condition, ConditionStatus};
-use olm_api::reason;
+use olm_api::{finalizers, reason};
 use olm_runtime::error_text;
 
 use super::plan::Quarantine;
@@ -30,6 +30,8 @@ pub enum Attempt {
         /// Seconds since 1970.
         last_unpacked: i64,
     },
+    /// The first pull of this reference takes a while.
+    Pulling { reference: String },
     /// Something went wrong; what was served before still is.
     Failed {
         /// The whole chain of causes.
@@ -39,6 +41,11 @@ pub enum Attempt {
         /// Nothing is served here, and has not been for a while.
         nothing_served: bool,
         quarantine: Quarantine,
+    },
+    /// Content that should no longer be served could not be removed.
+    RemovalFailed {
+        /// The whole chain of causes.
+        message: String,
     },
     /// The user switched the catalog off.
     SwitchedOff,
@@ -66,6 +73,14 @@ pub fn derive(attempt: &Attempt, catalog: &ClusterCatalog, now: Timestamp) -> Cl
             });
             status.urls = Some(CatalogUrls { base: base.clone() });
             status.last_unpacked = Timestamp::from_second(*last_unpacked).ok().map(Time);
+        }
+        Attempt::Pulling { reference } => {
+            let message = format!("pulling catalog content from {reference:?}; nothing is served yet");
+            set(condition::PROGRESSING, true, reason::PULLING, &message);
+        }
+        Attempt::RemovalFailed { message } => {
+            let message = format!("finalizer {:?} failed: {message}", finalizers::DELETE_SERVER_CACHE);
+            set(condition::PROGRESSING, true, reason::RETRYING, &error_text::stable(&message));
         }
         Attempt::Failed { message, blocked, nothing_served, quarantine } => {
             let reason = if *blocked { reason::BLOCKED } else { reason::RETRYING };
@@ -148,6 +163,7 @@ mod tests {
     fn status_conditions_of_each_outcome() {
         let before = derive(&served(), &catalog(None), at(1));
         let table = [
+            ("pulling, first", derive(&pulling(), &catalog(None), at(1))),
             ("served, first", derive(&served(), &catalog(None), at(1))),
             ("failed, first", derive(&failed(false, true), &catalog(None), at(1))),
             ("blocked, first", derive(&failed(true, true), &catalog(None), at(1))),
@@ -155,9 +171,18 @@ mod tests {
             ("failed, content lost", derive(&failed(false, true), &catalog(Some(before.clone())), at(2))),
             ("quarantined, still served", derive(&quarantined(), &catalog(Some(before.clone())), at(2))),
             ("switched off", derive(&Attempt::SwitchedOff, &catalog(Some(before.clone())), at(2))),
+            ("removal failed", derive(&removal_failed(), &catalog(Some(before.clone())), at(2))),
             ("removed", derive(&Attempt::Removed, &catalog(Some(before)), at(2))),
         ];
         insta::assert_yaml_snapshot!(table);
+    }
+
+    fn pulling() -> Attempt {
+        Attempt::Pulling { reference: "example.com/c:1".to_owned() }
+    }
+
+    fn removal_failed() -> Attempt {
+        Attempt::RemovalFailed { message: "cannot write: Read-only file system (os error 30)".to_owned() }
     }
 
     fn quarantined() -> Attempt {

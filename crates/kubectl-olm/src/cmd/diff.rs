@@ -22,7 +22,7 @@ use crate::dry_run::{Action, DryRun, ObjectPreview, identity, sibling};
 use crate::extensions;
 use crate::failure::CommandError;
 use crate::kinds::Kinds;
-use crate::sources::{Controller, Sources};
+use crate::sources::{Controller, Rendering, Sources};
 
 #[derive(Debug, Args)]
 #[command(
@@ -52,6 +52,8 @@ pub(crate) struct Arguments {
     output: Output,
     #[command(flatten)]
     controller: Controller,
+    #[command(flatten)]
+    rendering: Rendering,
     #[command(flatten)]
     sources: Sources,
 }
@@ -157,9 +159,14 @@ async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, Com
             let from = installed()?;
             let account = Account::from_extension(&extension);
             arguments.changes.apply(&mut extension)?;
-            let made =
-                plan::made(&client, &extension, account.as_ref(), arguments.controller, &arguments.sources)
-                    .await?;
+            let made = plan::made(
+                &client,
+                &extension,
+                account.as_ref(),
+                (arguments.controller, arguments.rendering),
+                &arguments.sources,
+            )
+            .await?;
             if !made.preview.refused.is_empty() {
                 let text = made.preview.text(false).trim_end().to_owned();
                 return Err(CommandError::Verdict { text, help: None });

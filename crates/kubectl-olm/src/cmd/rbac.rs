@@ -10,7 +10,6 @@ use kube::core::{ApiResource, GroupVersionKind};
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_core::Object;
 use olm_install::issuer;
-use olm_install::render::RenderSettings;
 use olm_install::resolution::{Class, revision};
 use olm_rollout::permissions::{Granted, Right, Roles, Served, missing, needed};
 
@@ -20,7 +19,7 @@ use crate::bundle_source::BundleAccess;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
 use crate::kinds::Kinds;
-use crate::sources::{Controller, Sources};
+use crate::sources::{Controller, Rendering, Sources};
 
 #[derive(Debug, Args)]
 #[command(
@@ -42,6 +41,10 @@ pub(crate) struct Arguments {
     /// Allow the verbs on objects of any name, so that the next version may bring others
     #[arg(long)]
     any_name: bool,
+    #[command(flatten)]
+    controller: Controller,
+    #[command(flatten)]
+    rendering: Rendering,
     #[command(flatten)]
     sources: Sources,
 }
@@ -87,16 +90,16 @@ async fn objects(
     if let Some(set) = set {
         return extensions::objects(client, set).await;
     }
-    let decided =
-        decide(extension, Some(revision::states([])), None, Controller::default(), &arguments.sources)
-            .await?;
+    let (controller, sources) = (arguments.controller, &arguments.sources);
+    let decided = decide(extension, Some(revision::states([])), None, controller, sources).await?;
     let (Some(chosen), Some(request)) = (decided.explained.chosen, decided.request) else {
         return Err(CommandError::NotFound(decided.explained.error.unwrap_or_default()));
     };
     print_note(&format!("{name} has no revision yet; reading {}", chosen.image));
-    let settled = RenderSettings::default().settled(issuer::recorded(extension));
-    let access = BundleAccess::from_sources(&arguments.sources);
-    match access.render(client, &request, &chosen.image, settled).await? {
+    let settings = arguments.rendering.settings();
+    let settled = settings.settled(issuer::recorded(extension));
+    let access = BundleAccess::from_sources(sources);
+    match access.render(client, settings, &request, &chosen.image, settled).await? {
         Ok(rendered) => Ok(rendered.objects),
         Err(error) if error.class == Class::Transient => Err(CommandError::Unreachable(error.message)),
         Err(error) => Err(CommandError::NotFound(format!("{}: {}", chosen.image, error.message))),

@@ -16,6 +16,7 @@ mod overrides;
 mod rbac;
 mod services;
 mod unique_entries;
+mod user_roles;
 
 use olm_core::Object;
 
@@ -68,7 +69,7 @@ pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<R
     } else {
         Config::default()
     };
-    let objects = most_objects(&bundle);
+    let objects = most_objects(&bundle, options);
     if objects > MAX_OBJECTS {
         return Err(RenderError::Generator(format!(
             "the bundle renders to up to {objects} objects, at most {MAX_OBJECTS} are allowed; it must have fewer permissions, \
@@ -85,12 +86,14 @@ pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<R
     let mut warnings: Vec<String> = bundle.warnings.iter().chain(&config.warnings).cloned().collect();
     let (crds, others) = (std::mem::take(&mut bundle.crds), std::mem::take(&mut bundle.others));
     let deployments = std::mem::take(&mut bundle.csv.deployments);
+    let user_roles = if options.user_roles { user_roles::roles(&crds) } else { Vec::new() };
     let context = Context { bundle: &bundle, options, targets: &targets, config: &config };
     let mut objects = distinct::Objects::default();
     objects.add("the service accounts of its permissions", rbac::service_accounts(&context))?;
     objects.add("its permissions", rbac::permissions(&context))?;
     objects.add("its cluster permissions", rbac::cluster_permissions(&context))?;
     objects.add("its custom resource definitions", crds::crds(&context, crds)?)?;
+    objects.add("the roles for users of its custom resources", user_roles)?;
     objects.add("its own manifests", additional::additional(&context, others))?;
     let services = services::services(&context, &deployments);
     objects.add("its deployments", deployments::deployments(&context, deployments, &mut warnings))?;
@@ -107,14 +110,17 @@ pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<R
 const MAX_OBJECTS: usize = 10_000;
 
 /// How many objects the bundle renders to at most: an account, a role and a binding for each permission, a configuration for each
-/// webhook.
-fn most_objects(bundle: &RegistryV1) -> usize {
+/// webhook, the roles for users of each version of a CRD.
+fn most_objects(bundle: &RegistryV1, options: &RenderOptions) -> usize {
     let csv = &bundle.csv;
+    let versions = || bundle.crds.iter().map(|crd| user_roles::served(crd).len()).sum::<usize>();
+    let user_roles = if options.user_roles { user_roles::ROLES_OF_A_VERSION * versions() } else { 0 };
     3 * (csv.permissions.len() + csv.cluster_permissions.len())
         + csv.webhooks.len()
         + csv.deployments.len()
         + bundle.crds.len()
         + bundle.others.len()
+        + user_roles
 }
 
 struct Context<'a> {

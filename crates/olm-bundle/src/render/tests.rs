@@ -221,3 +221,59 @@ fn render_limits_objects() {
     let error = with(3_334).unwrap_err();
     assert!(error.contains("at most 10000 are allowed"), "{error}");
 }
+
+/// rule: classic-apis §7.7; decision 47
+#[test]
+fn user_roles_of_each_served_version() {
+    let owned = json!({"spec": {"customresourcedefinitions": {"owned": [{"name": "as.example.com"}, {"name": "ws.example.com"}]}}});
+    let widgets = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "ws.example.com"},
+        "spec": {"group": "example.com", "names": {"plural": "ws", "kind": "W"}, "scope": "Namespaced", "versions": [
+            {"name": "v1alpha1", "served": false, "storage": false}, {"name": "v1", "served": true, "storage": true},
+            {"name": "v2", "served": true, "storage": false}]},
+    });
+    let bundle = bundle(&owned, &[widgets]).unwrap();
+    let roles = |user_roles: bool| -> Vec<Value> {
+        let options = RenderOptions { user_roles, ..RenderOptions::new("i") };
+        let objects = render(&bundle, &options).unwrap();
+        let roles = objects.iter().filter(|object| object.name().starts_with("ws.example.com-"));
+        roles.map(Object::to_value).collect()
+    };
+    assert_eq!(roles(false), Vec::<Value>::new());
+    let found = roles(true);
+    let names: Vec<_> = found.iter().map(|role| role["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        [
+            "ws.example.com-v1-admin",
+            "ws.example.com-v1-edit",
+            "ws.example.com-v1-view",
+            "ws.example.com-v1-crdview",
+            "ws.example.com-v2-admin",
+            "ws.example.com-v2-edit",
+            "ws.example.com-v2-view",
+            "ws.example.com-v2-crdview",
+        ]
+    );
+    let on_widgets =
+        |verbs: Value| json!([{"apiGroups": ["example.com"], "resources": ["ws"], "verbs": verbs}]);
+    let label = |role: &str| json!({format!("rbac.authorization.k8s.io/aggregate-to-{role}"): "true"});
+    for (role, labels, rules) in [
+        (0, label("admin"), on_widgets(json!(["*"]))),
+        (1, label("edit"), on_widgets(json!(["create", "update", "patch", "delete"]))),
+        (2, label("view"), on_widgets(json!(["get", "list", "watch"]))),
+        (
+            3,
+            label("view"),
+            json!([{"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+                "resourceNames": ["ws.example.com"], "verbs": ["get"]}]),
+        ),
+    ] {
+        assert_eq!(
+            (&found[role]["metadata"]["labels"], &found[role]["rules"]),
+            (&labels, &rules),
+            "{}",
+            names[role]
+        );
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::limit::{Limit, limit};
 use super::stream::Stream;
-use crate::go;
+use crate::{dns_subdomain, go};
 
 /// Whether a revision of an extension is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub fn counted<'a>(
         let newest = revisions.iter().max_by_key(|revision| revision.number);
         let installed = revisions
             .iter()
-            .filter(|revision| installed == Some(&revision.bundle))
+            .filter(|revision| installed == Some(&*dns_subdomain(&revision.bundle)))
             .max_by_key(|revision| revision.number)
             .filter(|revision| newest.is_none_or(|newest| newest.bundle != revision.bundle));
         counted.extend(newest.into_iter().chain(installed).map(|revision| Bundle {

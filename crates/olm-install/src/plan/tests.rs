@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::render::UserRoles;
 use crate::resolution::{Class, validate};
 
 const SYSTEM: &str = "olmv1-system";
@@ -284,6 +285,25 @@ async fn plan_restores_missing_content() {
         let request = plain();
         let observed = observe(&mut observer, settings, SYSTEM, &request, &target, &revisions, issuer).await;
         assert_eq!(short(&plan(&request, observed.unwrap()).unwrap()).0, want, "{case}");
+    }
+}
+
+/// decision 47: the setting is one of the inputs, and its default changes no fingerprint
+#[test]
+fn user_roles_setting_is_one_of_the_inputs() {
+    let of = |process: UserRoles, extension: Option<UserRoles>| {
+        let request = ExtensionRequest { user_roles: extension, ..plain() };
+        let settings = RenderSettings { user_roles: process, ..RenderSettings::default() };
+        settings.fingerprint(&request, &bundle("1.0.0"), None)
+    };
+    let (none, aggregate) = (of(UserRoles::None, None), of(UserRoles::Aggregate, None));
+    assert_ne!(none, aggregate);
+    for (process, extension, want) in [
+        (UserRoles::None, Some(UserRoles::Aggregate), &aggregate),
+        (UserRoles::Aggregate, Some(UserRoles::None), &none),
+        (UserRoles::Aggregate, Some(UserRoles::Aggregate), &aggregate),
+    ] {
+        assert_eq!(&of(process, extension), want, "{process} {extension:?}");
     }
 }
 

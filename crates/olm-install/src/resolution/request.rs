@@ -11,6 +11,7 @@ use olm_resolver::{MajorUpdates, UnknownMajorUpdates};
 use serde_json::{Map, Value};
 
 use super::error::{Class, PassError};
+use crate::render::UserRoles;
 
 /// Characters of a name that leave space for the number of a first revision in the labels of its Secrets (`<name>-1`).
 const MAX_NAME: usize = 61;
@@ -36,6 +37,8 @@ pub struct ExtensionRequest {
     pub policy: UpgradeConstraintPolicy,
     /// Whether the next major version is installed without being asked for; `None` is the controller's setting.
     pub major_updates: Option<MajorUpdates>,
+    /// Whether roles for users of the provided APIs are made; `None` is the controller's setting.
+    pub user_roles: Option<UserRoles>,
     /// The consequence of an unsafe CRD change.
     pub enforcement: CrdUpgradeSafetyEnforcement,
     /// `spec.config.inline`.
@@ -84,6 +87,11 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         major_updates.map(|value| value.parse()).transpose().map_err(|error: UnknownMajorUpdates| {
             invalid(format!("metadata.annotations[{}]: {error}", annotations::MAJOR_UPDATES))
         })?;
+    let user_roles = annotations.and_then(|all| all.get(annotations::USER_ROLES));
+    let user_roles = user_roles
+        .map(|value| value.parse())
+        .transpose()
+        .map_err(|error| invalid(format!("metadata.annotations[{}]: {error}", annotations::USER_ROLES)))?;
     let preflight = spec.install.as_ref().and_then(|install| install.preflight.as_ref());
     Ok(ExtensionRequest {
         name,
@@ -97,6 +105,7 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         selector,
         policy: catalog.upgrade_constraint_policy,
         major_updates,
+        user_roles,
         enforcement: preflight.map(|checks| checks.crd_upgrade_safety.enforcement).unwrap_or_default(),
         config: spec.config.as_ref().and_then(|config| config.inline.clone()),
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
@@ -171,6 +180,26 @@ mod tests {
             (
                 Class::NeedsChange,
                 "metadata.annotations[olm.operatorframework.io/major-updates]: \"automatic\" is neither Hold nor Automatic"
+            )
+        );
+    }
+
+    #[test]
+    fn request_reads_user_roles_from_the_annotation() {
+        let read = |value: &str| {
+            let annotations = serde_json::json!({(annotations::USER_ROLES): value});
+            named("x", annotations, Value::Null).map(|request| request.user_roles)
+        };
+        assert_eq!(named("x", Value::Null, Value::Null).unwrap().user_roles, None);
+        for value in [UserRoles::None, UserRoles::Aggregate] {
+            assert_eq!(read(&value.to_string()).unwrap(), Some(value));
+        }
+        let failure = read("aggregate").unwrap_err();
+        assert_eq!(
+            (failure.class, failure.message.as_str()),
+            (
+                Class::NeedsChange,
+                "metadata.annotations[olm.operatorframework.io/user-roles]: \"aggregate\" is neither None nor Aggregate"
             )
         );
     }

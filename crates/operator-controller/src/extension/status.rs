@@ -3,9 +3,12 @@
 //! Conditions and texts: rule operator-controller §5.1 to §5.3, revisions §9.6; `Ready`, `Reconciling`, `Stalled`: decision 4;
 //! deprecation values: decision 7; `UpgradeAvailable`: decision 32. It knows no client and no clock.
 
+use std::borrow::Cow;
+
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus, WebhookCertificates};
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
+use olm_core::dns_subdomain;
 use olm_install::resolution::{Cause, Class, PassError, RevisionFacts, RevisionStates, UpgradeUpdate};
 
 use super::deprecation;
@@ -56,7 +59,7 @@ pub fn derive(
         conditions: condition::merge(stored, conditions),
         install: states.installed.as_ref().map(|RevisionFacts { bundle, .. }| InstallStatus {
             bundle: BundleMetadata {
-                name: bundle.name.clone(),
+                name: dns_subdomain(&bundle.name).into_owned(),
                 version: bundle.version.clone(),
                 release: bundle.release.clone().filter(|_| report_release),
             },
@@ -102,7 +105,15 @@ fn installed(
 ) -> Option<Condition> {
     let type_ = condition::INSTALLED;
     if let Some(revision) = &states.installed {
-        let message = format!("Installed bundle {} successfully", revision.bundle.reference);
+        let bundle = &revision.bundle;
+        let mut message = format!("Installed bundle {} successfully", bundle.reference);
+        // the schema of the field would refuse the whole status; rule: operator-controller §9.1 row 29
+        if let Cow::Owned(reported) = dns_subdomain(&bundle.name) {
+            message.push_str(&format!(
+                "; the bundle's name {:?} is no DNS subdomain, so status.install.bundle.name is {reported:?}",
+                bundle.name
+            ));
+        }
         return Some(make.made(type_, ConditionStatus::True, reason::SUCCEEDED, message));
     }
     if let Progress::Failed(PassError { class: Class::InvalidConfiguration, .. }) = progress {

@@ -91,8 +91,16 @@ async fn pass(
         release(revision, context, memory);
         return Ok(Some(Requeue::OnChange));
     }
-    let revision =
-        if archived { Arc::clone(revision) } else { set_finalizer(revision, context, true).await? };
+    let finalized =
+        if archived { Ok(Arc::clone(revision)) } else { set_finalizer(revision, context, true).await };
+    let revision = match finalized {
+        Ok(revision) => revision,
+        Err(error) if is_code(&error, 404) || is_code(&error, 409) => return Err(error),
+        Err(error) => {
+            let outcome = Outcome::Failed(format!("error ensuring teardown finalizer: {}", text(&error)));
+            return report_unwritable(revision, context, &outcome, error).await;
+        }
+    };
     let found = if archived {
         archive(&revision, context, memory).await
     } else {
@@ -267,11 +275,20 @@ async fn delete(
     }
     let now = Timestamp::now();
     let (outcome, requeue) = match tear_down(revision, context, memory).await {
-        Ok(Removed::All) => {
-            set_finalizer(revision, context, false).await?;
-            info!(revision = %revision.name_any(), "removed");
-            return Ok(None);
-        }
+        Ok(Removed::All) => match set_finalizer(revision, context, false).await {
+            Ok(_) => {
+                info!(revision = %revision.name_any(), "removed");
+                return Ok(None);
+            }
+            Err(error) if is_code(&error, 404) || is_code(&error, 409) => return Err(error),
+            Err(error) => {
+                let outcome = Outcome::RemovalFailed(format!(
+                    "error removing revision: its objects are gone, but its finalizer cannot be removed: {}",
+                    text(&error)
+                ));
+                return report_unwritable(revision, context, &outcome, error).await;
+            }
+        },
         Ok(Removed::Waiting { detail, after }) => (Outcome::Removing(detail), Requeue::After(after)),
         Err(problem) => {
             (Outcome::RemovalFailed(format!("error removing revision: {problem}")), Requeue::Backoff)
@@ -283,6 +300,20 @@ async fn delete(
         write_status(revision, context, status).await?;
     }
     Ok(Some(requeue))
+}
+
+/// Reports that the revision itself cannot be written, as far as its status can be. Returns the error, so that it is logged and
+/// retried.
+async fn report_unwritable(
+    revision: &ClusterObjectSet,
+    context: &Context,
+    outcome: &Outcome,
+    error: kube::Error,
+) -> Result<Option<Requeue>, kube::Error> {
+    if let Some(status) = status(revision, outcome, Deadline::None, None, Timestamp::now()) {
+        write_status(revision, context, status).await?;
+    }
+    Err(error)
 }
 
 /// Custom resources first, then the objects; or all objects are released.

@@ -1,5 +1,6 @@
 //! `manifests/`: every overlay and option is rendered and held against the schemas of its kinds; the Helm chart must render the
-//! same objects as the overlay that each of its presets is named after.
+//! same objects as the overlay that each of its presets is named after. kube-api-linter has no finding about the CRDs that
+//! `hack/api-lint.tsv` does not have.
 //!
 //! Deliberately without a cluster: what an apiserver alone can judge (CEL, admission, references) is the job of the tests
 //! in tests/integration/tests/deploy.
@@ -23,14 +24,17 @@ const PRESETS: &[(&str, &[&str])] = &[
     ("dev", &["overlays/dev"]),
     ("options", &["overlays/kubernetes", "options/mutating-policy", "options/guard-rails"]),
 ];
+/// Findings about the CRDs that stay, with their reasons.
+const ACCEPTED: &str = "hack/api-lint.tsv";
 /// What the chart adds on purpose: CRDs outlive the release.
 const KEEP: &str = "helm.sh/resource-policy";
 
-/// Renders and checks everything. Needs `kubectl` and `helm-template` in the folder `OLM_TOOLS` (`make verify` sees to that).
+/// Renders and checks everything. Needs `kubectl`, `helm-template` and `api-lint` in the folder `OLM_TOOLS` (`make verify` sees to that).
 pub(crate) fn check(root: &Path) -> Result<()> {
     let tools = std::env::var_os("OLM_TOOLS").filter(|folder| !folder.is_empty());
     let tools = PathBuf::from(tools.context("OLM_TOOLS names no folder of tools; run `make verify`")?);
     let manifests = root.join("manifests");
+    lint_crds(root, &tools.join("api-lint"))?;
     let mut rendered = BTreeMap::new();
     for kind in ["overlays", "options"] {
         for entry in std::fs::read_dir(manifests.join(kind))? {
@@ -65,6 +69,26 @@ pub(crate) fn check(root: &Path) -> Result<()> {
             .with_context(|| format!("the chart with preset {preset} is not {}", parts.join(" and ")))?;
         eprintln!("checked  manifests/chart, preset {preset}: {} objects", charted.len());
     }
+    Ok(())
+}
+
+/// Runs kube-api-linter over the CRDs (decision 46).
+fn lint_crds(root: &Path, program: &Path) -> Result<()> {
+    let mut crds = Vec::new();
+    for entry in std::fs::read_dir(root.join("manifests/crds"))? {
+        crds.push(entry?.path());
+    }
+    crds.retain(|path| path.extension() == Some(OsStr::new("yaml")));
+    crds.sort();
+    let output = Command::new(program).arg(root.join(ACCEPTED)).args(&crds).output();
+    let output = output.with_context(|| format!("cannot run {}", program.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success(),
+        "kube-api-linter: fix the field in api/, or add its line with the reason to {ACCEPTED}:\n{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    eprintln!("checked  manifests/crds: {}", text.trim());
     Ok(())
 }
 

@@ -302,6 +302,10 @@ async fn registry_stall_blocks_no_other_and_secret_grants_access() -> Result<()>
     world.resolved("good", &good).await?;
     world.serves(&catalogd, "good", &good).await?;
 
+    // A first pull that takes a while is reported.
+    let begins = format!("pulling catalog content from \"{}/x:1\"", silent.local_addr()?);
+    world.progressing("stalled-0", "Pulling", &begins).await?;
+
     // A registry that requires a password: reported, and served as soon as the secret exists.
     let locked = Registry::start_with_auth().await?;
     let text = "schema: olm.package\nname: locked\n";

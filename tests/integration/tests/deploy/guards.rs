@@ -2,7 +2,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use kube::Api;
-use kube::api::{DynamicObject, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use olm_api::annotations::{self, ANNOTATIONS, ON_EXTENSION, Values};
 use olm_api::{ClusterCatalog, ClusterExtension, labels};
 use olm_kit::{Cluster, Options, eventually, unique};
 use serde_json::{Value, json};
@@ -112,6 +113,67 @@ async fn guard_rails_allow_listed_values_only() -> Result<()> {
             .context("not refused")
     })
     .await
+}
+
+/// The values of the policy are those of the table of annotations.
+#[tokio::test]
+async fn annotation_policy_accepts_the_values_of_the_table_only() -> Result<()> {
+    let cluster = Cluster::start_with(&Options { api_only: true, ..Options::default() }).await?;
+    cluster.install_crds().await?;
+    // stored before the policy
+    let extensions: Api<ClusterExtension> = Api::all(cluster.client().await?);
+    let annotated = |key: &str, value: &str| {
+        let mut object = extension("any", None);
+        object["metadata"]["annotations"] = json!({key: value, "example.com/mine": "yes"});
+        object
+    };
+    let stored: ClusterExtension = serde_json::from_value(annotated(annotations::PAUSED, "yes"))?;
+    let stored = extensions.create(&PostParams::default(), &stored).await?;
+    let policy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/policies/olm-annotation-values.yaml");
+    cluster.apply(&std::fs::read_to_string(policy)?).await?;
+    eventually("the policy is in force", LIMIT, || async {
+        rejection(&cluster, &annotated(annotations::PAUSED, "yes")).await?.map(drop).context("not refused")
+    })
+    .await?;
+    let mut checked = 0;
+    for row in ANNOTATIONS.iter().filter(|row| row.on.split(", ").any(|kind| kind == ON_EXTENSION)) {
+        let (accepted, other) = match row.values {
+            Values::OneOf(values) => (values.to_vec(), Some(values)),
+            Values::Text(_) => (vec!["yes"], None),
+        };
+        for value in accepted {
+            let refused = rejection(&cluster, &annotated(row.key, value)).await?;
+            ensure!(refused.is_none(), "{}={value}: {refused:?}", row.key);
+        }
+        let Some(values) = other else { continue };
+        for wrong in ["yes", "", &values[0].to_uppercase()] {
+            let refused = rejection(&cluster, &annotated(row.key, wrong)).await?.unwrap_or_default();
+            let want = format!(
+                "metadata.annotations[{}]: unknown value \"{wrong}\"; available: {}",
+                row.key,
+                values.join(", ")
+            );
+            ensure!(refused.contains(&want), "{}={wrong}: {refused}", row.key);
+            checked += 1;
+        }
+    }
+    ensure!(checked == 15, "five annotations of an extension have known values: {checked}");
+    // what is there may stay while something else changes, and may not change to another unknown value
+    let name = stored.metadata.name.unwrap_or_default();
+    let patch = async |value: &str| -> Result<Option<String>> {
+        let patch = json!({"metadata": {"annotations": {(annotations::PAUSED): value}, "labels": {"changed": "true"}}});
+        match extensions.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(_) => Ok(None),
+            Err(kube::Error::Api(status)) => Ok(Some(status.message.clone())),
+            Err(error) => Err(error.into()),
+        }
+    };
+    let kept = patch("yes").await?;
+    ensure!(kept.is_none(), "{kept:?}");
+    ensure!(patch("on").await?.is_some(), "another unknown value");
+    let fixed = patch("false").await?;
+    ensure!(fixed.is_none(), "{fixed:?}");
+    Ok(())
 }
 
 #[tokio::test]

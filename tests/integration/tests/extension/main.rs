@@ -17,4 +17,5 @@ mod status;
 mod steady_state;
 mod superseding;
 mod uninstall;
+mod user_roles;
 mod world;

@@ -39,7 +39,7 @@ use crate::dry_run::{DryRun, ObjectPreview, identity, sibling};
 use crate::extensions;
 use crate::failure::CommandError;
 use crate::kinds::Kinds;
-use crate::sources::{Controller, Sources};
+use crate::sources::{Controller, Rendering, Sources};
 
 pub(crate) use preview::objects as objects_text;
 
@@ -67,6 +67,8 @@ pub(crate) struct Arguments {
     output: Output,
     #[command(flatten)]
     controller: Controller,
+    #[command(flatten)]
+    rendering: Rendering,
     #[command(flatten)]
     sources: Sources,
 }
@@ -176,8 +178,14 @@ async fn planned(
 async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     let client = arguments.sources.cluster.client().await?;
     let (extension, account) = planned(arguments, &client).await?;
-    let Made { mut preview, plan, mut kinds, request, own, release } =
-        made(&client, &extension, account.as_ref(), arguments.controller, &arguments.sources).await?;
+    let Made { mut preview, plan, mut kinds, request, own, release } = made(
+        &client,
+        &extension,
+        account.as_ref(),
+        (arguments.controller, arguments.rendering),
+        &arguments.sources,
+    )
+    .await?;
     let (Some(Plan { change, digest, .. }), Some(request)) = (plan, request) else { return Ok(preview) };
     let action = match &change {
         // Secrets that the user may not read seem to be missing
@@ -219,7 +227,7 @@ pub(crate) async fn made(
     client: &Client,
     extension: &ClusterExtension,
     account: Option<&Account>,
-    controller: Controller,
+    (controller, rendering): (Controller, Rendering),
     sources: &Sources,
 ) -> Result<Made, CommandError> {
     let all = extensions::revisions(client, Some(&extension.name_any())).await?;
@@ -280,8 +288,10 @@ pub(crate) async fn made(
             .warnings
             .push("the extension is paused; --resume shows the plan without the pause".to_owned());
     }
+    let settings = rendering.settings();
     let mut observer = UserObserver {
         client,
+        settings,
         kinds,
         access: BundleAccess::from_sources(sources),
         request: &request,
@@ -291,7 +301,7 @@ pub(crate) async fn made(
         warnings: Vec::new(),
         failure: None,
     };
-    let (settings, system) = (RenderSettings::default(), system_namespace(&own));
+    let system = system_namespace(&own);
     let recorded = issuer::recorded(extension);
     let observed = observe(&mut observer, settings, &system, &request, target, &own, recorded).await;
     let UserObserver { kinds, refused, warnings, failure, .. } = observer;
@@ -418,6 +428,7 @@ fn system_namespace(own: &[Arc<ClusterObjectSet>]) -> String {
 /// the user may not make is a warning.
 struct UserObserver<'a> {
     client: &'a Client,
+    settings: RenderSettings,
     kinds: Kinds,
     access: BundleAccess,
     request: &'a ExtensionRequest,
@@ -447,7 +458,8 @@ impl Observer for UserObserver<'_> {
         settled: Option<CertProvider>,
         _: &str,
     ) -> Result<Rendered, PassError> {
-        let rendered = self.access.render(self.client, self.request, &bundle.reference, settled).await;
+        let (client, settings) = (self.client, self.settings);
+        let rendered = self.access.render(client, settings, self.request, &bundle.reference, settled).await;
         rendered.unwrap_or_else(|failure| {
             let error = PassError::new(Class::Transient, failure.to_string());
             self.failure = Some(failure);

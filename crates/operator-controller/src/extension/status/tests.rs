@@ -226,6 +226,20 @@ fn status_reports_the_installed_bundle() {
     }
 }
 
+/// rule: operator-controller §9.1 row 29: the schema would refuse the status as a whole
+#[test]
+fn status_fits_a_bundle_name_that_is_no_dns_subdomain() {
+    let mut installed = done(1, "1.0.0");
+    installed.bundle.name = "Demo_v1.0.0+2".to_owned();
+    let status = derived(vec![installed], applied("1.0.0"), None);
+    assert_eq!(status.install.as_ref().unwrap().bundle.name, "demo-v1.0.0-2");
+    assert_eq!(
+        text(&status, condition::INSTALLED),
+        "True/Succeeded: Installed bundle registry.invalid/demo:v1.0.0 successfully; the bundle's name \"Demo_v1.0.0+2\" is no DNS \
+         subdomain, so status.install.bundle.name is \"demo-v1.0.0-2\""
+    );
+}
+
 #[test]
 fn status_errors_are_stable_and_bounded() {
     let long = format!("get: read tcp 10.0.0.1:4711->10.0.0.2:443: reset {}", "x".repeat(40_000));

@@ -222,3 +222,35 @@ async fn removal_uses_the_recorded_account_if_the_extension_is_gone() {
     client.send(request).await.unwrap();
     assert_eq!(apiserver.last_user(), "system:serviceaccount:n:recorded");
 }
+
+/// rule: revisions §6 rows 6 and 8: the revision cannot be written, its status can
+#[tokio::test]
+async fn revision_reports_a_finalizer_that_cannot_be_written() {
+    let refused =
+        json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "Forbidden", "code": 403});
+    let deleted = json!({"deletionTimestamp": "2000-01-01T00:00:00Z", "finalizers": [finalizers::TEARDOWN]});
+    for (case, metadata, want) in [
+        ("added", json!({}), "error ensuring teardown finalizer: "),
+        (
+            "removed",
+            deleted,
+            "error removing revision: its objects are gone, but its finalizer cannot be removed: ",
+        ),
+    ] {
+        let revision = Arc::new(revision(&metadata, &json!({"phases": []}), &json!({})));
+        let (stored, refused) = (serde_json::to_value(&*revision).unwrap(), refused.clone());
+        let apiserver = Apiserver::new(move |method, uri| match method {
+            "PATCH" if uri.contains("/status?") => (200, stored.clone()),
+            "PATCH" => (403, refused.clone()),
+            _ => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+        });
+        let context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
+        let (requeue, ended) = reconcile(Arc::clone(&revision), &context).await;
+        assert_eq!((requeue, ended), (Requeue::Backoff, Ended::Error), "{case}");
+        let statuses: Vec<_> =
+            apiserver.requests().into_iter().filter(|line| line.contains("/status?")).collect();
+        let [written] = &statuses[..] else { panic!("{case}: {statuses:?}") };
+        assert!(written.contains(&format!(r#""message":"{want}no"#)), "{case}: {written}");
+        assert!(written.contains(r#""reason":"Retrying""#), "{case}: {written}");
+    }
+}
