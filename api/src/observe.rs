@@ -420,6 +420,11 @@ pub const EVENTS: &[Event] = &[
         "The catalog names another image for the installed bundle; the installed content is kept.",
     ),
     warning(EXTENSION, "BundleWarning", "The bundle has something odd that does not stop its installation."),
+    warning(
+        EXTENSION,
+        "CRDChangeAccepted",
+        "The annotation `accept-crd-change` accepts findings of CRD upgrade safety in the bundle.",
+    ),
     warning(EXTENSION, "CRDUpgradeSafety", "A CRD changes in a way that is worth knowing and not refused."),
     normal(EXTENSION, "CertificateIssued", "The certificate of a webhook's Service was issued."),
     normal(EXTENSION, "CertificateReissued", "It was issued anew, because the former one could not be used."),

@@ -11,6 +11,7 @@ use olm_resolver::{MajorUpdates, UnknownMajorUpdates};
 use serde_json::{Map, Value};
 
 use super::error::{Class, PassError};
+use crate::preflight::{CrdWaiver, WaiverError};
 
 /// Characters of a name that leave space for the number of a first revision in the labels of its Secrets (`<name>-1`).
 const MAX_NAME: usize = 61;
@@ -38,6 +39,8 @@ pub struct ExtensionRequest {
     pub major_updates: Option<MajorUpdates>,
     /// The consequence of an unsafe CRD change.
     pub enforcement: CrdUpgradeSafetyEnforcement,
+    /// What the user accepts of one bundle, whatever `enforcement` is.
+    pub accepted_crd_change: Option<CrdWaiver>,
     /// `spec.config.inline`.
     pub config: Option<Map<String, Value>>,
     /// Minutes that a rollout may take.
@@ -84,6 +87,11 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         major_updates.map(|value| value.parse()).transpose().map_err(|error: UnknownMajorUpdates| {
             invalid(format!("metadata.annotations[{}]: {error}", annotations::MAJOR_UPDATES))
         })?;
+    let accepted_crd_change = annotations.and_then(|all| all.get(annotations::ACCEPT_CRD_CHANGE));
+    let accepted_crd_change =
+        accepted_crd_change.map(|value| value.parse()).transpose().map_err(|error: WaiverError| {
+            invalid(format!("metadata.annotations[{}]: {error}", annotations::ACCEPT_CRD_CHANGE))
+        })?;
     let preflight = spec.install.as_ref().and_then(|install| install.preflight.as_ref());
     Ok(ExtensionRequest {
         name,
@@ -98,6 +106,7 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         policy: catalog.upgrade_constraint_policy,
         major_updates,
         enforcement: preflight.map(|checks| checks.crd_upgrade_safety.enforcement).unwrap_or_default(),
+        accepted_crd_change,
         config: spec.config.as_ref().and_then(|config| config.inline.clone()),
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
         paused: paused.is_some_and(|value| value == "true"),
@@ -173,6 +182,20 @@ mod tests {
                 "metadata.annotations[olm.operatorframework.io/major-updates]: \"automatic\" is neither Hold nor Automatic"
             )
         );
+    }
+
+    #[test]
+    fn request_reads_the_accepted_crd_change() {
+        let read = |value: &str| {
+            let annotations = serde_json::json!({(annotations::ACCEPT_CRD_CHANGE): value});
+            named("x", annotations, Value::Null).map(|request| request.accepted_crd_change)
+        };
+        assert!(read(&format!("p.v2@sha256:{}", "a".repeat(64))).unwrap().is_some());
+        let failure = read("true").unwrap_err();
+        assert_eq!(failure.class, Class::NeedsChange);
+        let want =
+            "metadata.annotations[olm.operatorframework.io/accept-crd-change]: \"true\" is not of the form ";
+        assert!(failure.message.starts_with(want), "{}", failure.message);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_bundle::CertProvider;
-use olm_core::Object;
+use olm_core::{Digest, Object};
 use olm_install::plan::{Change, IMAGE_IGNORED, Observer, about, observe, plan};
-use olm_install::preflight;
+use olm_install::preflight::{self, Checked};
 use olm_install::render::Rendered;
 use olm_install::resolution::{
     BundleFacts, Class, ExtensionRequest, PassError, RevisionStates, Target, revision,
@@ -155,15 +155,21 @@ impl Observer for ClusterObserver<'_> {
         self.context.bundles.render(request, bundle, settled).await
     }
 
-    async fn check_crds(&mut self, objects: &[Object]) -> Result<Vec<String>, PassError> {
+    async fn check_crds(
+        &mut self,
+        bundle: &BundleFacts,
+        digest: &Digest,
+        objects: &[Object],
+    ) -> Result<Checked, PassError> {
         let Self { context, request, revisions, .. } = self;
         // before they are read, so that no change is missed
         context.wait_for_crds(request, preflight::names(objects));
         let settings = context.settings.preflight;
-        let warnings =
-            preflight::check(&context.client, &context.crds, settings, request, objects, revisions).await?;
+        let (client, content) = (&context.client, (bundle, digest));
+        let checked =
+            preflight::check(client, &context.crds, settings, request, content, objects, revisions).await?;
         context.wait_for_crds(request, Vec::new());
-        Ok(warnings)
+        Ok(checked)
     }
 
     async fn check_account(&mut self, objects: &[Object]) -> Result<(), PassError> {
