@@ -46,6 +46,9 @@ pub const PAUSED: &str = "olm.operatorframework.io/paused";
 /// On a ClusterExtension: whether the next major version is installed without being asked for, `Hold` or `Automatic`. It wins over
 /// the flag `--major-updates` (decision 32).
 pub const MAJOR_UPDATES: &str = "olm.operatorframework.io/major-updates";
+/// On a ClusterExtension: what a missing dependency leads to, `Enforce`, `Warn`, `Ignore` or `Refuse`. It wins over the flag
+/// `--dependency-check` (decision 25).
+pub const DEPENDENCY_CHECK: &str = "olm.operatorframework.io/dependency-check";
 /// On a ClusterExtension: accepts what CRD upgrade safety finds in one bundle, `<bundle name>@<digest of its image>`, optionally with
 /// the CRDs or checks to which it is limited: ` <CRD>[/<check>] …`. Used up once that bundle was installed (decision 12).
 pub const ACCEPT_CRD_CHANGE: &str = "olm.operatorframework.io/accept-crd-change";

@@ -11,6 +11,7 @@ use olm_resolver::{MajorUpdates, UnknownMajorUpdates};
 use serde_json::{Map, Value};
 
 use super::error::{Class, PassError};
+use crate::dependencies::{DependencyCheck, UnknownDependencyCheck};
 use crate::preflight::{CrdWaiver, WaiverError};
 
 /// Characters of a name that leave space for the number of a first revision in the labels of its Secrets (`<name>-1`).
@@ -37,6 +38,8 @@ pub struct ExtensionRequest {
     pub policy: UpgradeConstraintPolicy,
     /// Whether the next major version is installed without being asked for; `None` is the controller's setting.
     pub major_updates: Option<MajorUpdates>,
+    /// What a missing dependency leads to; `None` is the controller's setting.
+    pub dependency_check: Option<DependencyCheck>,
     /// The consequence of an unsafe CRD change.
     pub enforcement: CrdUpgradeSafetyEnforcement,
     /// What the user accepts of one bundle, whatever `enforcement` is.
@@ -87,6 +90,12 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         major_updates.map(|value| value.parse()).transpose().map_err(|error: UnknownMajorUpdates| {
             invalid(format!("metadata.annotations[{}]: {error}", annotations::MAJOR_UPDATES))
         })?;
+    let dependency_check = annotations.and_then(|all| all.get(annotations::DEPENDENCY_CHECK));
+    let dependency_check = dependency_check.map(|value| value.parse()).transpose().map_err(
+        |error: UnknownDependencyCheck| {
+            invalid(format!("metadata.annotations[{}]: {error}", annotations::DEPENDENCY_CHECK))
+        },
+    )?;
     let accepted_crd_change = annotations.and_then(|all| all.get(annotations::ACCEPT_CRD_CHANGE));
     let accepted_crd_change =
         accepted_crd_change.map(|value| value.parse()).transpose().map_err(|error: WaiverError| {
@@ -106,6 +115,7 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         policy: catalog.upgrade_constraint_policy,
         major_updates,
         enforcement: preflight.map(|checks| checks.crd_upgrade_safety.enforcement).unwrap_or_default(),
+        dependency_check,
         accepted_crd_change,
         config: spec.config.as_ref().and_then(|config| config.inline.clone()),
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
@@ -180,6 +190,31 @@ mod tests {
             (
                 Class::NeedsChange,
                 "metadata.annotations[olm.operatorframework.io/major-updates]: \"automatic\" is neither Hold nor Automatic"
+            )
+        );
+    }
+
+    #[test]
+    fn request_reads_dependency_check_from_the_annotation() {
+        let read = |value: &str| {
+            let annotations = serde_json::json!({(annotations::DEPENDENCY_CHECK): value});
+            named("x", annotations, Value::Null).map(|request| request.dependency_check)
+        };
+        for check in [
+            DependencyCheck::Enforce,
+            DependencyCheck::Warn,
+            DependencyCheck::Ignore,
+            DependencyCheck::Refuse,
+        ] {
+            assert_eq!(read(&check.to_string()).unwrap(), Some(check));
+        }
+        assert_eq!(named("x", Value::Null, Value::Null).unwrap().dependency_check, None);
+        let failure = read("off").unwrap_err();
+        assert_eq!(
+            (failure.class, failure.message.as_str()),
+            (
+                Class::NeedsChange,
+                "metadata.annotations[olm.operatorframework.io/dependency-check]: \"off\" is none of Enforce, Warn, Ignore and Refuse"
             )
         );
     }

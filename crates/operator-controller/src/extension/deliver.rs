@@ -15,7 +15,7 @@ use olm_install::render::Rendered;
 use olm_install::resolution::{
     BundleFacts, Class, ExtensionRequest, PassError, RevisionStates, Target, revision,
 };
-use olm_resolver::Resolution;
+use olm_resolver::{Resolution, Skipped};
 
 use super::context::Context;
 use super::dependencies;
@@ -51,7 +51,12 @@ pub async fn deliver(
     let bundle = target.bundle();
     let mut notices = match (target, chosen) {
         (Target::Chosen(_), Some(chosen)) => {
-            dependencies::check(context, request, chosen, bundle, states).await?
+            let mut notices = dependencies::check(context, request, chosen, bundle, states).await?;
+            let is_new = states.newest().is_none_or(|newest| !newest.bundle.is_same(bundle));
+            let skipped = Skipped::find(chosen, &request.channels, request.range.as_ref());
+            let skipped = skipped.filter(|_| is_new).map(|it| it.to_string());
+            notices.extend(skipped.map(|text| Notice::warning("BundleSkipped", text)));
+            notices
         }
         (Target::Chosen(_) | Target::Installed(_), _) => Vec::new(),
     };
