@@ -49,6 +49,12 @@ pub const MAJOR_UPDATES: &str = "olm.operatorframework.io/major-updates";
 /// On a ClusterExtension: whether roles for users of the provided APIs are made, `None` or `Aggregate`. It wins over the flag
 /// `--user-roles` (decision 47).
 pub const USER_ROLES: &str = "olm.operatorframework.io/user-roles";
+/// On a ClusterExtension: what a missing dependency leads to, `Enforce`, `Warn`, `Ignore` or `Refuse`. It wins over the flag
+/// `--dependency-check` (decision 25).
+pub const DEPENDENCY_CHECK: &str = "olm.operatorframework.io/dependency-check";
+/// On a ClusterExtension: accepts what CRD upgrade safety finds in one bundle, `<bundle name>@<digest of its image>`, optionally with
+/// the CRDs or checks to which it is limited: ` <CRD>[/<check>] …`. Used up once that bundle was installed (decision 12).
+pub const ACCEPT_CRD_CHANGE: &str = "olm.operatorframework.io/accept-crd-change";
 /// On object-data Secrets: the account that the ClusterExtension names, as `namespace/name`. It counts when the revision has no
 /// ClusterExtension any more.
 pub const SERVICE_ACCOUNT: &str = "olm.operatorframework.io/service-account";
@@ -148,6 +154,22 @@ pub const ANNOTATIONS: &[AnnotationSpec] = &[
         values: Values::OneOf(&["None", "Aggregate"]),
         meaning: "Whether ClusterRoles for users of the provided APIs are made, aggregated to `admin`, `edit` and `view`. It wins over the \
                   flag `--user-roles`.",
+    },
+    AnnotationSpec {
+        key: DEPENDENCY_CHECK,
+        on: ON_EXTENSION,
+        set_by: SetBy::User,
+        values: Values::OneOf(&["Enforce", "Warn", "Ignore", "Refuse"]),
+        meaning: "What a missing dependency of the bundle leads to. It wins over the flag `--dependency-check`.",
+    },
+    AnnotationSpec {
+        key: ACCEPT_CRD_CHANGE,
+        on: ON_EXTENSION,
+        set_by: SetBy::User,
+        values: Values::Text(
+            "`<bundle name>@<digest of its image>`, optionally followed by ` <CRD>[/<check>]` once or more",
+        ),
+        meaning: "Accepts what CRD upgrade safety finds in this bundle, until it is installed.",
     },
     AnnotationSpec {
         key: DELETION_POLICY,

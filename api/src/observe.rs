@@ -114,6 +114,13 @@ pub const EXTENSION_UPGRADE_AVAILABLE: Metric = gauge(
     &["name", "reason"],
     "1 for each ClusterExtension with an upgrade that is not made by itself; reason MajorVersionHeld: set spec.source.catalog.version to take it",
 );
+/// The time that resolution takes.
+pub const RESOLUTION_DURATION: Metric = histogram(
+    OperatorController,
+    "olm_cluster_extension_resolution_duration_seconds",
+    &["outcome"],
+    "Time to read the package from the selected catalogs and to choose its bundle; outcome succeeded or failed",
+);
 /// Conditions of catalogs.
 pub const CATALOG_CONDITION: Metric = gauge(
     OperatorController,
@@ -141,6 +148,7 @@ pub const METRICS: &[Metric] = &[
     EXTENSION_CONDITION,
     EXTENSION_INFO,
     EXTENSION_UPGRADE_AVAILABLE,
+    RESOLUTION_DURATION,
     REVISIONS,
     CATALOG_CONDITION,
     WEBHOOK_CERTIFICATE_EXPIRY,
@@ -377,6 +385,16 @@ pub const EVENTS: &[Event] = &[
         "MajorVersionHeld",
         "The catalog has the next major version of what is installed; the note names the field to set.",
     ),
+    warning(
+        EXTENSION,
+        "BundleSkipped",
+        "The bundle to install is skipped by another one, which the range of versions leaves out.",
+    ),
+    warning(
+        EXTENSION,
+        "DependencyCheckSkipped",
+        "The annotation `dependency-check` says not to check what the bundle depends on.",
+    ),
     normal(EXTENSION, "Paused", "Reconciliation is paused by annotation."),
     normal(EXTENSION, "Resumed", "It is not any more."),
     warning(EXTENSION, "Retrying", "A pass failed and is tried again."),
@@ -420,6 +438,11 @@ pub const EVENTS: &[Event] = &[
         "The catalog names another image for the installed bundle; the installed content is kept.",
     ),
     warning(EXTENSION, "BundleWarning", "The bundle has something odd that does not stop its installation."),
+    warning(
+        EXTENSION,
+        "CRDChangeAccepted",
+        "The annotation `accept-crd-change` accepts findings of CRD upgrade safety in the bundle.",
+    ),
     warning(EXTENSION, "CRDUpgradeSafety", "A CRD changes in a way that is worth knowing and not refused."),
     normal(EXTENSION, "CertificateIssued", "The certificate of a webhook's Service was issued."),
     normal(EXTENSION, "CertificateReissued", "It was issued anew, because the former one could not be used."),

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use olm_fbc::{Index, Ingest, IngestError, file_findings};
+use olm_fbc::{Finding, Index, Ingest, IngestError, file_findings};
 use olm_oci::{Lease, Puller, Store, parse_reference};
 
 use crate::image::{self, CatalogImageError, CatalogLimits, Step};
@@ -119,7 +119,7 @@ fn finish(read: Ingest<BufWriter<File>>, directory: &Path) -> Result<(), IngestE
             std::fs::remove_file(&spool)?;
         }
         std::fs::write(directory.join(INDEX), ingested.index.to_bytes())?;
-        let passed_over: Vec<String> = file_findings(&problems).iter().map(ToString::to_string).collect();
+        let passed_over: Vec<String> = file_findings(&problems).iter().map(Finding::located).collect();
         std::fs::write(directory.join(PASSED_OVER), serde_json::to_vec(&passed_over)?)
     };
     written().map_err(IngestError::Write)

@@ -4,7 +4,9 @@
 
 use std::path::Path;
 
-use olm_fbc::{Catalog, IngestError, IngestLimits, PackageSummary, file_findings, load_dir_leniently};
+use olm_fbc::{
+    Catalog, Finding, IngestError, IngestLimits, PackageSummary, file_findings, load_dir_leniently,
+};
 
 /// The location of the JSON lines.
 #[derive(Debug)]
@@ -17,7 +19,7 @@ pub(crate) enum LocalCatalog {
 /// Reads a directory. The strings name the files that were passed over, and why.
 pub(crate) fn directory(path: &Path) -> Result<(LocalCatalog, Vec<String>), IngestError> {
     let (catalog, problems) = load_dir_leniently(path, IngestLimits::default())?;
-    let passed_over = file_findings(&problems).iter().map(ToString::to_string).collect();
+    let passed_over = file_findings(&problems).iter().map(Finding::located).collect();
     Ok((LocalCatalog::Memory(Box::new(catalog)), passed_over))
 }
 

@@ -148,6 +148,12 @@ fn version_list(crd: &Object) -> impl Iterator<Item = &Value> {
     spec_member(crd, "versions").and_then(Value::as_array).into_iter().flatten()
 }
 
+/// Names of the served versions of a CRD.
+fn served_versions(crd: &Object) -> impl Iterator<Item = &str> {
+    let served = |version: &&Value| version.get("served").and_then(Value::as_bool) == Some(true);
+    version_list(crd).filter(served).filter_map(|version| version.get("name")?.as_str())
+}
+
 /// Versions of a CRD in their order, each with its schema.
 fn versions(crd: &Object) -> impl Iterator<Item = (&str, Option<&Value>)> {
     version_list(crd).filter_map(|version| {

@@ -6,9 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use olm_yaml::Position;
+
 use crate::{
-    FileError, FileWarning, Finding, Index, Ingest, IngestError, IngestLimits, Meta, PackageContents,
-    PackageLimitError, Query, Subject, ingest::Ingested,
+    FileError, FilePosition, FileWarning, Finding, Index, Ingest, IngestError, IngestLimits, Meta,
+    PackageContents, PackageLimitError, Query,
+    ingest::{Ingested, ObjectPosition},
 };
 
 /// Label of a catalog image with the folder of the catalog in the image.
@@ -20,7 +23,9 @@ pub struct Catalog {
     pub index: Index,
     /// Files that were left out or look wrong.
     pub warnings: Vec<FileWarning>,
-    origins: Vec<(String, u32)>,
+    /// Files in walk order, each with the number of the objects in it and those before it.
+    files: Vec<(String, usize)>,
+    positions: Vec<ObjectPosition>,
 }
 
 /// Reads files given as (path, bytes), in any order.
@@ -121,7 +126,12 @@ impl Catalog {
     /// # Errors
     /// [`IngestError::Write`] for a buffer that is shorter than what was written to it.
     pub fn from_ingested(ingested: Ingested<Vec<u8>>) -> Result<Self, IngestError> {
-        let origins = ingested.origins().map(|(path, line)| (path.to_owned(), line)).collect();
+        let (mut files, positions) = ingested.origins();
+        let mut objects = 0;
+        for (_, count) in &mut files {
+            objects += *count;
+            *count = objects;
+        }
         let (index, warnings) = (ingested.index.clone(), ingested.warnings.clone());
         let jsonl = if ingested.in_order() {
             ingested.into_spool()
@@ -131,7 +141,7 @@ impl Catalog {
             ingested.emit(&mut spool, &mut jsonl).map_err(IngestError::Write)?;
             jsonl
         };
-        Ok(Self { jsonl, index, warnings, origins })
+        Ok(Self { jsonl, index, warnings, files, positions })
     }
 
     /// Takes in a `catalog.jsonl`, as `/all` serves it.
@@ -179,13 +189,21 @@ impl Catalog {
         PackageContents::from_lines(package, self.package_lines(package))
     }
 
-    /// File and line, from 1, of the first object with this schema, package and name.
-    pub fn origin(&self, subject: &Subject) -> Option<(&str, u32)> {
-        let at = self.index.objects().position(|object| {
-            object.schema == subject.schema
-                && object.package == subject.package
-                && object.name == subject.name
-        })?;
-        self.origins.get(at).map(|(path, line)| (path.as_str(), *line))
+    /// Where an object begins; `at` counts the objects in catalog order.
+    pub(crate) fn position(&self, at: usize) -> Option<FilePosition> {
+        let position = self.positions.get(at)?;
+        let (path, _) = self.files.get(self.files.partition_point(|(_, end)| *end <= at))?;
+        let path = path.clone();
+        Some(FilePosition { path, line: position.line.into(), column: Some(position.column.into()) })
+    }
+
+    /// The object that a position in a file belongs to: the last that begins before it.
+    pub(crate) fn object_at(&self, path: &str, position: Position) -> Option<usize> {
+        let file = self.files.iter().position(|(file, _)| file == path)?;
+        let first = file.checked_sub(1).and_then(|before| self.files.get(before)).map_or(0, |(_, end)| *end);
+        let objects = self.positions.get(first..self.files.get(file)?.1)?;
+        let wanted = ObjectPosition::from(position);
+        let after = objects.partition_point(|object| *object <= wanted);
+        Some(first + after.checked_sub(1)?)
     }
 }

@@ -40,8 +40,9 @@ use std::{
     sync::Arc,
 };
 
-use olm_yaml::{Documents, ParseError, ReadError};
+use olm_yaml::{Documents, ParseError, Position, ReadError};
 
+pub(crate) use ingested::ObjectPosition;
 pub use ingested::{Ingested, Summary};
 pub use limits::{FileError, FileWarning, IngestError, IngestLimits, WarningKind};
 use limits::{too_large, truncated};
@@ -86,7 +87,7 @@ pub struct Ingest<W> {
     layer: u32,
     entries: BTreeMap<WalkKey, Entry>,
     builder: IndexBuilder,
-    lines: Vec<u32>,
+    positions: Vec<ObjectPosition>,
     /// Bytes of the `.indexignore` files so far.
     ignore_bytes: u64,
     cancellation: Cancellation,
@@ -111,7 +112,7 @@ impl<W: Write> Ingest<W> {
             layer: 0,
             entries: BTreeMap::new(),
             builder: IndexBuilder::new(),
-            lines: Vec::new(),
+            positions: Vec::new(),
             ignore_bytes: 0,
             cancellation: Cancellation::default(),
             documents: None,
@@ -275,18 +276,21 @@ impl<W: Write> Ingest<W> {
                     self.check_cancelled()?;
                     let origin = documents.document().origin;
                     if let Some(line) = origin.ignored_from {
-                        self.warn(path, line, WarningKind::NeverRead);
+                        self.warn(path, Position { line, column: 1 }, WarningKind::NeverRead);
                     }
                     if origin.fell_back {
-                        self.warn(path, origin.line, WarningKind::ReadAsYaml);
+                        self.warn(path, origin.position, WarningKind::ReadAsYaml);
+                    }
+                    if let Some(position) = origin.rounded {
+                        self.warn(path, position, WarningKind::Rounded);
                     }
                     let line = documents.line();
                     if line.is_empty() {
-                        self.warn(path, origin.line, WarningKind::Empty);
+                        self.warn(path, origin.position, WarningKind::Empty);
                         continue;
                     }
                     if head.schema.is_empty() {
-                        self.warn(path, origin.line, WarningKind::NoSchema);
+                        self.warn(path, origin.position, WarningKind::NoSchema);
                     }
                     self.spooled += line.len() as u64;
                     if self.spooled > self.limits.bytes {
@@ -302,7 +306,7 @@ impl<W: Write> Ingest<W> {
                         let what = "bytes of memory for the schemas, packages and names of its objects";
                         return Err(too_large(what, self.limits.text_memory, path));
                     }
-                    self.lines.push(u32::try_from(origin.line).unwrap_or(u32::MAX));
+                    self.positions.push(origin.position.into());
                 }
                 Ok(None) => break None,
                 Err(ReadError::Parse(error)) => break Some(error),
@@ -315,9 +319,9 @@ impl<W: Write> Ingest<W> {
         Ok(Content::Lines { spooled: start..self.spooled, objects: first..self.builder.len(), problem })
     }
 
-    fn warn(&mut self, path: &str, line: u64, kind: WarningKind) {
+    fn warn(&mut self, path: &str, position: Position, kind: WarningKind) {
         if self.warnings.len() < KEPT_WARNINGS {
-            self.warnings.push(FileWarning { path: path.to_owned(), line, kind });
+            self.warnings.push(FileWarning { path: path.to_owned(), position, kind });
         }
     }
 
@@ -389,7 +393,7 @@ impl<W: Write> Ingest<W> {
                 }
             }
         }
-        let lines = order.iter().flat_map(|range| &self.lines[range.clone()]).copied().collect();
+        let positions = order.iter().flat_map(|range| &self.positions[range.clone()]).copied().collect();
         let index = self.builder.reorder(&order);
         summary.objects = index.len() as u64;
         summary.bytes = index.size();
@@ -405,7 +409,7 @@ impl<W: Write> Ingest<W> {
                 segments,
                 in_order,
                 files,
-                lines,
+                positions,
                 cancellation: self.cancellation,
             },
             problems,

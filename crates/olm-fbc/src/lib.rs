@@ -20,7 +20,7 @@ mod validate;
 
 pub use catalog::{CONFIGS_LABEL, Catalog, load_dir, load_dir_leniently, load_files, load_files_leniently};
 pub use decode::{Base64, Json};
-pub use finding::{Finding, Severity, Subject};
+pub use finding::{FilePosition, Finding, Severity, Subject};
 pub use index::{Index, IndexBuilder, IndexError, Located, Query};
 pub use ingest::{FileError, FileWarning, Ingest, IngestError, IngestLimits, Ingested, Summary, WarningKind};
 pub use meta::{Head, Meta, head};

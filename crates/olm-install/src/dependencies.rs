@@ -3,6 +3,8 @@
 //! `olm_resolver::dependencies` decides whether they are enough. Rule: decision 25.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
 
 use kube::api::ListParams;
 use kube::discovery::Discovery;
@@ -17,6 +19,47 @@ use crate::resolution::{BundleFacts, Class, PassError, RevisionStates, revision}
 
 /// CRDs of a required group that are read.
 const MAX_CRDS: usize = 64;
+
+/// What a missing dependency leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DependencyCheck {
+    /// The bundle is rejected until its dependencies are met.
+    #[default]
+    Enforce,
+    /// An event names what is missing, and the bundle is installed.
+    Warn,
+    /// Nothing is checked.
+    Ignore,
+    /// A bundle that declares any dependency is rejected, as the reference does.
+    Refuse,
+}
+
+/// A text that is no value of [`DependencyCheck`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is none of Enforce, Warn, Ignore and Refuse")]
+pub struct UnknownDependencyCheck(String);
+
+impl fmt::Display for DependencyCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Enforce => "Enforce",
+            Self::Warn => "Warn",
+            Self::Ignore => "Ignore",
+            Self::Refuse => "Refuse",
+        })
+    }
+}
+
+impl FromStr for DependencyCheck {
+    type Err = UnknownDependencyCheck;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Enforce, Self::Warn, Self::Ignore, Self::Refuse]
+            .into_iter()
+            .find(|value| value.to_string().eq_ignore_ascii_case(text))
+            .ok_or_else(|| UnknownDependencyCheck(text.to_owned()))
+    }
+}
 
 /// Whether the dependencies of `chosen` have to be checked: not those of a bundle that is installed or rolling out.
 #[must_use]

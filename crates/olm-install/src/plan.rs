@@ -10,12 +10,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use olm_api::ClusterObjectSet;
+use olm_api::{ClusterObjectSet, annotations};
 use olm_bundle::CertProvider;
 use olm_core::{Digest, Object};
 use olm_rollout::{expired, next_number};
 
 use crate::desired::{Desired, Numbered, applied_metadata, same_content, same_settings};
+use crate::preflight::Checked;
 use crate::render::{RenderSettings, Rendered};
 use crate::resolution::revision::{self, history};
 use crate::resolution::{BundleFacts, ExtensionRequest, PassError, Target};
@@ -111,7 +112,7 @@ pub enum Content {
     Rendered {
         rendered: Rendered,
         /// Findings of CRD upgrade safety that block nothing.
-        crd_warnings: Vec<String>,
+        crds: Checked,
         /// The fingerprint of the inputs.
         inputs: String,
         /// No fingerprint is recorded for the newest revision, though it holds the target bundle: its Secrets may be missing.
@@ -135,11 +136,13 @@ pub trait Observer: Send {
         inputs: &str,
     ) -> impl Future<Output = Result<Rendered, PassError>> + Send;
 
-    /// Checks the CRDs among the objects ([`crate::preflight::check`]).
+    /// Checks the CRDs among the objects of a bundle ([`crate::preflight::check`]).
     fn check_crds(
         &mut self,
+        bundle: &BundleFacts,
+        digest: &Digest,
         objects: &[Object],
-    ) -> impl Future<Output = Result<Vec<String>, PassError>> + Send;
+    ) -> impl Future<Output = Result<Checked, PassError>> + Send;
 
     /// Checks the rights of the extension's ServiceAccount ([`crate::account::check`]).
     fn check_account(&mut self, objects: &[Object]) -> impl Future<Output = Result<(), PassError>> + Send;
@@ -179,10 +182,10 @@ pub async fn observe<'a>(
     }
     let about = |error| about(bundle, error);
     let rendered = observer.render(bundle, settled, &inputs).await.map_err(about)?;
-    let crd_warnings = observer.check_crds(&rendered.objects).await.map_err(about)?;
+    let crds = observer.check_crds(bundle, &rendered.digest, &rendered.objects).await.map_err(about)?;
     observer.check_account(&rendered.objects).await.map_err(about)?;
     let inputs = settings.fingerprint(request, bundle, rendered.issuer);
-    Ok(observed(rendered.issuer, Content::Rendered { rendered, crd_warnings, inputs, unrecorded }))
+    Ok(observed(rendered.issuer, Content::Rendered { rendered, crds, inputs, unrecorded }))
 }
 
 /// The error with the name of the target bundle.
@@ -224,10 +227,14 @@ pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, 
             let notices = newest.and_then(|newest| image_ignored(bundle, newest)).into_iter().collect();
             Ok(Plan { change, notices, inputs: Some(inputs), ..keep })
         }
-        Content::Rendered { rendered, crd_warnings, inputs, unrecorded } => {
+        Content::Rendered { rendered, crds, inputs, unrecorded } => {
             let warnings = rendered.warnings.into_iter().map(|text| Notice::warning("BundleWarning", text));
-            let crds = crd_warnings.into_iter().map(|text| Notice::warning("CRDUpgradeSafety", text));
-            let mut notices: Vec<Notice> = warnings.chain(crds).collect();
+            let accepted = crds.accepted.into_iter().map(|text| {
+                let text = format!("accepted by the annotation {}: {text}", annotations::ACCEPT_CRD_CHANGE);
+                Notice::warning("CRDChangeAccepted", text)
+            });
+            let crds = crds.warnings.into_iter().map(|text| Notice::warning("CRDUpgradeSafety", text));
+            let mut notices: Vec<Notice> = warnings.chain(crds).chain(accepted).collect();
             let digest = Some(rendered.digest);
             let desired = Desired::new(request, bundle, rendered.properties.as_deref(), rendered.objects)?;
             let inputs = Some(inputs);

@@ -17,6 +17,7 @@ mod resolve;
 mod rules;
 pub mod scenario;
 mod shortest;
+mod skipped;
 
 pub use dependencies::{
     DependencyFacts, DependencyReport, InstalledPackage, Needed, Provider, Unmet, dependencies, needed,
@@ -43,3 +44,4 @@ pub use request::{
 pub use resolve::{Held, Outcome, Resolution, resolve};
 pub use rules::{Decision, Ineligible, Rules, Via};
 pub use shortest::reachable;
+pub use skipped::Skipped;

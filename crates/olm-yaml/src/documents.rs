@@ -6,6 +6,8 @@
 
 use std::io::{ErrorKind, Read};
 
+use libyaml_safer::Mark;
+
 use crate::{
     Limits, Member, Normaliser, ParseError, ReadError,
     json::{ValueError, skip_space},
@@ -20,12 +22,21 @@ const USUAL_WINDOW: usize = 512 << 10;
 /// A reader whose window grew beyond this gives memory back between files.
 const KEPT_WINDOW: usize = 2 << 20;
 
+/// A line and a column (in characters), both from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Position {
+    pub line: u64,
+    pub column: u64,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
     /// Byte offset of its first byte in the stream, from 0 (for YAML: of the chunk between separators).
     pub offset: u64,
-    /// Line of that byte, from 1.
-    pub line: u64,
+    /// Where its value begins.
+    pub position: Position,
+    /// The first integer that a double cannot hold: its last digits are lost (fbc §4.2).
+    pub rounded: Option<Position>,
     /// Read as YAML, not as JSON.
     pub yaml: bool,
     /// Line, from 1, of content in the same YAML chunk that is never read: whatever follows the first
@@ -79,9 +90,10 @@ pub struct Documents<R> {
     head: usize,
     tail: usize,
     ended: bool,
-    /// Stream offset and line of `head`.
+    /// Stream offset, line and column of `head`.
     offset: u64,
     line: u64,
+    column: u64,
     read: u64,
     decoded: u64,
     nodes: u64,
@@ -119,6 +131,7 @@ impl<R: Read> Documents<R> {
             ended: false,
             offset: 0,
             line: 1,
+            column: 1,
             read: 0,
             decoded: 0,
             nodes: 0,
@@ -255,10 +268,12 @@ impl<R: Read> Documents<R> {
             let read = self.normaliser.partial(&pending[space..], last, &mut self.out, &limits);
             match read {
                 Ok(used) => {
-                    let newlines = memchr::memchr_iter(b'\n', &pending[..space]).count() as u64;
+                    let rounded = self.normaliser.rounded;
+                    let rounded = rounded.map(|at| self.position_after(&pending[..space + at]));
                     self.origin = Origin {
                         offset: self.offset + space as u64,
-                        line: self.line + newlines,
+                        position: self.position_after(&pending[..space]),
+                        rounded,
                         ..Origin::default()
                     };
                     return Ok(match check(&self.document()) {
@@ -266,9 +281,11 @@ impl<R: Read> Documents<R> {
                             self.consume(space + used);
                             Ok(Some(found))
                         }
-                        Err(message) => {
-                            Err(ParseError { offset: self.origin.offset, line: self.origin.line, message })
-                        }
+                        Err(message) => Err(ParseError {
+                            offset: self.origin.offset,
+                            line: self.origin.position.line,
+                            message,
+                        }),
                     });
                 }
                 Err(ValueError::End) if !self.ended => self.more()?,
@@ -349,9 +366,16 @@ impl<R: Read> Documents<R> {
                     if self.out == b"null" {
                         self.out.clear();
                     }
+                    let position = |mark: Mark| Position {
+                        line: self.line + mark.line,
+                        column: mark.column + if mark.line == 0 { self.column } else { 1 },
+                    };
                     self.origin = Origin {
                         offset: self.offset,
-                        line: self.line,
+                        position: converted
+                            .start
+                            .map_or(Position { line: self.line, column: self.column }, position),
+                        rounded: converted.rounded.map(position),
                         yaml: true,
                         ignored_from: converted.ignored_from.map(|line| self.line + line),
                         fell_back,
@@ -387,9 +411,21 @@ impl<R: Read> Documents<R> {
 
     fn consume(&mut self, bytes: usize) {
         let done = &self.window[self.head..self.head + bytes];
-        self.line += memchr::memchr_iter(b'\n', done).count() as u64;
+        let Position { line, column } = self.position_after(done);
+        (self.line, self.column) = (line, column);
         self.offset += bytes as u64;
         self.head += bytes;
+    }
+
+    /// Line and column behind `bytes`, which lie at the head of the window.
+    fn position_after(&self, bytes: &[u8]) -> Position {
+        let newlines = memchr::memchr_iter(b'\n', bytes).count() as u64;
+        let (before, rest) = match memchr::memrchr(b'\n', bytes) {
+            Some(at) => (1, &bytes[at + 1..]),
+            None => (self.column, bytes),
+        };
+        let characters = rest.iter().filter(|byte| **byte & 0xC0 != 0x80).count() as u64;
+        Position { line: self.line + newlines, column: before + characters }
     }
 
     /// Makes the pending bytes longer, or notes the end.

@@ -9,6 +9,7 @@ use olm_core::go;
 use crate::{
     Limits, ParseError,
     members::{Member, sort_members},
+    scalar::loses_digits,
     text::{plain_run, push_char, replace_invalid},
 };
 
@@ -57,6 +58,8 @@ pub struct Normaliser {
     lossless: Vec<u8>,
     /// Nodes of the value read last, also when that failed.
     pub(crate) nodes: u64,
+    /// Where in its input the first integer lies that a double cannot hold.
+    pub(crate) rounded: Option<usize>,
 }
 
 impl Normaliser {
@@ -106,8 +109,11 @@ impl Normaliser {
                 clean.clear();
                 replace_invalid(&input[..used], &mut clean);
                 out.truncate(start);
+                // offsets are those of `input`
+                let rounded = self.rounded;
                 let again = self.run(&clean, true, out, limits);
                 self.lossless = clean;
+                self.rounded = rounded;
                 again?;
             }
             Ok(used)
@@ -123,6 +129,7 @@ impl Normaliser {
         self.frames.clear();
         self.members.clear();
         self.nodes = 0;
+        self.rounded = None;
         let mut at = 0;
         loop {
             at = skip_space(input, at);
@@ -147,7 +154,7 @@ impl Normaliser {
                 Some(b't') => at = literal(input, at, b"true", out)?,
                 Some(b'f') => at = literal(input, at, b"false", out)?,
                 Some(b'n') => at = literal(input, at, b"null", out)?,
-                Some(b'-' | b'0'..=b'9') => at = number(input, at, last, out)?,
+                Some(b'-' | b'0'..=b'9') => at = number(input, at, last, out, &mut self.rounded)?,
                 _ => return unexpected(input, at, "looking for beginning of value"),
             }
             // a value has ended
@@ -353,7 +360,13 @@ fn literal(input: &[u8], at: usize, word: &'static [u8], out: &mut Vec<u8>) -> S
     Ok(at + word.len())
 }
 
-fn number(input: &[u8], start: usize, last: bool, out: &mut Vec<u8>) -> Step<usize> {
+fn number(
+    input: &[u8],
+    start: usize,
+    last: bool,
+    out: &mut Vec<u8>,
+    rounded: &mut Option<usize>,
+) -> Step<usize> {
     let digits =
         |at: usize| at + input[at..].iter().position(|b| !b.is_ascii_digit()).unwrap_or(input.len() - at);
     let mut at = start + usize::from(input.get(start) == Some(&b'-'));
@@ -388,6 +401,9 @@ fn number(input: &[u8], start: usize, last: bool, out: &mut Vec<u8>) -> Step<usi
     if integer && at - whole <= 15 {
         out.extend_from_slice(text);
         return Ok(at);
+    }
+    if integer && rounded.is_none() && std::str::from_utf8(text).is_ok_and(loses_digits) {
+        *rounded = Some(start);
     }
     let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
     match parsed.filter(|number| number.is_finite()) {

@@ -27,7 +27,7 @@ mod syntax;
 mod text;
 mod yaml;
 
-pub use documents::{Document, Documents, Origin};
+pub use documents::{Document, Documents, Origin, Position};
 pub use error::{ParseError, ReadError};
 pub use json::{Normaliser, normalise_json};
 pub use limits::Limits;

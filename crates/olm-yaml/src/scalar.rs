@@ -121,6 +121,26 @@ fn integer(text: &str) -> Option<Scalar<'static>> {
     }
 }
 
+/// Whether an integer has another value as a double, as its text is written.
+pub(crate) fn loses_digits(text: &str) -> bool {
+    let digits = text.trim_start_matches(['-', '+']).trim_start_matches('0');
+    digits.len() > 15
+        && digits.bytes().all(|b| b.is_ascii_digit())
+        && digits.parse::<f64>().is_ok_and(|number| number.to_string() != digits)
+}
+
+impl Scalar<'_> {
+    /// Whether normalised JSON has another value for it; `text` is the scalar as written.
+    pub(crate) fn loses_digits(&self, text: &str) -> bool {
+        match self {
+            Self::Int(number) => loses_digits(&number.to_string()),
+            Self::Uint(number) => loses_digits(&number.to_string()),
+            Self::Float(_) => loses_digits(text),
+            _ => false,
+        }
+    }
+}
+
 /// `[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?`, finite.
 pub(crate) fn float(text: &str) -> Option<f64> {
     let bytes = text.as_bytes();

@@ -35,6 +35,9 @@ const FLOW_WORK: u64 = 20_000_000;
 pub(crate) struct Converted {
     /// Line (from 0, within the chunk) of content that is never read, if there is any.
     pub(crate) ignored_from: Option<u64>,
+    /// Where the document's first node lies, and the first integer that a double cannot hold.
+    pub(crate) start: Option<Mark>,
+    pub(crate) rounded: Option<Mark>,
 }
 
 /// As [`yaml_to_json`]; leaves the members of the outermost mapping in `buffers`.
@@ -63,6 +66,8 @@ pub(crate) fn convert(
     buffers.members.clear();
     let mut sink = Sink {
         nodes: 0,
+        first: None,
+        rounded: None,
         input,
         out,
         start,
@@ -150,6 +155,8 @@ struct Sink<'a> {
     flow_work: u64,
     /// Nodes so far, those of aliases included.
     nodes: u64,
+    first: Option<Mark>,
+    rounded: Option<Mark>,
     limits: &'a Limits,
     problem: Option<(Phase, ParseError)>,
     /// Whether the input holds `\/` somewhere.
@@ -186,7 +193,7 @@ impl Sink<'_> {
             Err(EngineError::Syntax(error)) => Some(error.problem_mark().map_or(0, |mark| mark.line)),
             Err(EngineError::Panicked(mark)) => Some(mark.line),
         };
-        Ok(Converted { ignored_from })
+        Ok(Converted { ignored_from, start: self.first, rounded: self.rounded })
     }
 
     fn report(&mut self, phase: Phase, mark: Mark, problem: &str) {
@@ -197,6 +204,7 @@ impl Sink<'_> {
 
     fn node(&mut self, event: Event) -> Result<(), Stop> {
         let mark = event.start_mark;
+        self.first.get_or_insert(mark);
         if self.out.len() - self.start > self.limits.document_bytes {
             let limit = self.limits.document_bytes;
             return Err(Stop(at(mark, format!("the document is larger than the limit of {limit} bytes"))));
@@ -395,6 +403,9 @@ impl Sink<'_> {
         if is_key {
             self.key(mark, key_of(scalar));
             return Ok(());
+        }
+        if self.rounded.is_none() && scalar.loses_digits(value) {
+            self.rounded = Some(mark);
         }
         let start = self.out.len();
         if let Scalar::Float(number) = scalar

@@ -8,6 +8,7 @@ use std::str::FromStr as _;
 
 use clap::{ArgAction, Args, Parser};
 use olm_bundle::BundleLimits;
+use olm_install::dependencies::DependencyCheck;
 use olm_install::render::UserRoles;
 use olm_resolver::MajorUpdates;
 use olm_runtime::FeatureGates;
@@ -17,7 +18,6 @@ use olm_runtime::features::{Gate, Stage};
 use crate::accounts::Mode;
 pub use crate::certificates::provider::{CERT_MANAGER, SERVICE_CA};
 use crate::certificates::provider::{Issuers, Preference, name};
-use crate::extension::context::DependencyCheck;
 
 /// Revisions instead of Helm releases; cannot be switched off.
 pub const BOXCUTTER: &str = "BoxcutterRuntime";
@@ -92,8 +92,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "MODE", default_value_t, value_parser = UserRoles::from_str)]
     pub user_roles: UserRoles,
 
-    /// What it leads to that something is missing which a bundle depends on
-    #[arg(long, value_enum, value_name = "MODE", default_value_t, ignore_case = true)]
+    /// What it leads to that something is missing which a bundle depends on: Enforce rejects the bundle until it is there, Warn
+    /// installs it and names in an event what is missing, Ignore checks nothing, Refuse rejects every bundle that declares a
+    /// dependency. The annotation olm.operatorframework.io/dependency-check of an extension wins
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = DependencyCheck::from_str)]
     pub dependency_check: DependencyCheck,
 
     /// Before a CRD changes, validate the custom resources that exist against its new schema, as OLM Classic did (at most 5,000

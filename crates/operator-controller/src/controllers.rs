@@ -17,6 +17,7 @@ use crate::catalogs::{PackageCache, PackageSource};
 use crate::certificates::{self, Expiries, RefusedCertificates};
 use crate::crds::Crds;
 use crate::extension::context::{Context, Settings};
+use crate::extension::durations::ResolutionDurations;
 use crate::extension::writer::RevisionWriter;
 use crate::inventory::Inventory;
 use crate::revisions::Revisions;
@@ -96,6 +97,7 @@ pub fn run(
             settings,
             workers: content.workers,
             events: events(extension::NAME),
+            durations: ResolutionDurations::register(&metrics),
             crds,
             refused_certificates: refused_certificates.clone(),
             states: Default::default(),

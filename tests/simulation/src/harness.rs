@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use olm_api::condition;
+use olm_install::dependencies::DependencyCheck;
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
 use olm_install::resolution;
@@ -15,7 +16,7 @@ use olm_runtime::metrics::Metrics;
 use olm_runtime::{Intervals, Shutdown};
 use operator_controller::accounts::Mode;
 use operator_controller::controllers;
-use operator_controller::extension::context::{DependencyCheck, Settings as ControllerSettings};
+use operator_controller::extension::context::Settings as ControllerSettings;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;

@@ -18,8 +18,8 @@ use crate::sources::{Registry, print_progress};
 pub(crate) enum Verb {
     /// Check a catalog, in a directory or an image
     ///
-    /// All findings are printed, errors first. What `opm validate` refuses is an error; what works but is probably not meant
-    /// is a warning.
+    /// All findings are printed, errors first, each with the file, line and column of its object. What `opm validate` or the
+    /// format refuses is an error; what works but is probably not meant is a warning.
     #[command(
         after_help = "Exit codes: 0 no errors (warnings do not count), 1 errors were found, 2 the catalog could not be had.\n\n\
                       Examples:\n  kubectl olm catalog validate ./catalog\n  \
@@ -61,6 +61,12 @@ struct Row {
     package: String,
     schema: String,
     name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<u64>,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
@@ -99,7 +105,11 @@ async fn load(arguments: &Validate) -> Result<(Catalog, Vec<FileError>), Command
 }
 
 fn row(finding: Finding) -> Row {
+    let position = finding.position.as_ref();
     Row {
+        line: position.map(|position| position.line),
+        column: position.and_then(|position| position.column),
+        file: position.map(|position| position.path.clone()),
         severity: match finding.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
@@ -114,16 +124,23 @@ fn row(finding: Finding) -> Row {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut table = Table::new(["SEVERITY", "RULE", "PACKAGE", "SCHEMA", "NAME", "MESSAGE"]);
+    let mut table = Table::new(["SEVERITY", "RULE", "PACKAGE", "SCHEMA", "NAME", "POSITION", "MESSAGE"]);
     for row in rows {
-        let Row { severity, rule, package, schema, name, message, hint } = row;
+        let Row { severity, rule, package, schema, name, message, hint, .. } = row;
         let hint = hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
         let about = [package, schema, name].map(|text| or_dash(text));
         let [package, schema, name] = about;
+        let position = or_dash(&position(row));
         let first = [(*severity).to_owned(), (*rule).to_owned()];
-        table.row(first.into_iter().chain([package, schema, name, format!("{message}{hint}")]));
+        table.row(first.into_iter().chain([package, schema, name, position, format!("{message}{hint}")]));
     }
     table.text("")
+}
+
+/// `file:line:column`, as compilers print it.
+fn position(row: &Row) -> String {
+    let numbers = [row.line, row.column].into_iter().flatten().map(|number| format!(":{number}"));
+    row.file.clone().into_iter().chain(numbers).collect()
 }
 
 fn line(row: &Row) -> String {
@@ -131,5 +148,7 @@ fn line(row: &Row) -> String {
     let about =
         [&row.schema, &row.name].into_iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>();
     let about = if about.is_empty() { String::new() } else { format!(" {}:", about.join(" ")) };
-    format!("{}:{about} {}{hint} [{}]", row.severity, row.message, row.rule)
+    let position = position(row);
+    let position = if position.is_empty() { String::new() } else { format!("{position}: ") };
+    format!("{position}{}:{about} {}{hint} [{}]", row.severity, row.message, row.rule)
 }

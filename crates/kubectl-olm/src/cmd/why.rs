@@ -7,13 +7,14 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use olm_api::{ClusterExtension, condition};
 use olm_catalog::Selector;
+use olm_install::dependencies::DependencyCheck;
 use olm_install::resolution::{
     self, BundleFacts, DeprecationUpdate, ExtensionRequest, RevisionFacts, RevisionStates, Target,
     UpgradeUpdate, revision, validate,
 };
 use olm_resolver::{
     CatalogOutcome, CatalogSource, CatalogView, DeprecationState, PackageGraph, ReleaseField, ReportView,
-    Resolution,
+    Resolution, Skipped,
 };
 use serde::Serialize;
 
@@ -123,6 +124,9 @@ pub(crate) struct Explained {
     /// A bundle with a higher major version that is not installed by itself, and how to take it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) held: Option<String>,
+    /// The bundle that skips the chosen one, and why it is not chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) skipped: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) deprecations: Vec<String>,
     /// The candidates and the rules that decided. Absent if the request is invalid.
@@ -267,8 +271,10 @@ pub(crate) async fn decide(
         }
         Err(failure) => (None, Some(failure.message)),
     };
+    let is_enforced =
+        !matches!(request.dependency_check, Some(DependencyCheck::Warn | DependencyCheck::Ignore));
     let unmet = match &resolved.chosen {
-        Some(chosen) if !dependencies.is_empty() && !sources.is_local() => {
+        Some(chosen) if !dependencies.is_empty() && !sources.is_local() && is_enforced => {
             unmet(chosen, &request, sources).await
         }
         _ => None,
@@ -279,6 +285,10 @@ pub(crate) async fn decide(
         error,
         dependencies,
         unmet,
+        skipped: resolved.chosen.as_ref().and_then(|chosen| {
+            let skipped = Skipped::find(chosen, &request.channels, request.range.as_ref())?;
+            Some(skipped.to_string())
+        }),
         held: match &resolved.upgrade {
             UpgradeUpdate::Found(held) => held.as_ref().map(ToString::to_string),
             UpgradeUpdate::Unchanged => None,
@@ -432,6 +442,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
         line("Missing", &bad(unmet));
     }
     line("Held", explained.held.as_deref().unwrap_or_default());
+    line("Skipped", explained.skipped.as_deref().unwrap_or_default());
     for deprecation in &explained.deprecations {
         line("Deprecated", deprecation);
     }

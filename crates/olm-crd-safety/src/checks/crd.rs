@@ -4,7 +4,7 @@ use olm_core::{Object, go};
 use serde_json::Value;
 
 use crate::schema::flatten;
-use crate::{Comparison, Finding, Profile, versions};
+use crate::{Comparison, Finding, Profile, served_versions, versions};
 
 pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -21,14 +21,22 @@ pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Findi
 
     let stored =
         old.0.get("status").and_then(|status| status.get("storedVersions")).and_then(Value::as_array);
-    let gone: Vec<&str> = stored
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .filter(|stored| !versions(new).any(|(name, _)| name == *stored))
-        .collect();
+    let stored: Vec<&str> = stored.into_iter().flatten().filter_map(Value::as_str).collect();
+    let gone: Vec<&str> =
+        stored.iter().copied().filter(|stored| !versions(new).any(|(name, _)| name == *stored)).collect();
     if !gone.is_empty() {
         report("storedVersionRemoval", format!("stored versions removed : [{}]", gone.join(" ")));
+    }
+
+    // what is stored may become unserved: that is the way to retire a version
+    let unserved: Vec<&str> = served_versions(old)
+        .filter(|version| !stored.contains(version) && !served_versions(new).any(|name| name == *version))
+        .collect();
+    if profile == Profile::Corrected && !unserved.is_empty() {
+        report(
+            "servedVersionRemoval",
+            format!("served versions no longer served : [{}]", unserved.join(" ")),
+        );
     }
 
     for (version, old_schema) in versions(old) {

@@ -125,6 +125,7 @@ pub(crate) fn danger(check: &str) -> &'static str {
     match check {
         "scope" => "all stored objects would become unreachable",
         "storedVersionRemoval" => "objects stored in that version could no longer be read",
+        "servedVersionRemoval" => "clients that use that version would fail",
         "existingFieldRemoval" => "the field's stored values would be pruned on the next write",
         "default" => "objects that leave the field out would change their meaning",
         "required" => "stored objects without the field could no longer be updated",
@@ -144,6 +145,7 @@ pub(crate) fn fix(check: &str) -> &'static str {
     match check {
         "scope" => "make a new kind instead",
         "storedVersionRemoval" => "migrate stored objects, then drop the version in a later release",
+        "servedVersionRemoval" => "keep serving the version, marked as deprecated, until no client uses it",
         "existingFieldRemoval" | "type" => {
             "keep the field and add a new one, or make a new version with a conversion webhook"
         }

@@ -30,6 +30,14 @@ fn texts(findings: &[Finding]) -> Vec<String> {
     findings.iter().map(Finding::to_string).collect()
 }
 
+/// Versions that are served, were never stored, and are not served any more: only the corrected profile has a finding.
+fn allowed_in_parity(row: u16, old: &Object, new: &Object, versions: &[&str]) {
+    let want = format!("servedVersionRemoval: served versions no longer served : [{}]", versions.join(" "));
+    for (profile, want) in [(Profile::Parity, vec![]), (Profile::Corrected, vec![want])] {
+        assert_eq!(texts(&compare(old, new, Policy { profile })), want, "row {row} {profile:?}");
+    }
+}
+
 fn check(row: u16, old: &Object, new: &Object, want: &[&str]) {
     for profile in [Profile::Parity, Profile::Corrected] {
         let got = texts(&compare(old, new, Policy { profile }));
@@ -64,9 +72,18 @@ fn scope_and_versions() {
         &one("Namespaced"),
         &["storedVersionRemoval: stored versions removed : [v1alpha1 v1alpha2]"],
     );
-    check(4, &alpha(&["v1"]), &one("Namespaced"), &[]);
+    allowed_in_parity(4, &alpha(&["v1"]), &one("Namespaced"), &["v1alpha1"]);
     let unserved = crd("Namespaced", vec![version("v1alpha1", false, &a), v1()], &["v1"], None);
-    check(5, &alpha(&["v1"]), &unserved, &[]);
+    allowed_in_parity(5, &alpha(&["v1"]), &unserved, &["v1alpha1"]);
+    check(5, &alpha(&["v1", "v1alpha1"]), &unserved, &[]);
+    check(5, &unserved, &one("Namespaced"), &[]);
+    let three = crd(
+        "Namespaced",
+        vec![version("v1alpha1", true, &a), version("v1alpha2", true, &a), v1()],
+        &["v1"],
+        Some("Webhook"),
+    );
+    allowed_in_parity(5, &three, &one("Namespaced"), &["v1alpha1", "v1alpha2"]);
     let with_v2 = |properties: &Value, served: bool, strategy: Option<&str>| {
         crd("Namespaced", vec![v1(), version("v2", served, properties)], &["v1"], strategy)
     };

@@ -5,8 +5,24 @@ use std::{
     ops::Range,
 };
 
+use olm_yaml::Position;
+
 use super::FileWarning;
 use crate::{Cancellation, Index};
+
+/// Where an object begins in its file; small, for there are many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ObjectPosition {
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+}
+
+impl From<Position> for ObjectPosition {
+    fn from(position: Position) -> Self {
+        let small = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { line: small(position.line), column: small(position.column) }
+    }
+}
 
 /// What a catalog holds, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,7 +47,7 @@ pub struct Ingested<W> {
     pub(super) segments: Vec<Range<u64>>,
     pub(super) in_order: bool,
     pub(super) files: Vec<(String, usize)>,
-    pub(super) lines: Vec<u32>,
+    pub(super) positions: Vec<ObjectPosition>,
     pub(super) cancellation: Cancellation,
 }
 
@@ -76,9 +92,8 @@ impl<W> Ingested<W> {
         Ok(written)
     }
 
-    /// File and line (from 1) of each object, in content order.
-    pub fn origins(&self) -> impl Iterator<Item = (&str, u32)> {
-        let files = self.files.iter().flat_map(|(path, count)| std::iter::repeat_n(path.as_str(), *count));
-        files.zip(self.lines.iter().copied())
+    /// The files, each with the number of its objects, and where each object begins, in content order.
+    pub(crate) fn origins(&self) -> (Vec<(String, usize)>, Vec<ObjectPosition>) {
+        (self.files.clone(), self.positions.clone())
     }
 }

@@ -2,13 +2,13 @@
 
 use std::{fmt, io};
 
-use olm_yaml::ParseError;
+use olm_yaml::{ParseError, Position};
 use thiserror::Error;
 
 /// Bounds on one catalog. Links count as often as they name a file.
 ///
-/// Memory for 250,000 objects (the default limit): 32 bytes each in the index and 4 for the line, and as much again while
-/// they are put into walk order, 18 MiB; besides, [`Self::text_memory`] and the largest object. The largest public catalogs
+/// Memory for 250,000 objects (the default limit): 32 bytes each in the index and 8 for the position, and as much again
+/// while they are put into walk order, 20 MiB; besides, [`Self::text_memory`] and the largest object. The largest public catalogs
 /// have about 15,000 objects and a handful of patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IngestLimits {
@@ -133,8 +133,7 @@ impl IngestError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileWarning {
     pub path: String,
-    /// From 1.
-    pub line: u64,
+    pub position: Position,
     pub kind: WarningKind,
 }
 
@@ -148,18 +147,28 @@ pub enum WarningKind {
     NoSchema,
     /// A YAML document without content, such as a comment before the first `---`.
     Empty,
+    /// An integer that a double cannot hold (fbc §4.2).
+    Rounded,
+}
+
+impl fmt::Display for WarningKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NeverRead => {
+                "what follows here is never read: separate documents by a line of `---`"
+            }
+            Self::ReadAsYaml => "this is broken JSON and was read as YAML",
+            Self::NoSchema => "the object has no schema",
+            Self::Empty => "a document without content, which `opm validate` refuses",
+            Self::Rounded => {
+                "the integer is beyond 2^53 and loses its last digits when the catalog is served: write it as a string"
+            }
+        })
+    }
 }
 
 impl fmt::Display for FileWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.kind {
-            WarningKind::NeverRead => {
-                "what follows here is never read: separate documents by a line of `---`"
-            }
-            WarningKind::ReadAsYaml => "this is broken JSON and was read as YAML",
-            WarningKind::NoSchema => "the object has no schema",
-            WarningKind::Empty => "a document without content, which `opm validate` refuses",
-        };
-        write!(f, "{}:{}: {what}", self.path, self.line)
+        write!(f, "{}:{}: {}", self.path, self.position.line, self.kind)
     }
 }

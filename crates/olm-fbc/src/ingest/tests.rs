@@ -13,7 +13,9 @@ fn finished(ingest: Ingest<Vec<u8>>) -> Result<String, String> {
         let line = &out[range.start as usize..range.end as usize];
         assert_eq!(crate::Meta::parse(line).unwrap().name, object.name);
     }
-    assert_eq!(ingested.origins().count(), ingested.index.len());
+    let (files, positions) = ingested.origins();
+    assert_eq!(files.iter().map(|(_, count)| count).sum::<usize>(), ingested.index.len());
+    assert_eq!(positions.len(), ingested.index.len());
     Ok(String::from_utf8(out).unwrap().replace("{\"name\":\"", "").replace("\"}\n", " "))
 }
 

@@ -74,18 +74,21 @@ fn packages(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
     for package in &loaded.packages {
         let name = &package.name;
         let about = subject("", PACKAGE, name);
+        let position = || package.position.clone();
         if name.is_empty() {
-            findings.push(Finding::error("A1", about, "config contains package with no name"));
+            findings.push(Finding::error("A1", about, "config contains package with no name").at(position()));
             continue;
         }
         if model.packages.contains_key(name) {
-            findings.push(Finding::error("A2", about, format!("duplicate package {}", go::quote(name))));
+            findings.push(
+                Finding::error("A2", about, format!("duplicate package {}", go::quote(name))).at(position()),
+            );
             continue;
         }
         let reasons = label_problems(name);
         if !reasons.is_empty() {
             let message = format!("invalid package name {}: [{}]", go::quote(name), reasons.join(" "));
-            findings.push(Finding::error("A3", about, message));
+            findings.push(Finding::error("A3", about, message).at(position()));
         }
         let default_channel = package.default_channel.clone();
         model.packages.insert(name.clone(), PackageModel { default_channel, ..PackageModel::default() });
@@ -116,19 +119,25 @@ fn channels(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
     for (channel, meta) in &loaded.channels {
         let (owner, name) = (&channel.package, &channel.name);
         let about = subject(owner, CHANNEL, name);
+        let position = || channel.position.clone();
         let (p, c) = (go::quote(owner), go::quote(name));
         let Some(package) = model.packages.get_mut(owner) else {
             if !known_but_undecoded(loaded, owner) {
-                findings.push(Finding::error("A4", about, format!("unknown package {p} for channel {c}")));
+                findings.push(
+                    Finding::error("A4", about, format!("unknown package {p} for channel {c}"))
+                        .at(position()),
+                );
             }
             continue;
         };
         if name.is_empty() {
-            findings.push(nameless_channel(meta));
+            findings.push(nameless_channel(meta).at(position()));
             continue;
         }
         if package.channels.contains_key(name) {
-            findings.push(Finding::error("A6", about, format!("package {p} has duplicate channel {c}")));
+            findings.push(
+                Finding::error("A6", about, format!("package {p} has duplicate channel {c}")).at(position()),
+            );
             continue;
         }
         let mut seen = BTreeSet::new();
@@ -139,7 +148,7 @@ fn channels(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
             } else {
                 let e = go::quote(&entry.name);
                 let message = format!("invalid package {p}, channel {c}: duplicate entry {e}");
-                findings.push(Finding::error("A7", about.clone(), message));
+                findings.push(Finding::error("A7", about.clone(), message).at(position()));
             }
         }
         package.channels.insert(name.clone(), ChannelModel { entries, ..ChannelModel::default() });
@@ -155,22 +164,32 @@ fn bundles(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
     for bundle in &loaded.bundles {
         let (owner, name) = (&bundle.package, &bundle.name);
         let about = subject(owner, BUNDLE, name);
+        let position = || bundle.position.clone();
         let (p, b) = (go::quote(owner), go::quote(name));
         if owner.is_empty() {
-            findings.push(Finding::error("A8", about, format!("package name must be set for bundle {b}")));
+            findings.push(
+                Finding::error("A8", about, format!("package name must be set for bundle {b}"))
+                    .at(position()),
+            );
             continue;
         }
         let Some(package) = model.packages.get_mut(owner) else {
             if !known_but_undecoded(loaded, owner) {
-                findings.push(Finding::error("A9", about, format!("unknown package {p} for bundle {b}")));
+                findings.push(
+                    Finding::error("A9", about, format!("unknown package {p} for bundle {b}")).at(position()),
+                );
             }
             continue;
         };
         if package.bundles.contains_key(name) {
-            findings.push(Finding::error("A10", about, format!("package {p} has duplicate bundle {b}")));
+            findings.push(
+                Finding::error("A10", about, format!("package {p} has duplicate bundle {b}")).at(position()),
+            );
             continue;
         }
-        let mut report = |rule, message: String| findings.push(Finding::error(rule, about.clone(), message));
+        let mut report = |rule, message: String| {
+            findings.push(Finding::error(rule, about.clone(), message).at(position()))
+        };
         let mut found = BundleModel::default();
         properties(bundle, &mut found, &mut report);
         let mut check_image = |rule, place: &str, text: &str| {
@@ -275,30 +294,32 @@ fn deprecations(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>)
     for (index, deprecation) in loaded.deprecations.iter().enumerate() {
         let owner = &deprecation.package;
         let about = subject(owner, DEPRECATIONS, "");
+        let position = || deprecation.position.clone();
         let p = go::quote(owner);
         if owner.is_empty() {
             let message = format!("package name must be set for deprecation item {index}");
-            findings.push(Finding::error("A21", about, message));
+            findings.push(Finding::error("A21", about, message).at(position()));
             continue;
         }
         let Some(package) = model.packages.get_mut(owner) else {
             if !known_but_undecoded(loaded, owner) {
                 let message = format!("cannot apply deprecations to an unknown package {p}");
-                findings.push(Finding::error("A22", about, message));
+                findings.push(Finding::error("A22", about, message).at(position()));
             }
             continue;
         };
         if !seen.insert(owner) {
             let message = format!("expected a maximum of one deprecation per package: {p}");
-            findings.push(Finding::error("A23", about, message));
+            findings.push(Finding::error("A23", about, message).at(position()));
             continue;
         }
         let mut references: Vec<&Reference> = Vec::new();
         for (index, entry) in deprecation.entries.iter().enumerate() {
             let reference = &entry.reference;
             let silent = entry.message.is_empty();
-            let mut report =
-                |rule, message: String| findings.push(Finding::error(rule, about.clone(), message));
+            let mut report = |rule, message: String| {
+                findings.push(Finding::error(rule, about.clone(), message).at(position()))
+            };
             let shown = format!(
                 "declcfg.PackageScopedReference{{Schema:{}, Name:{}}}",
                 go::quote(&reference.schema),

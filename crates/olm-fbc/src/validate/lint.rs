@@ -1,4 +1,4 @@
-//! Warnings of our own: things that the reference accepts and that are hardly meant (fbc §14 rows 10 and 14).
+//! Findings of our own: what the reference accepts and is hardly meant (fbc §14 rows 10 and 14).
 
 use olm_core::go;
 
@@ -17,9 +17,8 @@ pub(super) fn lint(loaded: &Loaded, findings: &mut Vec<Finding>) {
             && !icon.media_type.starts_with("image/")
         {
             let message = format!("the icon's media type {} is not an image", go::quote(&icon.media_type));
-            findings.push(
-                Finding::warning("icon", subject, message).with_hint("such as image/png or image/svg+xml"),
-            );
+            let finding = Finding::warning("icon", subject, message).at(package.position.clone());
+            findings.push(finding.with_hint("such as image/png or image/svg+xml"));
         }
     }
     for (channel, _) in &loaded.channels {
@@ -35,32 +34,23 @@ pub(super) fn lint(loaded: &Loaded, findings: &mut Vec<Finding>) {
                     go::quote(&entry.name),
                     go::quote(&entry.skip_range)
                 );
-                findings.push(Finding::warning("skip-range-odd", subject(), message));
+                let finding = Finding::warning("skip-range-odd", subject(), message);
+                findings.push(finding.at(channel.position.clone()));
             }
         }
     }
     for bundle in &loaded.bundles {
-        let subject = || Subject {
-            package: bundle.package.clone(),
-            schema: BUNDLE.to_owned(),
-            name: bundle.name.clone(),
-        };
-        for (index, property) in bundle.properties.iter().enumerate() {
-            let oddity = if property.kind.is_empty() {
-                "has no type"
-            } else if property.value.as_ref().is_some_and(|value| value.as_str() == "null") {
-                "has the value null"
-            } else {
-                continue;
-            };
-            let message = format!("property[{index}] {oddity}");
-            findings.push(Finding::warning("property", subject(), message));
-        }
         if bundle.properties_of(property::CSV_METADATA).count() > 1 {
             let message = "more than one property of type \"olm.csv.metadata\"; the first counts";
-            findings.push(Finding::warning("property", subject(), message));
+            let subject = Subject {
+                package: bundle.package.clone(),
+                schema: BUNDLE.to_owned(),
+                name: bundle.name.clone(),
+            };
+            findings.push(Finding::warning("property", subject, message).at(bundle.position.clone()));
         }
     }
+    findings.extend(loaded.object_findings.iter().cloned());
 }
 
 /// What a blang range does that its author can hardly want.

@@ -4,7 +4,12 @@ use super::*;
 use crate::{IngestLimits, Severity, load_files};
 
 fn findings(yaml: &str) -> Vec<Finding> {
-    validate(&load_files([("catalog.yaml", yaml)], IngestLimits::default()).unwrap())
+    let findings = validate(&load_files([("catalog.yaml", yaml)], IngestLimits::default()).unwrap());
+    for finding in &findings {
+        let position = finding.position.as_ref();
+        assert!(position.is_some_and(|at| at.column.is_some()), "{finding:?} in {yaml}");
+    }
+    findings
 }
 
 fn errors(yaml: &str) -> Vec<String> {
@@ -403,4 +408,160 @@ fn validate_rules_of_fbc_8_1_have_messages() {
             .collect();
         assert!(of_rule.iter().any(|message| message.starts_with(text)), "{rule}: {of_rule:#?}\n{found:#?}");
     }
+}
+
+/// What the format forbids or reserves for objects of any schema, whatever `opm` says (fbc §14 row 10).
+#[test]
+fn validate_rules_for_any_object() {
+    let package = |properties: &str| format!("schema: olm.package\nname: bar\nproperties: [{properties}]");
+    let other = |members: &str| format!("schema: example.com\n{members}");
+    let api = |kind: &str, value: &str| other(&format!("properties: [{{type: {kind}, value: {value}}}]"));
+    let cases: Vec<(String, &[&str])> = vec![
+        (other("package: foo\nname: a\nproperties: [{type: any, value: 1}]"), &[]),
+        (other("properties: null"), &[]),
+        (other("package: ''"), &["Error empty-package package is empty"]),
+        (
+            "schema: olm.csv\npackage: foo".to_owned(),
+            &["Warning reserved-schema schema \"olm.csv\" is none of OLM's"],
+        ),
+        (
+            other("properties: {type: any}"),
+            &[
+                "Error properties properties are no list of properties: json: cannot unmarshal object into Go struct field Meta.properties of type []property.Property",
+            ],
+        ),
+        (
+            other("properties: [{type: 5, value: 1}]"),
+            &[
+                "Error properties properties are no list of properties: json: cannot unmarshal number into Go struct field Property.properties.type of type string",
+            ],
+        ),
+        (other("properties: [{type: '', value: 1}]"), &["Error property property[0] has no type"]),
+        (
+            other("properties: [{value: null}]"),
+            &["Error property property[0] has no type", "Error property property[0] has the value null"],
+        ),
+        (
+            other("properties: [{type: a}]"),
+            &["Error property parse property[0] of type \"a\": unexpected end of JSON input"],
+        ),
+        (
+            api("olm.gvk", "5"),
+            &[
+                "Error property parse property[0] of type \"olm.gvk\": json: cannot unmarshal number into Go value of type property.GVK",
+            ],
+        ),
+        (api("olm.gvk", "{group: example.com, version: v1, kind: Widget}"), &[]),
+        (api("olm.gvk", "{group: a.b-c, version: v1beta1, kind: HTTPRoute}"), &[]),
+        (
+            api("olm.gvk", "{version: v1}"),
+            &[
+                "Error property-api property[0] of type \"olm.gvk\": group is empty",
+                "Error property-api property[0] of type \"olm.gvk\": kind is empty",
+            ],
+        ),
+        (
+            api("olm.gvk.required", "{group: Example.com, version: '1', kind: a b}"),
+            &[
+                "Error property-api property[0] of type \"olm.gvk.required\": group \"Example.com\" is not a DNS subdomain, such as example.com",
+                "Error property-api property[0] of type \"olm.gvk.required\": version \"1\" is not a DNS label that starts with a letter, such as v1",
+                "Error property-api property[0] of type \"olm.gvk.required\": kind \"a b\" is not made of at most 63 letters, digits and '-', such as Widget",
+            ],
+        ),
+        (api("olm.package.required", "{packageName: a, versionRange: '>=1.0.0 <2.0.0'}"), &[]),
+        (
+            api("olm.package.required", "{}"),
+            &[
+                "Error property-package property[0] of type \"olm.package.required\": packageName is empty",
+                "Error property-package property[0] of type \"olm.package.required\": versionRange is empty",
+            ],
+        ),
+        (
+            api("olm.package.required", "{packageName: a, versionRange: '^1'}"),
+            &[
+                "Error property-package property[0] of type \"olm.package.required\": invalid versionRange \"^1\": ",
+            ],
+        ),
+        (api("olm.label", "{}"), &[]),
+        (
+            api("olm.gkv", "{}"),
+            &["Warning reserved-property property[0] has the type \"olm.gkv\", which is none of OLM's"],
+        ),
+        (
+            "schema: olm.deprecations\npackage: foo\nname: foo\nentries: []".to_owned(),
+            &["Warning misplaced-name name \"foo\" has no meaning here"],
+        ),
+        (
+            other("package: foo\nname: a\nnumber: 9007199254740993"),
+            &["Warning rounded-integer the integer is beyond 2^53"],
+        ),
+    ];
+    for (object, want) in &cases {
+        let found = findings(&format!("{GOOD}---\n{object}\n"));
+        let found: Vec<String> =
+            found.iter().map(|f| format!("{:?} {} {}", f.severity, f.rule, f.message)).collect();
+        assert_eq!(found.len(), want.len(), "{object}: {found:#?}");
+        for (found, want) in found.iter().zip(*want) {
+            assert!(found.starts_with(want), "{object}: {found}");
+        }
+    }
+    // the properties of packages, channels and bundles are looked at like those of any schema
+    let null = "{type: any, value: null}";
+    let channel = GOOD.replace("entries:", &format!("properties: [{null}]\nentries:"));
+    let bundle = GOOD.replace("properties: [", &format!("properties: [{null}, "));
+    for catalog in [format!("{GOOD}---\n{}\n", package(null)), channel, bundle] {
+        let rules: Vec<&str> = findings(&catalog).iter().map(|finding| finding.rule).collect();
+        assert!(rules.contains(&"property"), "{catalog}{rules:?}");
+    }
+}
+
+#[test]
+fn findings_have_the_position_of_their_object() {
+    let whole = |extra: &str| format!("{GOOD}{extra}");
+    let cases = [
+        (whole("---\n# again\nschema: olm.package\nname: foo\n"), "A2", "catalog.yaml:18:1"),
+        (whole("---\nschema: olm.channel\npackage: foo\nname: stable\n"), "A6", "catalog.yaml:17:1"),
+        (GOOD.replace("stable\n---", "nope\n---"), "channel-empty", "catalog.yaml:2:1"),
+        (
+            GOOD.replace("name: foo.v0.1.0}", "name: foo.v0.1.0, skipRange: '! 1.0.0'}"),
+            "skip-range-odd",
+            "catalog.yaml:6:1",
+        ),
+        (GOOD.replace("image: quay.io/foo/foo:v0.1.0\n", ""), "bundle-image", "catalog.yaml:11:1"),
+        (
+            whole("---\n{schema: x, name: nn, list: [1,\n   9007199254740993]}\n"),
+            "rounded-integer",
+            "catalog.yaml:18:4",
+        ),
+        (whole("---\nname: nn\n"), "decode", "catalog.yaml:17:1"),
+        (whole("---\nname: nn\n"), "no-schema", "catalog.yaml:17:1"),
+    ];
+    for (catalog, rule, want) in cases {
+        let found = findings(&catalog);
+        let positions: Vec<String> = found
+            .iter()
+            .filter(|finding| finding.rule == rule)
+            .filter_map(|finding| Some(finding.position.as_ref()?.to_string()))
+            .collect();
+        assert_eq!(positions, [want], "{rule}: {found:#?}");
+    }
+    // several files, and objects of one line
+    let files = [
+        (
+            "a/x.json",
+            "{\"schema\": \"olm.package\", \"name\": \"p\", \"defaultChannel\": \"c\"}  {\"schema\": \"x\", \"package\": \"\"}",
+        ),
+        ("b.yaml", "schema: x\n---\nschema: olm.channel\npackage: q\nname: c\n"),
+    ];
+    let found = validate(&load_files(files, IngestLimits::default()).unwrap());
+    let found: Vec<String> =
+        found.iter().map(|finding| format!("{} {}", finding.rule, finding.located())).collect();
+    assert_eq!(
+        found,
+        [
+            "A4 b.yaml:3:1: unknown package \"q\" for channel \"c\"",
+            "channel-empty a/x.json:1:1: invalid package \"p\": invalid channel \"c\": channel must contain at least one bundle",
+            "empty-package a/x.json:1:64: package is empty; name the package, or leave the member out",
+        ]
+    );
 }

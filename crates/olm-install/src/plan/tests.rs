@@ -49,7 +49,7 @@ fn rendered(data: &str) -> Rendered {
 fn content(data: &str) -> Content {
     Content::Rendered {
         rendered: rendered(data),
-        crd_warnings: vec!["c".to_owned()],
+        crds: Checked { warnings: vec!["c".to_owned()], accepted: vec!["d".to_owned()] },
         inputs: "inputs".to_owned(),
         unrecorded: false,
     }
@@ -103,8 +103,8 @@ fn plan_keeps_updates_or_creates() {
     let same = || Content::Same { inputs: "inputs".to_owned() };
     let with_deadline = || request(Value::Null, json!(30));
     let moved = Target::Chosen(BundleFacts { reference: "registry/other:v1".to_owned(), ..bundle("1.0.0") });
-    let warned = ["BundleWarning", "CRDUpgradeSafety"];
-    let resolved = ["BundleWarning", "CRDUpgradeSafety", "Resolved"];
+    let warned = ["BundleWarning", "CRDUpgradeSafety", "CRDChangeAccepted"];
+    let resolved = ["BundleWarning", "CRDUpgradeSafety", "CRDChangeAccepted", "Resolved"];
     let many: Vec<_> = (1..=7).map(|number| archived(number, "1.0.0", "1")).collect();
     for (case, request, target, content, revisions, change, reasons) in [
         (
@@ -261,8 +261,8 @@ impl Observer for Recorder {
         self.call("render", rendered("1"))
     }
 
-    async fn check_crds(&mut self, _: &[Object]) -> Result<Vec<String>, PassError> {
-        self.call("crds", Vec::new())
+    async fn check_crds(&mut self, _: &BundleFacts, _: &Digest, _: &[Object]) -> Result<Checked, PassError> {
+        self.call("crds", Checked::default())
     }
 
     async fn check_account(&mut self, _: &[Object]) -> Result<(), PassError> {

@@ -16,7 +16,7 @@ use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_core::Object;
 use serde_json::Value;
 
-use super::{CrdCache, crds, live, resource};
+use super::{Blocker, CrdCache, crds, live, resource};
 
 /// A CRD that carries the labels of an extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(super) async fn check(
     request: &ExtensionRequest,
     desired: &[&Object],
     revisions: &[Arc<ClusterObjectSet>],
-) -> Result<Vec<String>, PassError> {
+) -> Result<Vec<Blocker>, PassError> {
     let api = crds(client);
     let present = match cache.of_extension(&request.name) {
         Some(cached) if is_enough(&cached, request, desired, revisions) => cached,
@@ -80,10 +80,14 @@ pub(super) async fn check(
         })?;
         if count > 0 {
             let (objects, they) = if count == 1 { ("object", "it") } else { ("objects", "them") };
-            blocking.push(format!(
-                "validating upgrade for CRD {name:?}: the new version drops it while {count} {objects} of it exist, \
-                 and deleting the CRD deletes {they}"
-            ));
+            blocking.push(Blocker {
+                crd: name.clone(),
+                check: "crdRemoval",
+                about: format!("validating upgrade for CRD {name:?}: "),
+                text: format!(
+                    "the new version drops it while {count} {objects} of it exist, and deleting the CRD deletes {they}"
+                ),
+            });
         }
     }
     Ok(blocking)

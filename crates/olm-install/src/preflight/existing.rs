@@ -11,7 +11,7 @@ use kube::api::{Api, DynamicObject, ListParams};
 use olm_core::{Cancellation, Object};
 use olm_crd_safety::{ExistingObjects, Fit};
 
-use super::{Found, resource};
+use super::{Blocker, Found, resource};
 
 /// Objects in one answer of the apiserver; an object may be as large as 1.5 MiB.
 const PAGE: u32 = 100;
@@ -119,10 +119,15 @@ impl Checked {
             } else {
                 String::new()
             };
-            found.blocking.push(format!(
-                "validating existing objects of CRD {crd:?}: {broken} of {objects} do not fit the new schema: {}{rest}",
-                examples.join("; ")
-            ));
+            found.blocking.push(Blocker {
+                crd: crd.to_owned(),
+                check: "existingObjects",
+                about: format!("validating existing objects of CRD {crd:?}: "),
+                text: format!(
+                    "{broken} of {objects} do not fit the new schema: {}{rest}",
+                    examples.join("; ")
+                ),
+            });
         }
         if never_fitted > 0 {
             found.warnings.push(format!(
@@ -140,6 +145,7 @@ impl Checked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::preflight::messages;
     use serde_json::json;
 
     fn judged(specs: &[serde_json::Value]) -> Found {
@@ -172,7 +178,7 @@ mod tests {
     fn existing_objects_that_break_are_counted_and_named() {
         let found = judged(&[json!(1), json!(9), json!(null)]);
         assert_eq!(
-            found.blocking,
+            messages(&found.blocking),
             ["validating existing objects of CRD \"ws.g.io\": 1 of 3 do not fit the new schema: \
               n/o1: spec: value is greater than the maximum of 5"]
         );
@@ -181,8 +187,9 @@ mod tests {
             ["1 of 3 objects of CRD \"ws.g.io\" fit neither its present schema nor the new one"]
         );
         let found = judged(&vec![json!(9); 8]);
-        assert!(found.blocking[0].ends_with("; and 3 more"), "{:?}", found.blocking);
-        assert_eq!(found.blocking[0].matches("n/o").count(), MAX_EXAMPLES);
+        let blocking = messages(&found.blocking).join("\n");
+        assert!(blocking.ends_with("; and 3 more"), "{blocking}");
+        assert_eq!(blocking.matches("n/o").count(), MAX_EXAMPLES);
         assert!(judged(&[json!(1)]).blocking.is_empty());
         let cancellation = Cancellation::default();
         drop(cancellation.drop_guard());

@@ -2,14 +2,16 @@
 //!
 //! Three checks: a changed schema is safe in itself (`olm-crd-safety` compares each CRD with the live one; an absent one passes),
 //! existing objects fit it ([`existing`]), and the new version drops no CRD that has objects ([`dropped`]). This module combines their
-//! findings into an error or warnings, as `enforcement` decides. Rule: crd-upgrade-safety §1; decisions 12 and 28.
+//! findings into an error or warnings, as `enforcement` and a [`CrdWaiver`] decide. Rule: crd-upgrade-safety §1; decisions 12 and 28.
 
 mod dropped;
 mod existing;
+mod waiver;
 
 use std::sync::Arc;
 
 pub use dropped::OwnedCrd;
+pub use waiver::{CrdWaiver, WaiverError};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject};
@@ -17,11 +19,11 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use olm_api::ClusterObjectSet;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
-use olm_core::Object;
-use olm_crd_safety::{Policy, compare, error_message};
+use olm_core::{Digest, Object};
+use olm_crd_safety::{Policy, compare};
 use serde_json::Value;
 
-use crate::resolution::{Cause, Class, ExtensionRequest, PassError};
+use crate::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError, RevisionFacts, revision};
 
 /// CRDs fetched at the same time.
 const PARALLEL: usize = 8;
@@ -35,8 +37,26 @@ pub struct Settings {
 /// Findings that block the revision under `Strict`, and others.
 #[derive(Debug, Default)]
 struct Found {
-    blocking: Vec<String>,
+    blocking: Vec<Blocker>,
     warnings: Vec<String>,
+}
+
+/// A finding that blocks the revision.
+#[derive(Debug)]
+struct Blocker {
+    crd: String,
+    check: &'static str,
+    /// The beginning of the message, once for all findings that share it.
+    about: String,
+    text: String,
+}
+
+/// The result of the checks that does not block the revision.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Checked {
+    pub warnings: Vec<String>,
+    /// Findings that the user's waiver accepts.
+    pub accepted: Vec<String>,
 }
 
 /// A cache of the CRDs of the cluster, which saves requests.
@@ -62,7 +82,7 @@ impl CrdCache for NoCache {
     }
 }
 
-/// Checks the CRDs among `objects`, and those of `revisions` that are no longer among them. Returns warnings.
+/// Checks the CRDs among `objects` of `bundle`, and those of `revisions` that are no longer among them.
 ///
 /// # Errors
 /// With all findings of all CRDs, or when a live CRD or the number of its objects cannot be read.
@@ -71,11 +91,12 @@ pub async fn check(
     cache: &dyn CrdCache,
     settings: Settings,
     request: &ExtensionRequest,
+    (bundle, digest): (&BundleFacts, &Digest),
     objects: &[Object],
     revisions: &[Arc<ClusterObjectSet>],
-) -> Result<Vec<String>, PassError> {
+) -> Result<Checked, PassError> {
     if request.enforcement == CrdUpgradeSafetyEnforcement::None {
-        return Ok(Vec::new());
+        return Ok(Checked::default());
     }
     let desired: Vec<&Object> = objects.iter().filter(|object| is_crd(object)).collect();
     // a first install does not read CRDs that are not there; an upgrade reads each
@@ -85,7 +106,10 @@ pub async fn check(
     if !revisions.is_empty() {
         found.blocking.extend(dropped::check(client, cache, request, &desired, revisions).await?);
     }
-    classify(found, request.enforcement)
+    let facts: Vec<RevisionFacts> = revisions.iter().map(|set| revision::facts(set)).collect();
+    let waiver = request.accepted_crd_change.as_ref();
+    let waiver = waiver.filter(|waiver| waiver.holds(bundle, digest, facts.iter()));
+    classify(found, request.enforcement, waiver, &waiver::annotation(bundle, digest))
 }
 
 /// Compares every CRD of `desired` with the one in the cluster.
@@ -111,22 +135,50 @@ async fn check_crd(
     let name = desired.name();
     let Some(live) = live(api, name).await? else { return Ok(Found::default()) };
     let mut found = Found::default();
-    found.blocking.extend(error_message(name, &compare(&live, desired, Policy::default())));
+    let findings = compare(&live, desired, Policy::default());
+    found.blocking.extend(findings.iter().map(|finding| Blocker {
+        crd: name.to_owned(),
+        check: finding.check,
+        about: format!("validating upgrade for CRD {name:?}: "),
+        text: finding.to_string(),
+    }));
     if settings.existing_objects {
         existing::check(client, &live, desired, &mut found).await;
     }
     Ok(found)
 }
 
-/// The findings as `enforcement` classifies them.
-fn classify(found: Found, enforcement: CrdUpgradeSafetyEnforcement) -> Result<Vec<String>, PassError> {
+/// The findings as `enforcement` and the waiver classify them. `annotation` is the one that accepts them all.
+fn classify(
+    found: Found,
+    enforcement: CrdUpgradeSafetyEnforcement,
+    waiver: Option<&CrdWaiver>,
+    annotation: &str,
+) -> Result<Checked, PassError> {
     let Found { blocking, warnings } = found;
+    let is_accepted = |found: &Blocker| waiver.is_some_and(|waiver| waiver.covers(&found.crd, found.check));
+    let (accepted, blocking): (Vec<Blocker>, Vec<Blocker>) = blocking.into_iter().partition(is_accepted);
+    let (accepted, blocking) = (messages(&accepted), messages(&blocking));
     if blocking.is_empty() || enforcement == CrdUpgradeSafetyEnforcement::Warn {
-        return Ok(blocking.into_iter().chain(warnings).collect());
+        return Ok(Checked { warnings: blocking.into_iter().chain(warnings).collect(), accepted });
     }
-    let fix = "; to accept this, set spec.install.preflight.crdUpgradeSafety.enforcement to None";
+    let fix = format!(
+        "; to accept this, set spec.install.preflight.crdUpgradeSafety.enforcement to None, or for this bundle alone the \
+         annotation {annotation}"
+    );
     let message = format!("{}{fix}", blocking.join("\n"));
     Err(PassError { cause: Cause::CrdSafety, ..PassError::new(Class::NeedsChange, message) })
+}
+
+/// One message for each run of findings that share its beginning.
+fn messages(found: &[Blocker]) -> Vec<String> {
+    let groups = found.chunk_by(|one, next| one.about == next.about);
+    groups
+        .map(|group| {
+            let texts: Vec<&str> = group.iter().map(|found| found.text.as_str()).collect();
+            format!("{}{}", group.first().map_or("", |found| found.about.as_str()), texts.join("\n"))
+        })
+        .collect()
 }
 
 /// Names of the CRDs among `objects`.
@@ -182,23 +234,42 @@ mod tests {
         assert!(failure.message.contains("etcd is away"), "{}", failure.message);
     }
 
+    fn blocker(crd: &str) -> Blocker {
+        Blocker { crd: crd.to_owned(), check: "enum", about: format!("crd {crd}: "), text: "x".to_owned() }
+    }
+
     #[test]
     fn crd_enforcement_blocks_or_warns() {
         let found = |blocking: &[&str], warnings: &[&str]| Found {
-            blocking: blocking.iter().map(|&text| text.to_owned()).collect(),
+            blocking: blocking.iter().map(|&text| blocker(text)).collect(),
             warnings: warnings.iter().map(|&text| text.to_owned()).collect(),
         };
         use CrdUpgradeSafetyEnforcement::{Strict, Warn};
-        for (found, enforcement, want) in [
-            (found(&[], &[]), Strict, Ok("")),
-            (found(&[], &["n"]), Strict, Ok("n")),
-            (found(&["a", "b"], &["n"]), Warn, Ok("a,b,n")),
-            (found(&["a", "b"], &["n"]), Strict, Err("a\nb; to accept this, set ")),
+        let waiver = |list: &str| -> CrdWaiver {
+            format!("demo.v2@sha256:{} {list}", "a".repeat(64)).parse().unwrap()
+        };
+        let (all, one, other) = (waiver(""), waiver("a/enum"), waiver("a/type c"));
+        for (found, enforcement, waiver, want) in [
+            (found(&[], &[]), Strict, None, Ok("")),
+            (found(&[], &["n"]), Strict, None, Ok("n")),
+            (found(&["a", "b"], &["n"]), Warn, None, Ok("crd a: x,crd b: x,n")),
+            (found(&["a", "b"], &["n"]), Strict, None, Err("crd a: x\ncrd b: x; to accept this, set ")),
+            (found(&["a", "a"], &[]), Strict, None, Err("crd a: x\nx; to accept this, set ")),
+            (found(&["a", "b"], &["n"]), Strict, Some(&all), Ok("n accepted crd a: x,crd b: x")),
+            (found(&["a", "b"], &[]), Strict, Some(&one), Err("crd b: x; to accept this, set ")),
+            (found(&["a", "b"], &[]), Warn, Some(&one), Ok("crd b: x accepted crd a: x")),
+            (found(&["a"], &[]), Strict, Some(&other), Err("crd a: x; to accept this, set ")),
         ] {
-            match (classify(found, enforcement), want) {
-                (Ok(warnings), Ok(want)) => assert_eq!(warnings.join(","), want),
+            match (classify(found, enforcement, waiver, "key=value"), want) {
+                (Ok(Checked { warnings, accepted }), Ok(want)) => {
+                    let accepted = accepted.join(",");
+                    let accepted =
+                        if accepted.is_empty() { accepted } else { format!(" accepted {accepted}") };
+                    assert_eq!(format!("{}{accepted}", warnings.join(",")), want);
+                }
                 (Err(failure), Err(want)) => {
                     assert!(failure.message.starts_with(want), "{}", failure.message);
+                    assert!(failure.message.ends_with(" key=value"), "{}", failure.message);
                     assert_eq!((failure.cause, failure.class), (Cause::CrdSafety, Class::NeedsChange));
                 }
                 (got, want) => panic!("{got:?} instead of {want:?}"),

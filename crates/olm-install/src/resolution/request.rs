@@ -11,6 +11,8 @@ use olm_resolver::{MajorUpdates, UnknownMajorUpdates};
 use serde_json::{Map, Value};
 
 use super::error::{Class, PassError};
+use crate::dependencies::{DependencyCheck, UnknownDependencyCheck};
+use crate::preflight::{CrdWaiver, WaiverError};
 use crate::render::UserRoles;
 
 /// Characters of a name that leave space for the number of a first revision in the labels of its Secrets (`<name>-1`).
@@ -39,8 +41,12 @@ pub struct ExtensionRequest {
     pub major_updates: Option<MajorUpdates>,
     /// Whether roles for users of the provided APIs are made; `None` is the controller's setting.
     pub user_roles: Option<UserRoles>,
+    /// What a missing dependency leads to; `None` is the controller's setting.
+    pub dependency_check: Option<DependencyCheck>,
     /// The consequence of an unsafe CRD change.
     pub enforcement: CrdUpgradeSafetyEnforcement,
+    /// What the user accepts of one bundle, whatever `enforcement` is.
+    pub accepted_crd_change: Option<CrdWaiver>,
     /// `spec.config.inline`.
     pub config: Option<Map<String, Value>>,
     /// Minutes that a rollout may take.
@@ -92,6 +98,17 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         .map(|value| value.parse())
         .transpose()
         .map_err(|error| invalid(format!("metadata.annotations[{}]: {error}", annotations::USER_ROLES)))?;
+    let dependency_check = annotations.and_then(|all| all.get(annotations::DEPENDENCY_CHECK));
+    let dependency_check = dependency_check.map(|value| value.parse()).transpose().map_err(
+        |error: UnknownDependencyCheck| {
+            invalid(format!("metadata.annotations[{}]: {error}", annotations::DEPENDENCY_CHECK))
+        },
+    )?;
+    let accepted_crd_change = annotations.and_then(|all| all.get(annotations::ACCEPT_CRD_CHANGE));
+    let accepted_crd_change =
+        accepted_crd_change.map(|value| value.parse()).transpose().map_err(|error: WaiverError| {
+            invalid(format!("metadata.annotations[{}]: {error}", annotations::ACCEPT_CRD_CHANGE))
+        })?;
     let preflight = spec.install.as_ref().and_then(|install| install.preflight.as_ref());
     Ok(ExtensionRequest {
         name,
@@ -107,6 +124,8 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         major_updates,
         user_roles,
         enforcement: preflight.map(|checks| checks.crd_upgrade_safety.enforcement).unwrap_or_default(),
+        dependency_check,
+        accepted_crd_change,
         config: spec.config.as_ref().and_then(|config| config.inline.clone()),
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
         paused: paused.is_some_and(|value| value == "true"),
@@ -202,6 +221,45 @@ mod tests {
                 "metadata.annotations[olm.operatorframework.io/user-roles]: \"aggregate\" is neither None nor Aggregate"
             )
         );
+    }
+
+    #[test]
+    fn request_reads_dependency_check_from_the_annotation() {
+        let read = |value: &str| {
+            let annotations = serde_json::json!({(annotations::DEPENDENCY_CHECK): value});
+            named("x", annotations, Value::Null).map(|request| request.dependency_check)
+        };
+        for check in [
+            DependencyCheck::Enforce,
+            DependencyCheck::Warn,
+            DependencyCheck::Ignore,
+            DependencyCheck::Refuse,
+        ] {
+            assert_eq!(read(&check.to_string()).unwrap(), Some(check));
+        }
+        assert_eq!(named("x", Value::Null, Value::Null).unwrap().dependency_check, None);
+        let failure = read("off").unwrap_err();
+        assert_eq!(
+            (failure.class, failure.message.as_str()),
+            (
+                Class::NeedsChange,
+                "metadata.annotations[olm.operatorframework.io/dependency-check]: \"off\" is none of Enforce, Warn, Ignore and Refuse"
+            )
+        );
+    }
+
+    #[test]
+    fn request_reads_the_accepted_crd_change() {
+        let read = |value: &str| {
+            let annotations = serde_json::json!({(annotations::ACCEPT_CRD_CHANGE): value});
+            named("x", annotations, Value::Null).map(|request| request.accepted_crd_change)
+        };
+        assert!(read(&format!("p.v2@sha256:{}", "a".repeat(64))).unwrap().is_some());
+        let failure = read("true").unwrap_err();
+        assert_eq!(failure.class, Class::NeedsChange);
+        let want =
+            "metadata.annotations[olm.operatorframework.io/accept-crd-change]: \"true\" is not of the form ";
+        assert!(failure.message.starts_with(want), "{}", failure.message);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::common::{Ask, Pkg, broken, catalog, resolve_short, without_package};
 use olm_core::{Range, VersionRelease};
 use olm_resolver::{
     CatalogSource, Installed, MajorUpdates, PackageGraph, Policy, ReleaseField, Request, ResolveError,
-    parse_range, resolve,
+    Skipped, parse_range, resolve,
 };
 use serde_json::json;
 
@@ -478,5 +478,42 @@ fn of_equal_versions_the_installed_bundle_is_taken() {
         resolve(&NO.request("p"), &[source]).result.unwrap().bundle.as_str(),
         "a",
         "by name otherwise"
+    );
+}
+
+/// A range that leaves the head out leads to a bundle that the head skips: CUG-41.
+#[test]
+fn skipped_bundle_names_what_skips_it() {
+    let p = || {
+        Pkg::new("p")
+            .bundles(&["1.0.0", "1.1.0", "1.2.0", "1.3.0"])
+            .channel("stable", &["1.0.0", "1.1.0 r 1.0.0", "1.2.0 r 1.0.0 s 1.1.0", "1.3.0 r 1.2.0"])
+            .channel("fast", &["1.1.0", "1.3.0 s 1.1.0"])
+            .channel("slow", &["1.0.0", "1.1.0 r 1.0.0"])
+    };
+    for (range, channels, want) in [
+        ("<1.2.0", &[][..], Some(("p.v1.3.0", "fast", Some("<1.2.0")))),
+        ("<1.2.0", &["stable"], Some(("p.v1.2.0", "stable", Some("<1.2.0")))),
+        ("<1.2.0", &["slow"], None),
+        ("<1.3.0", &[], None),
+        ("", &[], None),
+        ("", &["slow"], None),
+    ] {
+        let request = Request {
+            range: parse_range(range).unwrap(),
+            channels: channels.iter().map(|name| name.parse().unwrap()).collect(),
+            ..Request::new("p".parse().unwrap())
+        };
+        let chosen = resolve(&request, &[catalog("a", 0, &p())]).result.unwrap();
+        let found = Skipped::find(&chosen, &request.channels, request.range.as_ref());
+        let found = found.as_ref().map(|it| (it.by.as_str(), it.channel.as_str(), it.range.as_deref()));
+        assert_eq!(found, want, "{range} {channels:?}");
+    }
+    // the head's range does not matter if the head is not chosen for another reason
+    let request = Request { range: parse_range("<1.2.0").unwrap(), ..Request::new("p".parse().unwrap()) };
+    let chosen = resolve(&request, &[catalog("a", 0, &p())]).result.unwrap();
+    assert_eq!(
+        Skipped::find(&chosen, &[], None).unwrap().to_string(),
+        "bundle p.v1.1.0 is skipped by p.v1.3.0 in channel fast, so its author replaced it"
     );
 }

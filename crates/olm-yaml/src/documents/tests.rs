@@ -105,9 +105,54 @@ fn documents_count_bytes_that_are_never_read() {
     let mut documents = Documents::from_bytes(b"---\na: 1\n...\nb: 2\n---\nc: 3\n", Limits::default());
     let mut origins = Vec::new();
     while let Some(origin) = documents.next_with(|d| Ok(d.origin)).unwrap() {
-        origins.push((origin.line, origin.ignored_from));
+        origins.push((origin.position.line, origin.ignored_from));
     }
-    assert_eq!(origins, [(1, Some(4)), (6, None)]);
+    assert_eq!(origins, [(2, Some(4)), (6, None)]);
+}
+
+#[test]
+fn documents_have_the_position_of_their_value() {
+    for (input, want) in [
+        ("{}", &[(1, 1)][..]),
+        ("{\"é\":1} {\"b\":[\n1]}\t{}\n  {}", &[(1, 1), (1, 9), (2, 5), (3, 3)]),
+        ("a: 1\n---\n# comment\n\n  b: 2\n", &[(1, 1), (5, 3)]),
+        ("---\na: 1\n--- \n{b: 1}\n", &[(2, 1), (4, 1)]),
+        ("{}\n---\nb: 2\n", &[(1, 1), (3, 1)]),
+    ] {
+        let mut documents = Documents::from_bytes(input.as_bytes(), Limits::default());
+        let mut found = Vec::new();
+        while let Some(at) = documents.next_with(|document| Ok(document.origin.position)).unwrap() {
+            found.push((at.line, at.column));
+        }
+        assert_eq!(found, want, "{input}");
+    }
+}
+
+#[test]
+fn documents_have_the_first_rounded_integer() {
+    for (input, want) in [
+        ("{\"a\": 9007199254740992}", None),
+        ("{\"a\": [1,\n 9007199254740993, 9007199254740995]}", Some((2, 2))),
+        ("{\"a\": -18446744073709551615}", Some((1, 7))),
+        ("{\"a\": 0.12345678901234567890}", None),
+        ("{\"a\": 9007199254740993.0}", None),
+        ("{\"a\": 100000000000000000000000}", None),
+        ("{\"a\": \"9007199254740993\"}", None),
+        ("a: 9007199254740992\nb: '9007199254740993'", None),
+        ("a: 1\nb:\n- 9007199254740993\n", Some((3, 3))),
+        ("a: 0x20000000000001", Some((1, 4))),
+        ("a: 18446744073709551615", Some((1, 4))),
+        ("a: 123456789012345678901234", Some((1, 4))),
+        ("a: &n 9007199254740993\nb: *n", Some((1, 4))),
+    ] {
+        let mut documents = Documents::from_bytes(input.as_bytes(), Limits::default());
+        let found = documents.next_with(|document| Ok(document.origin.rounded)).unwrap().unwrap();
+        assert_eq!(found.map(|at| (at.line, at.column)), want, "{input}");
+    }
+    let invalid = b"{\"\xff\xff\xff\":9007199254740993}";
+    let mut documents = Documents::from_bytes(invalid, Limits::default());
+    let rounded = documents.next_with(|document| Ok(document.origin.rounded)).unwrap().unwrap();
+    assert!(rounded.is_some_and(|at| at.line == 1));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use kube::Client;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
+use olm_install::dependencies::DependencyCheck;
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
 use olm_install::resolution::{self, BundleFacts, ExtensionRequest, revision};
@@ -14,6 +14,7 @@ use olm_runtime::controller::Workers;
 use olm_runtime::events::Events;
 use olm_runtime::watched::Objects;
 
+use super::durations::ResolutionDurations;
 use super::state::{States, Verified};
 use super::writer::RevisionWriter;
 use crate::accounts::{Accounts, Mode};
@@ -43,24 +44,6 @@ pub struct Settings {
     pub intervals: Intervals,
 }
 
-/// What a missing dependency leads to: `--dependency-check`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum DependencyCheck {
-    /// The bundle is rejected until its dependencies are met.
-    #[default]
-    #[value(name = "Enforce")]
-    Enforce,
-    /// An event names what is missing, and the bundle is installed.
-    #[value(name = "Warn")]
-    Warn,
-    /// Nothing is checked.
-    #[value(name = "Ignore")]
-    Ignore,
-    /// A bundle that declares any dependency is rejected, as the reference does.
-    #[value(name = "Refuse")]
-    Refuse,
-}
-
 /// Everything that a pass needs beside its object.
 pub struct Context {
     /// The controller's own identity.
@@ -82,6 +65,8 @@ pub struct Context {
     pub refused_certificates: RefusedCertificates,
     /// Records decisions for users.
     pub events: Events,
+    /// How long resolution takes.
+    pub durations: ResolutionDurations,
     /// What is remembered of each extension.
     pub states: States,
 }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_bundle::CertProvider;
-use olm_core::Object;
+use olm_core::{Digest, Object};
 use olm_install::plan::{Change, IMAGE_IGNORED, Observer, about, observe, plan};
-use olm_install::preflight;
+use olm_install::preflight::{self, Checked};
 use olm_install::render::Rendered;
 use olm_install::resolution::{
     BundleFacts, Class, ExtensionRequest, PassError, RevisionStates, Target, revision,
 };
-use olm_resolver::Resolution;
+use olm_resolver::{Resolution, Skipped};
 
 use super::context::Context;
 use super::dependencies;
@@ -51,7 +51,12 @@ pub async fn deliver(
     let bundle = target.bundle();
     let mut notices = match (target, chosen) {
         (Target::Chosen(_), Some(chosen)) => {
-            dependencies::check(context, request, chosen, bundle, states).await?
+            let mut notices = dependencies::check(context, request, chosen, bundle, states).await?;
+            let is_new = states.newest().is_none_or(|newest| !newest.bundle.is_same(bundle));
+            let skipped = Skipped::find(chosen, &request.channels, request.range.as_ref());
+            let skipped = skipped.filter(|_| is_new).map(|it| it.to_string());
+            notices.extend(skipped.map(|text| Notice::warning("BundleSkipped", text)));
+            notices
         }
         (Target::Chosen(_) | Target::Installed(_), _) => Vec::new(),
     };
@@ -155,15 +160,21 @@ impl Observer for ClusterObserver<'_> {
         self.context.bundles.render(request, bundle, settled).await
     }
 
-    async fn check_crds(&mut self, objects: &[Object]) -> Result<Vec<String>, PassError> {
+    async fn check_crds(
+        &mut self,
+        bundle: &BundleFacts,
+        digest: &Digest,
+        objects: &[Object],
+    ) -> Result<Checked, PassError> {
         let Self { context, request, revisions, .. } = self;
         // before they are read, so that no change is missed
         context.wait_for_crds(request, preflight::names(objects));
         let settings = context.settings.preflight;
-        let warnings =
-            preflight::check(&context.client, &context.crds, settings, request, objects, revisions).await?;
+        let (client, content) = (&context.client, (bundle, digest));
+        let checked =
+            preflight::check(client, &context.crds, settings, request, content, objects, revisions).await?;
         context.wait_for_crds(request, Vec::new());
-        Ok(warnings)
+        Ok(checked)
     }
 
     async fn check_account(&mut self, objects: &[Object]) -> Result<(), PassError> {

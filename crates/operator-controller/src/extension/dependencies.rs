@@ -7,14 +7,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use olm_api::annotations;
 use olm_core::{CatalogName, PackageName};
-use olm_install::dependencies::{are_due, facts};
+use olm_install::dependencies::{DependencyCheck, are_due, facts};
 use olm_install::resolution::{
     BundleFacts, Cause, Class, ExtensionRequest, PassError, RevisionStates, refused,
 };
 use olm_resolver::{Needed, PackageGraph, Resolution, dependencies, needed};
 
-use super::context::{Context, DependencyCheck};
+use super::context::Context;
 use super::result::Notice;
 
 /// Time in which catalogs list the providers of a missing dependency.
@@ -36,13 +37,16 @@ pub async fn check(
     states: &RevisionStates,
 ) -> Result<Vec<Notice>, PassError> {
     context.wait_for(request, None);
-    let check = context.settings.dependency_check;
+    let check = request.dependency_check.unwrap_or(context.settings.dependency_check);
     if check == DependencyCheck::Refuse {
         let checked = chosen.refuse_dependencies().map(|()| Vec::new());
         return checked.map_err(|error| PassError { cause: Cause::Dependencies, ..refused(&error) });
     }
-    if check == DependencyCheck::Ignore || !are_due(chosen, bundle, states) {
+    if !are_due(chosen, bundle, states) {
         return Ok(Vec::new());
+    }
+    if check == DependencyCheck::Ignore {
+        return Ok(unchecked(request, bundle).into_iter().collect());
     }
     let needed = needed(&chosen.graph, chosen.index);
     // before the cluster is read, so that what appears meanwhile wakes the extension
@@ -70,6 +74,16 @@ pub async fn check(
     }
     context.wait_for(request, None);
     Ok(notices)
+}
+
+/// The notice that the extension's annotation suspends the check.
+fn unchecked(request: &ExtensionRequest, bundle: &BundleFacts) -> Option<Notice> {
+    let text = format!(
+        "what bundle {} depends on is not checked, because the annotation {} is Ignore",
+        bundle.name,
+        annotations::DEPENDENCY_CHECK
+    );
+    request.dependency_check.map(|_| Notice::warning("DependencyCheckSkipped", text))
 }
 
 /// Packages that could provide what is needed, of every catalog that answers in time.

@@ -6,6 +6,7 @@ pub mod debounce;
 pub mod deliver;
 pub mod dependencies;
 pub mod deprecation;
+pub mod durations;
 pub mod events;
 pub mod eviction;
 pub mod reconcile;

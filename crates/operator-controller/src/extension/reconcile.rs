@@ -118,12 +118,14 @@ async fn resolve_and_deliver(
     };
     let catalogs = context.catalogs.all();
     let selected = select(catalogs.iter().map(AsRef::as_ref), &request.selector);
+    let begun = tokio::time::Instant::now();
     let read = async {
         let sources = context.packages.sources(&selected, &request.package, states.newest().is_some()).await;
         (sources, context.packages.unread(&selected, &request.package).await)
     };
     let (sources, unread) = context.workers.away(read).await?;
     let resolved = resolution::resolve(request, &states, &sources, context.settings.resolution);
+    context.durations.observe(resolved.target.is_ok(), begun.elapsed());
     let delivered = match &resolved.target {
         Ok(target) => {
             deliver(context, request, target, resolved.chosen.as_ref(), revisions, &states, recorded)

@@ -1,7 +1,8 @@
 //! CRD upgrade safety with a real apiserver: objects that exist, versions that they are stored in, CRDs that go.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use olm_api::annotations;
 use olm_kit::{Crd, Entry, Wait};
 use serde_json::{Value, json};
 
@@ -152,6 +153,36 @@ async fn crd_version_with_stored_objects_is_never_dropped() -> Result<()> {
     assert_eq!(text.status.and_then(|s| s.install).map(|i| i.bundle.version).as_deref(), Some("1.0.0"));
     let live = crd_api(client).get(&name).await?;
     assert_eq!(live.data["spec"]["versions"][0]["name"], "v1alpha1");
+    Ok(())
+}
+
+/// rule: decision 12
+#[tokio::test]
+async fn crd_change_is_accepted_for_one_bundle_by_annotation() -> Result<()> {
+    let world = World::new("accepted").await?;
+    let both = Crd::new("Gadget", &group(&world)).version("v1alpha1", true, false).version("v1", true, true);
+    let only = Crd::new("Gadget", &group(&world)).version("v1", true, true);
+    let name = only.name();
+    two_versions(&world, Some(both), Some(only)).await?;
+    world.want(json!({"version": "1.1.0"})).await?;
+    let text = world.progressing("Retrying", "servedVersionRemoval").await?;
+    let key = annotations::ACCEPT_CRD_CHANGE;
+    let (_, waiver) =
+        text.split_once(&format!(" the annotation {key}=")).context("no annotation is named")?;
+    let accept = async |value: String| {
+        let patch = json!({"metadata": {"annotations": {(key): value}}});
+        world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(patch)).await
+    };
+
+    accept("yes".to_owned()).await?;
+    world.progressing("Retrying", "is not of the form <bundle name>@sha256:").await?;
+    accept(format!("{waiver} {name}/storedVersionRemoval")).await?;
+    world.progressing("Retrying", "servedVersionRemoval").await?;
+    assert!(world.events("CRDChangeAccepted").await?.is_empty());
+
+    accept(format!("{waiver} {name}/servedVersionRemoval")).await?;
+    world.installed("1.1.0").await?;
+    world.until_event("CRDChangeAccepted").await?;
     Ok(())
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use olm_api::annotations;
 use olm_kit::{Crd, Entry, Package};
 use serde_json::{Value, json};
 
@@ -117,5 +118,21 @@ async fn dependencies_unreadable_or_too_large_are_rejected() -> Result<()> {
     world.installed("1.0.0").await?;
     let events = world.events("BundleWarning").await?;
     assert!(events.iter().any(|note| note.contains("larger than the documented 65536")), "{events:?}");
+    Ok(())
+}
+
+/// The annotation of one extension wins over the flag.
+#[tokio::test]
+async fn dependency_check_of_one_extension_is_suspended() -> Result<()> {
+    let world = World::new("needs-nothing").await?;
+    let api = json!({"group": format!("{}.example.com", world.name), "version": "v1", "kind": "Gadget"});
+    serve(&world, &[("olm.gvk.required", api)], Vec::new()).await?;
+    world.want(json!({})).await?;
+    world.progressing("Retrying", "has dependencies that are not met").await?;
+
+    let patch = json!({"metadata": {"annotations": {(annotations::DEPENDENCY_CHECK): "Ignore"}}});
+    world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    world.installed("1.0.0").await?;
+    world.until_event("DependencyCheckSkipped").await?;
     Ok(())
 }

@@ -6,6 +6,7 @@ mod accounts;
 mod adoption;
 mod crds;
 mod dependencies;
+mod deprecations;
 mod deputies;
 mod error_messages;
 mod events;

@@ -44,10 +44,16 @@ async fn kubectl_reads_a_catalog_image_as_a_directory() -> Result<()> {
     let pushed = registry.push("validate/broken", "1", &broken.image()).await?;
     let (code, out, _) = validate(home.path(), &[&pushed.by_tag(), "--ca-file", ca, "-o", "json"])?;
     let rows: serde_json::Value = serde_json::from_str(&out)?;
-    let messages: Vec<&str> =
-        rows.as_array().context("list")?.iter().filter_map(|row| row["message"].as_str()).collect();
+    let rows = rows.as_array().context("list")?.iter();
+    let messages: Vec<String> = rows
+        .map(|row| format!("{}:{}:{} {}", row["file"], row["line"], row["column"], row["message"]))
+        .collect();
     assert_eq!(code, 1, "{out}");
-    for want in ["configs/a.yaml", "configs/README.md", "no olm.bundle blobs found"] {
+    for want in [
+        "\"configs/a.yaml\":",
+        "\"configs/README.md\":",
+        "\"configs/b.yaml\":1:1 \"no olm.bundle blobs found",
+    ] {
         assert!(messages.iter().any(|message| message.contains(want)), "{want}: {messages:#?}");
     }
     Ok(())

@@ -58,18 +58,26 @@ fn leaves(tree: &str) -> BTreeSet<Vec<String>> {
     found
 }
 
+/// Rules of the format that `opm` does not enforce.
+const STRICTER: [&str; 5] = ["empty-package", "properties", "property", "property-api", "property-package"];
+
 /// Compares both on one folder. `Ok` names the allowed differences.
 fn compare(theirs: Option<&str>, folder: &Path) -> Result<BTreeSet<&'static str>, String> {
     let (catalog, problems) =
         load_dir_leniently(folder, IngestLimits::default()).map_err(|error| error.to_string())?;
     let findings = validate(&catalog);
     let warned = |rule| findings.iter().any(|finding: &Finding| finding.rule == rule);
-    let errors: Vec<&Finding> = findings.iter().filter(|f| f.severity == Severity::Error).collect();
+    let errors = findings.iter().filter(|f| f.severity == Severity::Error);
+    let (own, errors): (Vec<&Finding>, Vec<&Finding>) = errors.partition(|f| STRICTER.contains(&f.rule));
+    let stricter = !own.is_empty();
     let mut messages: Vec<&str> = problems.iter().map(|problem| problem.error.message.as_str()).collect();
     messages.extend(errors.iter().filter(|f| f.path.is_empty()).map(|f| f.message.as_str()));
     let all_messages =
         || messages.iter().copied().chain(errors.iter().map(|f| f.message.as_str())).collect::<Vec<_>>();
     let mut differences = BTreeSet::new();
+    if stricter {
+        differences.insert("stricter");
+    }
     let Some(theirs) = theirs else {
         return if all_messages().is_empty() {
             Ok(differences)

@@ -17,11 +17,11 @@ use olm_api::{
     ClusterExtension, ClusterObjectSet, Condition, ConditionStatus, annotations, condition, reason,
 };
 use olm_bundle::CertProvider;
-use olm_core::Object;
+use olm_core::{Digest, Object};
 use olm_install::account::{self, Account};
 use olm_install::content::{ContentReader, secret_key};
 use olm_install::plan::{Change, NewRevision, Observer, Plan, about, observe, plan};
-use olm_install::preflight::{self, NoCache};
+use olm_install::preflight::{self, Checked, NoCache};
 use olm_install::release::{self, InstalledRelease};
 use olm_install::render::{RenderSettings, Rendered};
 use olm_install::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError, revision, validate};
@@ -401,6 +401,7 @@ fn resolution(explained: &Explained) -> Preview {
             .iter()
             .map(|text| format!("deprecated: {text}"))
             .chain(explained.held.clone())
+            .chain(explained.skipped.clone())
             .collect(),
         ..Preview::default()
     }
@@ -467,17 +468,24 @@ impl Observer for UserObserver<'_> {
         })
     }
 
-    async fn check_crds(&mut self, objects: &[Object]) -> Result<Vec<String>, PassError> {
+    async fn check_crds(
+        &mut self,
+        bundle: &BundleFacts,
+        digest: &Digest,
+        objects: &[Object],
+    ) -> Result<Checked, PassError> {
         let settings = preflight::Settings { existing_objects: true };
+        let (request, content) = (self.request, (bundle, digest));
         let checked =
-            preflight::check(self.client, &NoCache, settings, self.request, objects, self.revisions).await;
+            preflight::check(self.client, &NoCache, settings, request, content, objects, self.revisions)
+                .await;
         Ok(checked.unwrap_or_else(|error| {
             if error.cause == Cause::CrdSafety {
                 self.refused.push(error.message);
             } else {
                 self.warnings.push(format!("CRDs were not checked: {}", error.message));
             }
-            Vec::new()
+            Checked::default()
         }))
     }
 
