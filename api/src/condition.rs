@@ -146,7 +146,7 @@ pub const CONDITIONS: &[ConditionSpec] = &[
     ConditionSpec::new(
         EXTENSION,
         UPGRADE_AVAILABLE,
-        "The catalog has an upgrade that is not made by itself; the message names the field to set. Present only while it is True.",
+        "The catalog has an upgrade that is not made by itself, or a better bundle that the cluster does not fit; the message names the field to set, or what the cluster lacks. Present only while it is True.",
     )
     .verbosity(Verbosity::WhenTrue),
     ConditionSpec::new(

@@ -112,7 +112,7 @@ pub const EXTENSION_UPGRADE_AVAILABLE: Metric = gauge(
     OperatorController,
     "olm_cluster_extension_upgrade_available",
     &["name", "reason"],
-    "1 for each ClusterExtension with an upgrade that is not made by itself; reason MajorVersionHeld: set spec.source.catalog.version to take it",
+    "1 for each ClusterExtension with an upgrade that is not made by itself; reason MajorVersionHeld: set spec.source.catalog.version to take it; reason EnvironmentNotMet: the cluster lacks what it needs",
 );
 /// Conditions of catalogs.
 pub const CATALOG_CONDITION: Metric = gauge(
@@ -376,6 +376,11 @@ pub const EVENTS: &[Event] = &[
         EXTENSION,
         "MajorVersionHeld",
         "The catalog has the next major version of what is installed; the note names the field to set.",
+    ),
+    normal(
+        EXTENSION,
+        "EnvironmentNotMet",
+        "The catalog has a better bundle that the cluster does not fit; the note names what the cluster lacks.",
     ),
     normal(EXTENSION, "Paused", "Reconciliation is paused by annotation."),
     normal(EXTENSION, "Resumed", "It is not any more."),

@@ -49,5 +49,7 @@ pub const USER_SPECIFIED_UNAVAILABLE: &str = "UserSpecifiedUnavailable";
 pub const UPGRADE_PENDING: &str = "UpgradePending";
 /// A bundle with a higher major version would follow the installed one (UpgradeAvailable).
 pub const MAJOR_VERSION_HELD: &str = "MajorVersionHeld";
+/// The cluster does not meet what a better bundle needs (UpgradeAvailable).
+pub const ENVIRONMENT_NOT_MET: &str = "EnvironmentNotMet";
 /// Reconciliation is suspended by the user (Ready).
 pub const PAUSED: &str = "Paused";

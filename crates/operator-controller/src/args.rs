@@ -8,7 +8,7 @@ use std::str::FromStr as _;
 
 use clap::{ArgAction, Args, Parser};
 use olm_bundle::BundleLimits;
-use olm_resolver::MajorUpdates;
+use olm_resolver::{EnvironmentConstraints, MajorUpdates};
 use olm_runtime::FeatureGates;
 use olm_runtime::args::{ArgsError, Command, LimitArgs, PullArgs, RunArgs, switch};
 use olm_runtime::features::{Gate, Stage};
@@ -85,6 +85,11 @@ pub struct ServeArgs {
     /// olm.operatorframework.io/major-updates of an extension wins
     #[arg(long, value_name = "MODE", default_value_t, value_parser = MajorUpdates::from_str)]
     pub major_updates: MajorUpdates,
+
+    /// What a bundle leads to that needs another Kubernetes version or native APIs than the cluster has, as its catalog states it:
+    /// Skip takes the next best bundle, Refuse refuses the best one, Ignore does not look
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = EnvironmentConstraints::from_str)]
+    pub environment_constraints: EnvironmentConstraints,
 
     /// What it leads to that something is missing which a bundle depends on
     #[arg(long, value_enum, value_name = "MODE", default_value_t, ignore_case = true)]

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use futures::stream::BoxStream;
 use kube::Client;
 use olm_certificates::plan::Timing;
+use olm_resolver::EnvironmentConstraints;
 use olm_runtime::controller::Workers;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::watched::Objects;
-use olm_runtime::{Shutdown, leader};
+use olm_runtime::{Shutdown, leader, task};
 
 use crate::accounts::{Accounts, Rights};
 use crate::bundles::BundleSource;
 use crate::catalogs::{PackageCache, PackageSource};
 use crate::certificates::{self, Expiries, RefusedCertificates};
+use crate::cluster::Cluster;
 use crate::crds::Crds;
 use crate::extension::context::{Context, Settings};
 use crate::extension::writer::RevisionWriter;
@@ -52,6 +54,10 @@ pub fn run(
         let (extensions, catalogs, revisions) = (Objects::empty(), Objects::empty(), Revisions::default());
         let kept = SecretCache::default();
         let (crds, apis) = Crds::watch(&client);
+        let interruptions = crds.interruptions();
+        let judges = settings.resolution.environment.constraints != EnvironmentConstraints::Ignore;
+        let cluster = if judges { Cluster::default() } else { Cluster::unknown() };
+        let interval = settings.intervals.cluster;
         Inventory {
             extensions: extensions.clone(),
             revisions: revisions.clone(),
@@ -97,6 +103,7 @@ pub fn run(
             workers: content.workers,
             events: events(extension::NAME),
             crds,
+            cluster: cluster.clone(),
             refused_certificates: refused_certificates.clone(),
             states: Default::default(),
             client: client.clone(),
@@ -108,10 +115,23 @@ pub fn run(
             apis,
         };
         let _watches = (extensions.watch(&client), revisions.watch(&client), catalogs.watch(&client));
-        tokio::join!(
-            extension::run(installing, feeds, extension_meter),
-            objectset::run(rolling_out, revision_meter, stop.clone()),
-            certificates::run(issuing, stop),
-        );
+        let controllers = async {
+            tokio::join!(
+                extension::run(installing, feeds, extension_meter),
+                objectset::run(rolling_out, revision_meter, stop.clone()),
+                certificates::run(issuing, stop),
+            );
+        };
+        let facts = async {
+            if judges {
+                let reading = cluster.follow(&client, interruptions, interval);
+                match task::supervised("reading the version and the APIs of the cluster", reading).await {}
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = controllers => {}
+            () = facts => {}
+        }
     }
 }

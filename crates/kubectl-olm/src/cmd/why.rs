@@ -21,7 +21,7 @@ use super::output::{Output, Table, bad, bold, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
-use crate::sources::{Controller, Sources};
+use crate::sources::{Controller, Sources, note_unknown_cluster};
 
 /// Most candidates of a catalog in the default output.
 const MAX_CANDIDATES: usize = 12;
@@ -123,6 +123,9 @@ pub(crate) struct Explained {
     /// A bundle with a higher major version that is not installed by itself, and how to take it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) held: Option<String>,
+    /// A better bundle that the cluster does not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) skipped: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) deprecations: Vec<String>,
     /// The candidates and the rules that decided. Absent if the request is invalid.
@@ -247,7 +250,10 @@ pub(crate) async fn decide(
         (None, None) => RevisionStates::default(),
         (None, Some(text)) => present(text, request.package.as_str(), &content)?,
     };
-    let resolved = resolution::resolve(&request, &states, &content, controller.resolution());
+    let settings = controller.resolution(sources).await;
+    let graphs = content.iter().filter_map(|source| source.content.as_deref().ok());
+    note_unknown_cluster(&settings.environment, graphs);
+    let resolved = resolution::resolve(&request, &states, &content, &settings);
     let dependencies = resolved.chosen.as_ref().map(dependencies).unwrap_or_default();
     let view = resolved.report.as_ref().map(olm_resolver::Report::view);
     let target = resolved.target.as_ref().ok().cloned();
@@ -273,16 +279,20 @@ pub(crate) async fn decide(
         }
         _ => None,
     };
+    let (held, skipped) = match &resolved.upgrade {
+        UpgradeUpdate::Found { held, skipped } => {
+            (held.as_ref().map(ToString::to_string), skipped.as_ref().map(ToString::to_string))
+        }
+        UpgradeUpdate::Unchanged => (None, None),
+    };
     let explained = Explained {
         extension: None,
         chosen,
         error,
         dependencies,
         unmet,
-        held: match &resolved.upgrade {
-            UpgradeUpdate::Found(held) => held.as_ref().map(ToString::to_string),
-            UpgradeUpdate::Unchanged => None,
-        },
+        held,
+        skipped,
         deprecations: deprecations(&resolved.deprecations),
         report: view,
     };
@@ -432,6 +442,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
         line("Missing", &bad(unmet));
     }
     line("Held", explained.held.as_deref().unwrap_or_default());
+    line("Skipped", explained.skipped.as_deref().unwrap_or_default());
     for deprecation in &explained.deprecations {
         line("Deprecated", deprecation);
     }

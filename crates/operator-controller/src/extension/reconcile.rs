@@ -123,7 +123,8 @@ async fn resolve_and_deliver(
         (sources, context.packages.unread(&selected, &request.package).await)
     };
     let (sources, unread) = context.workers.away(read).await?;
-    let resolved = resolution::resolve(request, &states, &sources, context.settings.resolution);
+    let settings = context.resolution(request, &sources);
+    let resolved = resolution::resolve(request, &states, &sources, &settings);
     let delivered = match &resolved.target {
         Ok(target) => {
             deliver(context, request, target, resolved.chosen.as_ref(), revisions, &states, recorded)

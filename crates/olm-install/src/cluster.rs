@@ -1,0 +1,43 @@
+//! The version of the cluster and the APIs that it serves, as far as bundles may ask for them (decision 34).
+
+use std::collections::BTreeSet;
+
+use kube::Client;
+use kube::discovery::Discovery;
+use olm_resolver::{ClusterFacts, GvkRef};
+
+/// Asks the cluster for both. What it has no answer to is not known.
+///
+/// # Errors
+/// When the cluster cannot be asked.
+pub async fn facts(client: &Client) -> Result<ClusterFacts, kube::Error> {
+    let version = answered(client.apiserver_version().await)?;
+    let discovery = answered(Discovery::new(client.clone()).run_aggregated().await)?;
+    Ok(ClusterFacts {
+        version: version.and_then(|version| version.git_version.parse().ok()),
+        apis: discovery.as_ref().map(served),
+    })
+}
+
+/// The answer, or `None` if the cluster has none for this client: asking again would not help.
+fn answered<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403 | 404) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn served(discovery: &Discovery) -> BTreeSet<GvkRef> {
+    let mut all = BTreeSet::new();
+    for group in discovery.groups() {
+        for version in group.versions() {
+            all.extend(group.versioned_resources(version).into_iter().map(|(resource, _)| GvkRef {
+                group: resource.group.into(),
+                version: resource.version.into(),
+                kind: resource.kind.into(),
+            }));
+        }
+    }
+    all
+}
