@@ -46,6 +46,9 @@ pub const PAUSED: &str = "olm.operatorframework.io/paused";
 /// On a ClusterExtension: whether the next major version is installed without being asked for, `Hold` or `Automatic`. It wins over
 /// the flag `--major-updates` (decision 32).
 pub const MAJOR_UPDATES: &str = "olm.operatorframework.io/major-updates";
+/// On a ClusterCatalog: a template of the image, by the version of Kubernetes; it is used in place of the spec's while it resolves. The name is
+/// that of OLM Classic.
+pub const CATALOG_IMAGE_TEMPLATE: &str = "olm.catalogImageTemplate";
 /// On object-data Secrets: the account that the ClusterExtension names, as `namespace/name`. It counts when the revision has no
 /// ClusterExtension any more.
 pub const SERVICE_ACCOUNT: &str = "olm.operatorframework.io/service-account";

@@ -59,6 +59,45 @@ pub fn lowest_kubernetes(text: &str) -> Result<Version, KubernetesVersionError> 
     format!("{numbers}{patch}{rest}").parse().map_err(|_| failed())
 }
 
+/// A template of an image reference after its variables were replaced (classic-apis §2.6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolvedTemplate {
+    /// The text with every variable replaced that has a value.
+    pub image: String,
+    /// Why it names no image, if it does not.
+    pub error: Option<String>,
+}
+
+/// Replaces `{kube_major_version}`, `{kube_minor_version}` and `{kube_patch_version}` by those of the cluster; `None` is a version that is
+/// not known yet.
+#[must_use]
+pub fn resolve_image_template(template: &str, version: Option<KubernetesVersion>) -> ResolvedTemplate {
+    let variables = [
+        ("{kube_major_version}", version.map(|version| version.major)),
+        ("{kube_minor_version}", version.map(|version| version.minor)),
+        ("{kube_patch_version}", version.map(|version| version.patch)),
+    ];
+    let (mut image, mut rest, mut unresolved) = (template.to_owned(), template.to_owned(), Vec::new());
+    for (variable, value) in variables {
+        if !template.contains(variable) {
+            continue;
+        }
+        rest = rest.replace(variable, "");
+        match value {
+            Some(value) => image = image.replace(variable, &value.to_string()),
+            None => unresolved.push(variable),
+        }
+    }
+    let unresolved = (!unresolved.is_empty())
+        .then(|| format!("variable(s) {:?} could not be resolved", unresolved.join(", ")));
+    let malformed =
+        rest.contains(['{', '}']).then(|| "one or more template(s) has improper syntax".to_owned());
+    let problems: Vec<String> = unresolved.into_iter().chain(malformed).collect();
+    let error = (!problems.is_empty())
+        .then(|| format!("cannot construct catalog image reference, because {}", problems.join(" and ")));
+    ResolvedTemplate { image, error }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +126,39 @@ mod tests {
             assert_eq!(text.parse::<KubernetesVersion>().unwrap_err().to_string(), want);
         }
         assert_eq!("v1.27.3-gke.100".parse::<KubernetesVersion>().unwrap().to_string(), "1.27.3");
+    }
+
+    /// rule: classic-apis §2.6
+    #[test]
+    fn image_templates_are_resolved_by_the_version() {
+        let version = "v1.25.3-gke.1".parse().ok();
+        let failed = |why: &str| Some(format!("cannot construct catalog image reference, because {why}"));
+        let syntax = "one or more template(s) has improper syntax";
+        for (template, version, image, error) in [
+            ("q.io/c:v{kube_major_version}.{kube_minor_version}", version, "q.io/c:v1.25", None),
+            ("q.io/c:{kube_patch_version}-{kube_patch_version}", version, "q.io/c:3-3", None),
+            ("q.io/c:v1", version, "q.io/c:v1", None),
+            ("q.io/c:v1", None, "q.io/c:v1", None),
+            ("q.io/c:{foo}", version, "q.io/c:{foo}", failed(syntax)),
+            ("q.io/c:{kube_major_version", version, "q.io/c:{kube_major_version", failed(syntax)),
+            ("q.io/c:v{kube_minor_version}{foo}", version, "q.io/c:v25{foo}", failed(syntax)),
+            (
+                "q.io/c:{kube_minor_version}",
+                None,
+                "q.io/c:{kube_minor_version}",
+                failed("variable(s) \"{kube_minor_version}\" could not be resolved"),
+            ),
+            (
+                "q.io/c:{kube_major_version}.{kube_minor_version}}",
+                None,
+                "q.io/c:{kube_major_version}.{kube_minor_version}}",
+                failed(&format!(
+                    "variable(s) \"{{kube_major_version}}, {{kube_minor_version}}\" could not be resolved and {syntax}"
+                )),
+            ),
+        ] {
+            let want = ResolvedTemplate { image: image.to_owned(), error };
+            assert_eq!(resolve_image_template(template, version), want, "{template}");
+        }
     }
 }

@@ -34,7 +34,9 @@ mod version;
 
 pub use cancellation::{CancelOnDrop, Cancellation};
 pub use image::{Digest, DigestAlgorithm, DigestError, ImageRef, ImageRefError, canonical_registry};
-pub use kubernetes::{KubernetesVersion, KubernetesVersionError, lowest_kubernetes};
+pub use kubernetes::{
+    KubernetesVersion, KubernetesVersionError, ResolvedTemplate, lowest_kubernetes, resolve_image_template,
+};
 pub use names::{BundleName, CatalogName, ChannelName, EmptyName, PackageName};
 pub use object::{Object, ObjectError, ObjectKey, member_map};
 pub use range::{CheckError, Dialect, LooseVersion, LooseVersionError, Range, RangeError, check};

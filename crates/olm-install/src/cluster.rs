@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kube::Client;
 use kube::discovery::Discovery;
 use olm_resolver::{ClusterFacts, GvkRef};
+use olm_runtime::polled::answered;
 
 /// Asks the cluster for both. What it has no answer to is not known.
 ///
@@ -17,15 +18,6 @@ pub async fn facts(client: &Client) -> Result<ClusterFacts, kube::Error> {
         version: version.and_then(|version| version.git_version.parse().ok()),
         apis: discovery.as_ref().map(served),
     })
-}
-
-/// The answer, or `None` if the cluster has none for this client: asking again would not help.
-fn answered<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403 | 404) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 fn served(discovery: &Discovery) -> BTreeSet<GvkRef> {

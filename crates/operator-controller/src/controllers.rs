@@ -5,18 +5,17 @@ use std::sync::Arc;
 use futures::stream::BoxStream;
 use kube::Client;
 use olm_certificates::plan::Timing;
-use olm_resolver::EnvironmentConstraints;
+use olm_resolver::{ClusterFacts, EnvironmentConstraints};
 use olm_runtime::controller::Workers;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::watched::Objects;
-use olm_runtime::{Shutdown, leader, task};
+use olm_runtime::{Polled, Shutdown, leader, task};
 
 use crate::accounts::{Accounts, Rights};
 use crate::bundles::BundleSource;
 use crate::catalogs::{PackageCache, PackageSource};
 use crate::certificates::{self, Expiries, RefusedCertificates};
-use crate::cluster::Cluster;
 use crate::crds::Crds;
 use crate::extension::context::{Context, Settings};
 use crate::extension::writer::RevisionWriter;
@@ -56,7 +55,7 @@ pub fn run(
         let (crds, apis) = Crds::watch(&client);
         let interruptions = crds.interruptions();
         let judges = settings.resolution.environment.constraints != EnvironmentConstraints::Ignore;
-        let cluster = if judges { Cluster::default() } else { Cluster::unknown() };
+        let cluster = if judges { Polled::default() } else { Polled::fixed(ClusterFacts::default()) };
         let interval = settings.intervals.cluster;
         Inventory {
             extensions: extensions.clone(),
@@ -124,8 +123,9 @@ pub fn run(
         };
         let facts = async {
             if judges {
-                let reading = cluster.follow(&client, interruptions, interval);
-                match task::supervised("reading the version and the APIs of the cluster", reading).await {}
+                let read = async || olm_install::cluster::facts(&client).await;
+                let reading = cluster.follow("the version and the APIs", read, interruptions, interval);
+                match task::supervised("reading the version and the APIs", reading).await {}
             }
             std::future::pending().await
         };

@@ -9,7 +9,6 @@ pub mod args;
 pub mod bundles;
 pub mod catalogs;
 pub mod certificates;
-pub mod cluster;
 pub mod controllers;
 pub mod crds;
 pub mod credentials;

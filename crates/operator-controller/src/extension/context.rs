@@ -8,11 +8,11 @@ use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
 use olm_install::resolution::{self, BundleFacts, ExtensionRequest, revision};
-use olm_resolver::{CatalogSource, Environment, Needed};
-use olm_runtime::Intervals;
+use olm_resolver::{CatalogSource, ClusterFacts, Environment, Needed};
 use olm_runtime::controller::Workers;
 use olm_runtime::events::Events;
 use olm_runtime::watched::Objects;
+use olm_runtime::{Intervals, Polled};
 
 use super::state::{States, Verified};
 use super::writer::RevisionWriter;
@@ -21,7 +21,6 @@ use crate::bundles::BundleSource;
 use crate::catalogs::PackageCache;
 use crate::catalogs::in_use::InUse;
 use crate::certificates::RefusedCertificates;
-use crate::cluster::Cluster;
 use crate::crds::Crds;
 use crate::revisions::Revisions;
 
@@ -80,7 +79,7 @@ pub struct Context {
     pub workers: Arc<Workers>,
     pub crds: Crds,
     /// The cluster that bundles have to fit.
-    pub cluster: Cluster,
+    pub cluster: Polled<ClusterFacts>,
     /// Webhook certificates that may not be written.
     pub refused_certificates: RefusedCertificates,
     /// Records decisions for users.
@@ -137,7 +136,8 @@ impl Context {
         // before the facts are read, so that a change meanwhile wakes the extension
         self.states.update(&request.name, &request.uid, |state| state.has_constraints = has_constraints);
         let settings = self.settings.resolution.clone();
-        let environment = Environment { cluster: self.cluster.facts(), ..settings.environment };
+        let cluster = self.cluster.get().unwrap_or_default();
+        let environment = Environment { cluster, ..settings.environment };
         resolution::Settings { environment, ..settings }
     }
 
