@@ -7,6 +7,7 @@ mod adoption;
 mod crds;
 mod dependencies;
 mod deputies;
+mod environment;
 mod error_messages;
 mod events;
 mod helm;
