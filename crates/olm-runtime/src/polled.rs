@@ -61,10 +61,10 @@ impl<T: PartialEq + Send + Sync + 'static> Polled<T> {
 
     /// Reads it until it is dropped: first, after each interruption of a watch, and whenever the interval has passed. What fails is
     /// repeated until the cluster answers.
-    pub async fn follow(
+    pub async fn follow<F: Future<Output = Result<T, kube::Error>>>(
         &self,
         what: &str,
-        read: impl AsyncFn() -> Result<T, kube::Error>,
+        read: impl Fn() -> F,
         mut interruptions: watch::Receiver<u64>,
         interval: Duration,
     ) -> Infallible {
@@ -119,9 +119,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn polled_is_read_after_an_interruption_and_now_and_then() {
         let (version, asked, start) = (Mutex::new(None), Mutex::new(Vec::new()), Instant::now());
-        let read = async || {
+        let read = || {
             asked.lock().push(start.elapsed().as_secs());
-            version.lock().ok_or(kube::Error::LinesCodecMaxLineLengthExceeded)
+            let version = version.lock().ok_or(kube::Error::LinesCodecMaxLineLengthExceeded);
+            async { version }
         };
         let interrupted = watch::Sender::new(0);
         let polled = Polled::default();

@@ -123,7 +123,7 @@ pub fn run(
         };
         let facts = async {
             if judges {
-                let read = async || olm_install::cluster::facts(&client).await;
+                let read = || olm_install::cluster::facts(&client);
                 let reading = cluster.follow("the version and the APIs", read, interruptions, interval);
                 match task::supervised("reading the version and the APIs", reading).await {}
             }

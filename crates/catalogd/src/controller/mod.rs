@@ -71,10 +71,12 @@ pub async fn run(
         ..Controller::new(crate::run::CONTROLLER, workers, state.context.meter.clone(), sources)
     };
     let _watch = state.catalogs.watch(&state.context.client);
-    let client = &state.context.client;
-    let read = async || {
-        let version = answered(client.apiserver_version().await)?;
-        Ok(version.and_then(|version| version.git_version.parse().ok()))
+    let read = || {
+        let client = state.context.client.clone();
+        async move {
+            let version = answered(client.apiserver_version().await)?;
+            Ok(version.and_then(|version| version.git_version.parse().ok()))
+        }
     };
     let interval = state.context.intervals.cluster;
     let interruptions = state.catalogs.interruptions();
