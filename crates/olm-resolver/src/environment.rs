@@ -157,7 +157,11 @@ mod tests {
             (needs("1.40", &[&foo]), cluster(None, None), &[]),
             (needs("", &[&pod, &foo]), cluster(None, Some(std::slice::from_ref(&pod))), &[api]),
             (needs("", &[&pod]), cluster(None, Some(&[])), &[core]),
-            (needs("1.40", &[&foo]), cluster(Some("1.33.1"), Some(&[pod.clone()])), &[version, api]),
+            (
+                needs("1.40", &[&foo]),
+                cluster(Some("1.33.1"), Some(std::slice::from_ref(&pod))),
+                &[version, api],
+            ),
         ] {
             let found: Vec<String> = needs.unmet(&cluster).iter().map(ToString::to_string).collect();
             assert_eq!(found, want, "{needs:?} {cluster:?}");

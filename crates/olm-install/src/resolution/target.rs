@@ -43,9 +43,9 @@ pub enum DeprecationUpdate {
 pub enum UpgradeUpdate {
     Found {
         /// An upgrade that is not made by itself.
-        held: Option<Held>,
+        held: Option<Box<Held>>,
         /// A bundle that the cluster does not fit.
-        skipped: Option<Skipped>,
+        skipped: Option<Box<Skipped>>,
     },
     /// Not all catalogs could be read, or none was asked: the earlier value stays.
     Unchanged,
@@ -121,7 +121,11 @@ pub fn resolve(
     let is_found = held.is_some() || skipped.is_some();
     let is_known =
         question.range.is_some() || is_found || sources.iter().all(|source| source.content.is_ok());
-    let upgrade = if is_known { UpgradeUpdate::Found { held, skipped } } else { UpgradeUpdate::Unchanged };
+    let upgrade = if is_known {
+        UpgradeUpdate::Found { held: held.map(Box::new), skipped: skipped.map(Box::new) }
+    } else {
+        UpgradeUpdate::Unchanged
+    };
     let deprecations = deprecation_update(request, sources, result.as_ref().ok(), installed.as_ref());
     let target = match &result {
         Ok(resolution) => Ok(Target::Chosen(facts(resolution, settings.separate_release))),

@@ -94,7 +94,7 @@ fn held(version: &str) -> UpgradeUpdate {
         bundle: format!("demo.v{version}").parse().unwrap(),
         version: version.parse().unwrap(),
     };
-    UpgradeUpdate::Found { held: Some(held), skipped: None }
+    UpgradeUpdate::Found { held: Some(Box::new(held)), skipped: None }
 }
 
 fn skipped(version: &str) -> Skipped {
@@ -432,7 +432,7 @@ fn status_names_a_held_major_version_and_changes_nothing_else() {
 fn status_names_a_bundle_that_the_cluster_does_not_fit() {
     let text_of = |held: UpgradeUpdate| {
         let UpgradeUpdate::Found { held, .. } = held else { panic!("nothing is held") };
-        let update = UpgradeUpdate::Found { held, skipped: Some(skipped("1.2.0")) };
+        let update = UpgradeUpdate::Found { held, skipped: Some(Box::new(skipped("1.2.0"))) };
         text(&derived_with(update, None), condition::UPGRADE_AVAILABLE)
     };
     let skipped = "bundle demo.v1.2.0 of catalog main is skipped: it needs Kubernetes 1.40.0 or later (minKubeVersion), and the \
