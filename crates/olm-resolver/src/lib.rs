@@ -44,6 +44,6 @@ pub use report::{
 pub use request::{
     CatalogSource, MAJOR_UPDATES, MajorUpdates, Policy, Request, UnknownMajorUpdates, parse_range,
 };
-pub use resolve::{Held, Outcome, Resolution, Skipped, resolve};
+pub use resolve::{Held, Outcome, Resolution, UnfitBundle, resolve};
 pub use rules::{Decision, Ineligible, Rules, Via};
 pub use shortest::reachable;

@@ -57,19 +57,19 @@ pub struct Outcome {
     /// The bundle that would have been chosen if major versions were not held.
     pub held: Option<Held>,
     /// The bundle that would have been chosen if the cluster met its constraints.
-    pub skipped: Option<Skipped>,
+    pub unfit: Option<UnfitBundle>,
 }
 
 /// A bundle that is not chosen because the cluster does not meet its constraints.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct UnfitBundle {
     pub catalog: CatalogName,
     pub bundle: BundleName,
     pub version: VersionRelease,
     pub unmet: Vec<UnmetConstraint>,
 }
 
-impl fmt::Display for Skipped {
+impl fmt::Display for UnfitBundle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { catalog, bundle, unmet, .. } = self;
         write!(f, "bundle {bundle} of catalog {catalog} is skipped: {}", environment::describe(unmet))
@@ -112,8 +112,8 @@ pub fn resolve(request: &Request, sources: &[CatalogSource]) -> Outcome {
     let held = report.drops(Ineligible::MajorVersionHeld).then(|| held(request, &sources)).flatten();
     let skips = request.environment.constraints == EnvironmentConstraints::Skip
         && report.drops(Ineligible::EnvironmentNotMet);
-    let skipped = skips.then(|| skipped(request, &sources)).flatten();
-    Outcome { result, report, held, skipped }
+    let unfit = skips.then(|| unfit(request, &sources)).flatten();
+    Outcome { result, report, held, unfit }
 }
 
 type Decided = (Result<Resolution, ResolveError>, Report);
@@ -180,14 +180,14 @@ fn refuse_environment(found: &Resolution, report: &mut Report) -> Option<Resolve
 }
 
 /// What would be chosen if the cluster met all constraints, if it does not meet those of that bundle.
-fn skipped(request: &Request, sources: &[&CatalogSource]) -> Option<Skipped> {
+fn unfit(request: &Request, sources: &[&CatalogSource]) -> Option<UnfitBundle> {
     let best = decide(&unconstrained(request), sources).0.ok()?;
     if !Rules::new(request, &best.graph).is_unmet(best.index) {
         return None;
     }
     let unmet = best.graph.unmet(best.index, &request.environment.cluster);
     let Resolution { catalog, bundle, version, .. } = best;
-    Some(Skipped { catalog, bundle, version, unmet })
+    Some(UnfitBundle { catalog, bundle, version, unmet })
 }
 
 /// What would be chosen if major versions were not held, if that has a higher one.

@@ -125,7 +125,7 @@ pub(crate) struct Explained {
     pub(crate) held: Option<String>,
     /// A better bundle that the cluster does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) skipped: Option<String>,
+    pub(crate) unfit: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) deprecations: Vec<String>,
     /// The candidates and the rules that decided. Absent if the request is invalid.
@@ -279,9 +279,9 @@ pub(crate) async fn decide(
         }
         _ => None,
     };
-    let (held, skipped) = match &resolved.upgrade {
-        UpgradeUpdate::Found { held, skipped } => {
-            (held.as_ref().map(ToString::to_string), skipped.as_ref().map(ToString::to_string))
+    let (held, unfit) = match &resolved.upgrade {
+        UpgradeUpdate::Found { held, unfit } => {
+            (held.as_ref().map(ToString::to_string), unfit.as_ref().map(ToString::to_string))
         }
         UpgradeUpdate::Unchanged => (None, None),
     };
@@ -292,7 +292,7 @@ pub(crate) async fn decide(
         dependencies,
         unmet,
         held,
-        skipped,
+        unfit,
         deprecations: deprecations(&resolved.deprecations),
         report: view,
     };
@@ -442,7 +442,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
         line("Missing", &bad(unmet));
     }
     line("Held", explained.held.as_deref().unwrap_or_default());
-    line("Skipped", explained.skipped.as_deref().unwrap_or_default());
+    line("Environment", explained.unfit.as_deref().unwrap_or_default());
     for deprecation in &explained.deprecations {
         line("Deprecated", deprecation);
     }

@@ -6,7 +6,7 @@ use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_core::VersionRelease;
 use olm_resolver::{
     CatalogSource, Deprecations, Environment, Fallback, FallbackFacts, Held, Installed, MajorUpdates,
-    Outcome, Policy, Report, Request, Resolution, ResolveError, Retry, Skipped, deprecation_source,
+    Outcome, Policy, Report, Request, Resolution, ResolveError, Retry, UnfitBundle, deprecation_source,
     deprecations, fallback,
 };
 
@@ -45,7 +45,7 @@ pub enum UpgradeUpdate {
         /// An upgrade that is not made by itself.
         held: Option<Box<Held>>,
         /// A bundle that the cluster does not fit.
-        skipped: Option<Box<Skipped>>,
+        unfit: Option<Box<UnfitBundle>>,
     },
     /// Not all catalogs could be read, or none was asked: the earlier value stays.
     Unchanged,
@@ -53,7 +53,7 @@ pub enum UpgradeUpdate {
 
 impl UpgradeUpdate {
     /// Nothing better than the target.
-    pub const NONE: Self = Self::Found { held: None, skipped: None };
+    pub const NONE: Self = Self::Found { held: None, unfit: None };
 }
 
 /// Settings of the controller that a resolution depends on.
@@ -117,12 +117,12 @@ pub fn resolve(
         environment: settings.environment.clone(),
         installed: installed.clone(),
     };
-    let Outcome { result, report, held, skipped } = olm_resolver::resolve(&question, sources);
-    let is_found = held.is_some() || skipped.is_some();
+    let Outcome { result, report, held, unfit } = olm_resolver::resolve(&question, sources);
+    let is_found = held.is_some() || unfit.is_some();
     let is_known =
         question.range.is_some() || is_found || sources.iter().all(|source| source.content.is_ok());
     let upgrade = if is_known {
-        UpgradeUpdate::Found { held: held.map(Box::new), skipped: skipped.map(Box::new) }
+        UpgradeUpdate::Found { held: held.map(Box::new), unfit: unfit.map(Box::new) }
     } else {
         UpgradeUpdate::Unchanged
     };

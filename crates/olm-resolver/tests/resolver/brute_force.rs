@@ -239,10 +239,10 @@ proptest! {
             }
             _ => {}
         }
-        let skipped = best.filter(|best| ask.constraints == EnvironmentConstraints::Skip && is_unmet(best));
+        let unfit = best.filter(|best| ask.constraints == EnvironmentConstraints::Skip && is_unmet(best));
         prop_assert_eq!(
-            outcome.skipped.as_ref().map(|skipped| (&skipped.catalog, &skipped.bundle)),
-            skipped.map(|best| (&best.catalog, &best.bundle))
+            outcome.unfit.as_ref().map(|unfit| (&unfit.catalog, &unfit.bundle)),
+            unfit.map(|best| (&best.catalog, &best.bundle))
         );
         if best.is_some_and(|best| !is_unmet(best)) {
             prop_assert_eq!(short_answer(&unconstrained), got.clone());

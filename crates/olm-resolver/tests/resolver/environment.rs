@@ -52,7 +52,7 @@ fn environment_decides_between_bundles() {
     let installed = |version| Ask { installed: Some(version), ..none };
     let refused = format!("E: bundle p.v1.2.0 of catalog a is refused: {UNMET}");
     let no_match = "E: no bundles found for package \"p\"";
-    for (package, ask, constraints, want, skipped) in [
+    for (package, ask, constraints, want, unfit) in [
         (&newest, none, Skip, "1.1.0@a", Some("p.v1.2.0")),
         (&newest, none, Refuse, &refused, None),
         (&newest, none, Ignore, "1.2.0@a", None),
@@ -74,12 +74,12 @@ fn environment_decides_between_bundles() {
         (&newest, Ask { self_certified: true, range: "<1.1.0", ..installed("1.1.0") }, Skip, "1.0.0@a", None),
     ] {
         let outcome = resolve(&request(ask, constraints), &[catalog("a", 0, package)]);
-        let found = outcome.skipped.as_ref().map(|skipped| skipped.bundle.as_str());
-        assert_eq!((short(&outcome).as_str(), found), (want, skipped), "{:?} {constraints}", ask.installed);
+        let found = outcome.unfit.as_ref().map(|unfit| unfit.bundle.as_str());
+        assert_eq!((short(&outcome).as_str(), found), (want, unfit), "{:?} {constraints}", ask.installed);
     }
     // the cluster is not known: nothing is judged
     let unknown = resolve(&none.request("p"), &[catalog("a", 0, &newest)]);
-    assert_eq!((short(&unknown).as_str(), unknown.skipped), ("1.2.0@a", None));
+    assert_eq!((short(&unknown).as_str(), unknown.unfit), ("1.2.0@a", None));
 }
 
 #[test]
@@ -97,8 +97,8 @@ fn environment_report_names_bundle_constraint_and_cluster() {
     let package = package(&[("1.0.0", "1.40.0")]);
     let outcome =
         resolve(&request(Ask::default(), EnvironmentConstraints::Skip), &[catalog("a", 0, &package)]);
-    let skipped = outcome.skipped.unwrap().to_string();
-    assert_eq!(skipped, format!("bundle p.v1.0.0 of catalog a is skipped: {UNMET}"));
+    let unfit = outcome.unfit.unwrap().to_string();
+    assert_eq!(unfit, format!("bundle p.v1.0.0 of catalog a is skipped: {UNMET}"));
     let candidate = outcome.report.view().catalogs.remove(0).candidates.remove(0);
     assert_eq!((candidate.rule, candidate.why.as_str()), ("environment", UNMET));
     assert_eq!(

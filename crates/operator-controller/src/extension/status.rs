@@ -166,10 +166,10 @@ fn upgrade_available(
 ) -> Option<Condition> {
     let type_ = condition::UPGRADE_AVAILABLE;
     match update {
-        UpgradeUpdate::Found { held, skipped } => {
+        UpgradeUpdate::Found { held, unfit } => {
             let held = held.as_ref().map(|held| (reason::MAJOR_VERSION_HELD, held.to_string()));
-            let skipped = skipped.as_ref().map(|skipped| (reason::ENVIRONMENT_NOT_MET, skipped.to_string()));
-            let all: Vec<_> = held.into_iter().chain(skipped).collect();
+            let unfit = unfit.as_ref().map(|unfit| (reason::ENVIRONMENT_NOT_MET, unfit.to_string()));
+            let all: Vec<_> = held.into_iter().chain(unfit).collect();
             let text: Vec<&str> = all.iter().map(|(_, text)| text.as_str()).collect();
             let (reason, _) = all.first()?;
             Some(make.made(type_, ConditionStatus::True, reason, text.join("; ")))

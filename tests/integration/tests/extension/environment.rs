@@ -21,7 +21,7 @@ async fn attentive() -> Result<&'static Stack> {
 }
 
 /// The message about a bundle that is skipped.
-fn skipped(extension: &ClusterExtension) -> Option<String> {
+fn unfit(extension: &ClusterExtension) -> Option<String> {
     let found = current(extension, condition::UPGRADE_AVAILABLE)?;
     assert_eq!((found.status.as_str(), found.reason.as_str()), ("True", "EnvironmentNotMet"));
     Some(found.message.clone())
@@ -62,7 +62,7 @@ async fn bundle_is_skipped_until_the_cluster_fits_it() -> Result<()> {
         world.name
     );
     let says = async |message: &str| {
-        world.until(message, |extension| skipped(extension).as_deref() == Some(message)).await.map(drop)
+        world.until(message, |extension| unfit(extension).as_deref() == Some(message)).await.map(drop)
     };
     says(&lacks).await?;
 

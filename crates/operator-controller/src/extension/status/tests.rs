@@ -2,7 +2,7 @@
 
 use olm_install::resolution::{BundleFacts, DeprecationUpdate, UpgradeUpdate};
 
-use olm_resolver::{Held, Skipped, UnmetConstraint};
+use olm_resolver::{Held, UnfitBundle, UnmetConstraint};
 
 use super::*;
 
@@ -94,13 +94,13 @@ fn held(version: &str) -> UpgradeUpdate {
         bundle: format!("demo.v{version}").parse().unwrap(),
         version: version.parse().unwrap(),
     };
-    UpgradeUpdate::Found { held: Some(Box::new(held)), skipped: None }
+    UpgradeUpdate::Found { held: Some(Box::new(held)), unfit: None }
 }
 
-fn skipped(version: &str) -> Skipped {
+fn unfit(version: &str) -> UnfitBundle {
     let unmet =
         UnmetConstraint::Version { lowest: "1.40.0".parse().unwrap(), cluster: "v1.33.1".parse().unwrap() };
-    Skipped {
+    UnfitBundle {
         catalog: "main".parse().unwrap(),
         bundle: format!("demo.v{version}").parse().unwrap(),
         version: version.parse().unwrap(),
@@ -432,15 +432,15 @@ fn status_names_a_held_major_version_and_changes_nothing_else() {
 fn status_names_a_bundle_that_the_cluster_does_not_fit() {
     let text_of = |held: UpgradeUpdate| {
         let UpgradeUpdate::Found { held, .. } = held else { panic!("nothing is held") };
-        let update = UpgradeUpdate::Found { held, skipped: Some(Box::new(skipped("1.2.0"))) };
+        let update = UpgradeUpdate::Found { held, unfit: Some(Box::new(unfit("1.2.0"))) };
         text(&derived_with(update, None), condition::UPGRADE_AVAILABLE)
     };
-    let skipped = "bundle demo.v1.2.0 of catalog main is skipped: it needs Kubernetes 1.40.0 or later (minKubeVersion), and the \
+    let unfit = "bundle demo.v1.2.0 of catalog main is skipped: it needs Kubernetes 1.40.0 or later (minKubeVersion), and the \
                    cluster has 1.33.1";
-    assert_eq!(text_of(UpgradeUpdate::NONE), format!("True/EnvironmentNotMet: {skipped}"));
+    assert_eq!(text_of(UpgradeUpdate::NONE), format!("True/EnvironmentNotMet: {unfit}"));
     let both = text_of(held("2.0.0"));
     assert!(both.starts_with("True/MajorVersionHeld: bundle demo.v2.0.0"), "{both}");
-    assert!(both.ends_with(&format!("; {skipped}")), "{both}");
+    assert!(both.ends_with(&format!("; {unfit}")), "{both}");
 }
 
 /// Another replica that takes over does not read the bundle either.
