@@ -55,6 +55,9 @@ pub const DEPENDENCY_CHECK: &str = "olm.operatorframework.io/dependency-check";
 /// On a ClusterExtension: accepts what CRD upgrade safety finds in one bundle, `<bundle name>@<digest of its image>`, optionally with
 /// the CRDs or checks to which it is limited: ` <CRD>[/<check>] …`. Used up once that bundle was installed (decision 12).
 pub const ACCEPT_CRD_CHANGE: &str = "olm.operatorframework.io/accept-crd-change";
+/// On a ClusterCatalog: a template of the image, by the version of Kubernetes; it is used in place of the spec's while it resolves. The name is
+/// that of OLM Classic.
+pub const CATALOG_IMAGE_TEMPLATE: &str = "olm.catalogImageTemplate";
 /// On object-data Secrets: the account that the ClusterExtension names, as `namespace/name`. It counts when the revision has no
 /// ClusterExtension any more.
 pub const SERVICE_ACCOUNT: &str = "olm.operatorframework.io/service-account";
@@ -116,6 +119,7 @@ pub struct AnnotationSpec {
 
 /// [`AnnotationSpec::on`] of what the admission policy checks.
 pub const ON_EXTENSION: &str = "ClusterExtension";
+const ON_CATALOG: &str = "ClusterCatalog";
 const ON_EITHER: &str = "ClusterExtension, ClusterCatalog";
 const ON_REVISION: &str = "ClusterObjectSet";
 const ON_REVISION_AND_OBJECTS: &str = "ClusterObjectSet, objects of the bundle";
@@ -184,6 +188,15 @@ pub const ANNOTATIONS: &[AnnotationSpec] = &[
         set_by: SetBy::User,
         values: BOOL,
         meaning: "`true` holds the uninstall of the extension as long as it would delete custom resources. `false` is the same as none.",
+    },
+    AnnotationSpec {
+        key: CATALOG_IMAGE_TEMPLATE,
+        on: ON_CATALOG,
+        set_by: SetBy::User,
+        values: Values::Text(
+            "an image reference with `{kube_major_version}`, `{kube_minor_version}` or `{kube_patch_version}`",
+        ),
+        meaning: "The image to use in place of the spec's while the template resolves. The name is that of OLM Classic.",
     },
     AnnotationSpec {
         key: DELETION_POLICY,

@@ -24,6 +24,10 @@ pub const SUCCEEDED: &str = "Succeeded";
 pub const SERVING: &str = "Serving";
 /// An image is not read again, because reading it ended the process (ClusterCatalog, ClusterExtension). Present only while it is True.
 pub const QUARANTINED: &str = "Quarantined";
+/// All variables of the template of the image have a value (ClusterCatalog). Absent without a template.
+pub const TEMPLATES_HAVE_RESOLVED: &str = "TemplatesHaveResolved";
+/// The message is the image that the template names (ClusterCatalog). Absent without a template.
+pub const RESOLVED_IMAGE: &str = "ResolvedImage";
 /// Any of the three below (ClusterExtension).
 pub const DEPRECATED: &str = "Deprecated";
 /// The catalog deprecates the package (ClusterExtension).
@@ -146,7 +150,7 @@ pub const CONDITIONS: &[ConditionSpec] = &[
     ConditionSpec::new(
         EXTENSION,
         UPGRADE_AVAILABLE,
-        "The catalog has an upgrade that is not made by itself; the message names the field to set. Present only while it is True.",
+        "The catalog has an upgrade that is not made by itself, or a better bundle that the cluster does not fit; the message names the field to set, or what the cluster lacks. Present only while it is True.",
     )
     .verbosity(Verbosity::WhenTrue),
     ConditionSpec::new(
@@ -179,6 +183,16 @@ pub const CONDITIONS: &[ConditionSpec] = &[
         CATALOG,
         QUARANTINED,
         "The image that the message names is not read again, because reading it ended catalogd twice. Present only while it is True.",
+    ),
+    ConditionSpec::new(
+        CATALOG,
+        TEMPLATES_HAVE_RESOLVED,
+        "All variables in the annotation `olm.catalogImageTemplate` have a value. Absent without the annotation.",
+    ),
+    ConditionSpec::new(
+        CATALOG,
+        RESOLVED_IMAGE,
+        "The message is the image that the annotation `olm.catalogImageTemplate` names, which is used in place of the spec's while this is True. Absent without the annotation.",
     ),
 ];
 

@@ -112,7 +112,7 @@ pub const EXTENSION_UPGRADE_AVAILABLE: Metric = gauge(
     OperatorController,
     "olm_cluster_extension_upgrade_available",
     &["name", "reason"],
-    "1 for each ClusterExtension with an upgrade that is not made by itself; reason MajorVersionHeld: set spec.source.catalog.version to take it",
+    "1 for each ClusterExtension with an upgrade that is not made by itself; reason MajorVersionHeld: set spec.source.catalog.version to take it; reason EnvironmentNotMet: the cluster lacks what it needs",
 );
 /// The time that resolution takes.
 pub const RESOLUTION_DURATION: Metric = histogram(
@@ -394,6 +394,11 @@ pub const EVENTS: &[Event] = &[
         EXTENSION,
         "DependencyCheckSkipped",
         "The annotation `dependency-check` says not to check what the bundle depends on.",
+    ),
+    normal(
+        EXTENSION,
+        "EnvironmentNotMet",
+        "The catalog has a better bundle that the cluster does not fit; the note names what the cluster lacks.",
     ),
     normal(EXTENSION, "Paused", "Reconciliation is paused by annotation."),
     normal(EXTENSION, "Resumed", "It is not any more."),

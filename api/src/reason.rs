@@ -47,9 +47,16 @@ pub const READING_ENDED_THE_PROCESS: &str = "ReadingEndedTheProcess";
 /// The user switched the catalog off (Serving).
 pub const USER_SPECIFIED_UNAVAILABLE: &str = "UserSpecifiedUnavailable";
 
+/// The template of the image names one (TemplatesHaveResolved, ResolvedImage).
+pub const ALL_TEMPLATES_RESOLVED: &str = "AllTemplatesResolved";
+/// It does not, and the image of the spec is used (TemplatesHaveResolved, ResolvedImage).
+pub const UNABLE_TO_RESOLVE: &str = "UnableToResolve";
+
 /// Installed and available, but a newer resolved bundle is not installed yet (Ready).
 pub const UPGRADE_PENDING: &str = "UpgradePending";
 /// A bundle with a higher major version would follow the installed one (UpgradeAvailable).
 pub const MAJOR_VERSION_HELD: &str = "MajorVersionHeld";
+/// The cluster does not meet what a better bundle needs (UpgradeAvailable).
+pub const ENVIRONMENT_NOT_MET: &str = "EnvironmentNotMet";
 /// Reconciliation is suspended by the user (Ready).
 pub const PAUSED: &str = "Paused";

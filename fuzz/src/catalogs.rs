@@ -5,8 +5,8 @@ use std::sync::Arc;
 use olm_core::{PackageName, Range};
 use olm_fbc::{Catalog, Index, IngestLimits, Meta, Query, load_files_leniently, summary, validate};
 use olm_resolver::{
-    BundleIndex, CatalogSource, DependencyFacts, Installed, MajorUpdates, PackageGraph, Policy, ReleaseField,
-    Request, dependencies, needed, resolve as choose,
+    BundleIndex, CatalogSource, DependencyFacts, Environment, Installed, MajorUpdates, PackageGraph, Policy,
+    ReleaseField, Request, dependencies, needed, resolve as choose,
 };
 
 use crate::{parts, texts};
@@ -83,6 +83,7 @@ pub(crate) fn resolve(input: &[u8]) {
                 range: range.clone(),
                 policy,
                 major_updates: MajorUpdates::default(),
+                environment: Environment::default(),
                 installed: installed.clone(),
             };
             let outcome = choose(&request, std::slice::from_ref(&source));

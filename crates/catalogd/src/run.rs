@@ -126,6 +126,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         meter: metrics.controller(CONTROLLER, 0),
         base: format!("https://{}", args.external_address),
         intervals: args.run.test_intervals,
+        version: Default::default(),
         memory: Default::default(),
         epoch: std::sync::atomic::AtomicU64::new(0),
     });

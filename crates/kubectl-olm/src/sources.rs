@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr as _;
+use std::sync::Arc;
 
 use clap::Args;
 use olm_catalog::image::{Access, Step};
@@ -12,11 +13,12 @@ use olm_catalog::{
     CatalogFacts, CatalogImageError, CatalogImages, CatalogReader, ClusterAccess, Fetching, PackageContent,
     PackageStore, ReadError, Selector, package_store,
 };
+use olm_core::KubernetesVersion;
 use olm_core::PackageName;
 use olm_install::render::{RenderSettings, UserRoles};
 use olm_install::resolution;
 use olm_oci::Store;
-use olm_resolver::MajorUpdates;
+use olm_resolver::{ClusterFacts, Environment, EnvironmentConstraints, MajorUpdates, PackageGraph};
 use olm_runtime::error_text::chain;
 use olm_runtime::tls::{CaPool, TlsSettings};
 
@@ -50,12 +52,50 @@ pub(crate) struct Controller {
     /// What operator-controller is started with: Hold or Automatic
     #[arg(long, value_name = "MODE", default_value_t, value_parser = MajorUpdates::from_str)]
     pub(crate) major_updates: MajorUpdates,
+    #[command(flatten)]
+    pub(crate) environment: EnvironmentFlags,
+}
+
+/// The cluster that bundles have to fit, and how much that counts.
+#[derive(Debug, Clone, Copy, Default, Args)]
+#[command(next_help_heading = "Controller")]
+pub(crate) struct EnvironmentFlags {
+    /// What operator-controller is started with: Skip, Refuse or Ignore
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = EnvironmentConstraints::from_str)]
+    environment_constraints: EnvironmentConstraints,
+    /// Choose for this version of Kubernetes instead of the cluster's, such as 1.33; with --image or --dir no other is known
+    #[arg(long, value_name = "VERSION")]
+    kube_version: Option<KubernetesVersion>,
 }
 
 impl Controller {
     /// What a resolution depends on.
-    pub(crate) fn resolution(self) -> resolution::Settings {
-        resolution::Settings { separate_release: true, major_updates: self.major_updates }
+    pub(crate) async fn resolution(self, sources: &Sources) -> resolution::Settings {
+        let environment = self.environment.read(sources).await;
+        resolution::Settings { separate_release: true, major_updates: self.major_updates, environment }
+    }
+}
+
+impl EnvironmentFlags {
+    /// The cluster, as far as it is known. Prints a notice to standard error if it cannot be read.
+    pub(crate) async fn read(self, sources: &Sources) -> Environment {
+        let Self { environment_constraints: constraints, kube_version } = self;
+        let mut facts = ClusterFacts::default();
+        if constraints != EnvironmentConstraints::Ignore && !sources.is_local() {
+            let read = async {
+                let client = sources.cluster.client().await?;
+                let facts = olm_install::cluster::facts(&client).await;
+                facts.map_err(|error| CommandError::Unreachable(chain(&error)))
+            };
+            match read.await {
+                Ok(found) => facts = found,
+                Err(failure) => {
+                    print_note(&format!("the version and the APIs of the cluster are not known: {failure}"))
+                }
+            }
+        }
+        facts.version = kube_version.or(facts.version);
+        Environment { constraints, cluster: Arc::new(facts) }
     }
 }
 
@@ -318,6 +358,20 @@ impl From<ReadError> for CommandError {
                 Self::Unreachable(chain(&error))
             }
         }
+    }
+}
+
+/// Prints a notice to standard error if one of the packages asks something of the cluster, and the cluster is not known.
+pub(crate) fn note_unknown_cluster<'a>(
+    environment: &Environment,
+    graphs: impl IntoIterator<Item = &'a PackageGraph>,
+) {
+    let is_unknown =
+        environment.constraints != EnvironmentConstraints::Ignore && environment.cluster.version.is_none();
+    if is_unknown && graphs.into_iter().any(PackageGraph::has_needs) {
+        print_note(
+            "minKubeVersion and nativeAPIs of bundles are not applied, because no cluster is known; give --kube-version",
+        );
     }
 }
 

@@ -208,10 +208,18 @@ fn ignored(bundle: &RegistryV1, findings: &mut Findings) {
         })
     };
     if given("minKubeVersion") {
-        findings.add(Level::Note, "ignored", "spec.minKubeVersion is not enforced".to_owned());
+        findings.add(
+            Level::Note,
+            "ignored",
+            "spec.minKubeVersion counts only where the catalog states it".to_owned(),
+        );
     }
     if given("nativeAPIs") {
-        findings.add(Level::Note, "ignored", "spec.nativeAPIs is not looked at".to_owned());
+        findings.add(
+            Level::Note,
+            "ignored",
+            "spec.nativeAPIs counts only where the catalog states it".to_owned(),
+        );
     }
     for (path, what) in [
         (["customresourcedefinitions", "required"], "custom resource definition"),

@@ -24,6 +24,7 @@ macro_rules! text_form {
 mod cancellation;
 pub mod go;
 mod image;
+mod kubernetes;
 mod names;
 mod object;
 pub mod openshift;
@@ -33,6 +34,9 @@ mod version;
 
 pub use cancellation::{CancelOnDrop, Cancellation};
 pub use image::{Digest, DigestAlgorithm, DigestError, ImageRef, ImageRefError, canonical_registry};
+pub use kubernetes::{
+    KubernetesVersion, KubernetesVersionError, ResolvedTemplate, lowest_kubernetes, resolve_image_template,
+};
 pub use names::{BundleName, CatalogName, ChannelName, EmptyName, PackageName, dns_subdomain};
 pub use object::{Object, ObjectError, ObjectKey, member_map};
 pub use range::{CheckError, Dialect, LooseVersion, LooseVersionError, Range, RangeError, check};

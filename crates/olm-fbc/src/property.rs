@@ -84,6 +84,23 @@ go_struct! {
         pub(crate) display_name: String = "displayName",
         pub(crate) provider: Link = "provider",
     }
+    /// What a CSV, or the part of it that a catalog has, asks of the cluster; cheap to read.
+    pub struct Environment("CSVMetadata", "property.CSVMetadata") {
+        /// Lowest Kubernetes version, empty for any.
+        pub min_kube_version: String = "minKubeVersion",
+        /// APIs that the cluster has to serve.
+        pub native_apis: Vec<GroupVersionKind> = "nativeAPIs",
+    }
+    /// A manifest, as far as it may be a CSV.
+    pub(crate) struct InlineCsv("ClusterServiceVersion", "v1alpha1.ClusterServiceVersion") {
+        pub(crate) kind: String = "kind",
+        pub(crate) spec: Environment = "spec",
+    }
+    pub struct GroupVersionKind("GroupVersionKind", "v1.GroupVersionKind") {
+        pub group: String = "group",
+        pub version: String = "version",
+        pub kind: String = "kind",
+    }
     pub struct Crds("CustomResourceDefinitions", "v1alpha1.CustomResourceDefinitions") {
         /// Provided.
         pub owned: Vec<Crd> = "owned",
@@ -146,11 +163,6 @@ go_struct! {
     struct Maintainer("Maintainer", "v1alpha1.Maintainer") {
         name: String = "name",
         email: String = "email",
-    }
-    struct GroupVersionKind("GroupVersionKind", "v1.GroupVersionKind") {
-        group: String = "group",
-        version: String = "version",
-        kind: String = "kind",
     }
 }
 

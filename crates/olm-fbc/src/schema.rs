@@ -3,7 +3,9 @@
 
 use crate::{
     decode::{Base64, Json, go_struct, read},
-    property::{PackageProperty, Property},
+    property::{
+        BUNDLE_OBJECT, BundleObject, CSV_METADATA, Environment, InlineCsv, PackageProperty, Property,
+    },
 };
 
 pub const PACKAGE: &str = "olm.package";
@@ -133,8 +135,103 @@ impl Bundle {
             .unwrap_or_else(|| format!("bundle {:?} has no property of type \"olm.package\"", self.name)))
     }
 
+    /// What the bundle asks of the cluster: as `olm.csv.metadata` has it, else the first CSV among its inline manifests.
+    ///
+    /// # Errors
+    /// As [`Property::read`], or what is wrong in the CSV.
+    pub fn environment(&self) -> Result<Environment, String> {
+        let mut csvs = Vec::new();
+        for (index, property) in self.properties.iter().enumerate() {
+            match property.kind.as_str() {
+                CSV_METADATA => return property.read(index),
+                BUNDLE_OBJECT => csvs.push((index, property)),
+                _ => {}
+            }
+        }
+        let found = csvs.into_iter().find_map(|(index, property)| inline_csv(property, index).transpose());
+        found.map_or_else(|| Ok(Environment::default()), |csv| Ok(csv?.spec))
+    }
+
     /// Properties of one type, in order.
     pub fn properties_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Property> {
         self.properties.iter().filter(move |property| property.kind == kind)
+    }
+}
+
+/// The manifest, if it is a CSV that asks something of the cluster.
+fn inline_csv(property: &Property, index: usize) -> Result<Option<InlineCsv>, String> {
+    let manifest = property.read::<BundleObject>(index)?.data.0;
+    let mentions = |word: &str| manifest.windows(word.len()).any(|part| part == word.as_bytes());
+    // most manifests need not be parsed
+    if !mentions("ClusterServiceVersion") || !(mentions("minKubeVersion") || mentions("nativeAPIs")) {
+        return Ok(None);
+    }
+    let mut json = Vec::new();
+    olm_yaml::yaml_to_json(&manifest, &mut json, &olm_yaml::Limits::default())
+        .map_err(|error| error.message)?;
+    let csv: InlineCsv = read(&json)?;
+    Ok((csv.kind == "ClusterServiceVersion").then_some(csv))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::property::GroupVersionKind;
+
+    #[test]
+    fn bundle_environment_is_what_the_catalog_states() {
+        let metadata = |value: Value| json!({"type": "olm.csv.metadata", "value": value});
+        let object = |text: &str| {
+            let data = base64(text.as_bytes());
+            json!({"type": "olm.bundle.object", "value": {"data": data}})
+        };
+        let api = |group: &str, version: &str, kind: &str| GroupVersionKind {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: kind.to_owned(),
+        };
+        let csv = "kind: ClusterServiceVersion\nspec:\n  minKubeVersion: 1.21.0\n  nativeAPIs:\n  - {group: a.io, version: v1, kind: A}\n";
+        for (properties, lowest, apis) in [
+            (json!([]), "", vec![]),
+            (json!([metadata(json!({}))]), "", vec![]),
+            (json!([metadata(json!({"minKubeVersion": "1.20.0", "displayName": "x"}))]), "1.20.0", vec![]),
+            (
+                json!([metadata(json!({"nativeAPIs": [{"group": "", "version": "v1", "kind": "Pod"}]}))]),
+                "",
+                vec![api("", "v1", "Pod")],
+            ),
+            // the metadata replace the inline manifests
+            (json!([object(csv), metadata(json!({"minKubeVersion": "1.20.0"}))]), "1.20.0", vec![]),
+            (json!([object("kind: Service\n"), object(csv)]), "1.21.0", vec![api("a.io", "v1", "A")]),
+            (
+                json!([object("kind: ConfigMap\ndata: {a: ClusterServiceVersion minKubeVersion}\n")]),
+                "",
+                vec![],
+            ),
+        ] {
+            let bundle = json!({"schema": "olm.bundle", "name": "b", "properties": properties}).to_string();
+            let found = Bundle::from_json(bundle.as_bytes()).unwrap().environment().unwrap();
+            assert_eq!((found.min_kube_version.as_str(), found.native_apis), (lowest, apis), "{bundle}");
+        }
+        let bundle =
+            json!({"name": "b", "properties": [metadata(json!({"minKubeVersion": 1.2}))]}).to_string();
+        assert_eq!(
+            Bundle::from_json(bundle.as_bytes()).unwrap().environment().unwrap_err(),
+            "parse property[0] of type \"olm.csv.metadata\": json: cannot unmarshal number into Go struct field CSVMetadata.minKubeVersion of type string"
+        );
+    }
+
+    fn base64(bytes: &[u8]) -> String {
+        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let mut text = String::new();
+        for chunk in bytes.chunks(3) {
+            let group =
+                chunk.iter().chain([&0, &0]).take(3).fold(0_u32, |all, &byte| all << 8 | u32::from(byte));
+            let digits = (0..4).map(|at| char::from(DIGITS[(group >> (18 - 6 * at) & 63) as usize]));
+            text.extend(digits.enumerate().map(|(at, digit)| if at > chunk.len() { '=' } else { digit }));
+        }
+        text
     }
 }

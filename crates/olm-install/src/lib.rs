@@ -6,6 +6,7 @@
 
 pub mod account;
 pub mod bundle;
+pub mod cluster;
 pub mod content;
 pub mod dependencies;
 pub mod desired;

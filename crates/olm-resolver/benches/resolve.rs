@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use olm_fbc::{IngestLimits, PackageContents, load_dir};
 use olm_resolver::{
-    CatalogSource, Installed, MajorUpdates, PackageGraph, PathQuery, Policy, ReleaseField, Request, RuleSet,
-    Target, parse_range, path, resolve,
+    CatalogSource, Environment, Installed, MajorUpdates, PackageGraph, PathQuery, Policy, ReleaseField,
+    Request, RuleSet, Target, parse_range, path, resolve,
 };
 use serde_json::{Value, json};
 
@@ -209,6 +209,7 @@ fn figures(sample: &Sample) {
         range: parse_range(range).unwrap(),
         policy: Policy::CatalogProvided,
         major_updates: MajorUpdates::default(),
+        environment: Environment::default(),
         installed: installed.map(|text| Installed::find(&graph, text).unwrap()),
     };
     let mut slowest = Duration::ZERO;
@@ -231,6 +232,7 @@ fn figures(sample: &Sample) {
         range: None,
         policy: Policy::CatalogProvided,
         major_updates: MajorUpdates::Automatic,
+        environment: Environment::default(),
     };
     row(&mut figures, "`paths` to the head, v1", measure(|| path(&query, RuleSet::V1)), parse);
 

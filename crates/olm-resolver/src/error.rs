@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::environment::{self, UnmetConstraint};
 use olm_core::{BundleName, CatalogName, ChannelName, PackageName, RangeError, Version, go};
 
 /// Longest help in characters that a condition message may carry after the text itself.
@@ -81,6 +82,9 @@ pub enum ResolveError {
     /// The best bundle has no readable version.
     #[error("error getting resolved bundle version for bundle {}: {why}", go::quote(bundle.as_str()))]
     Version { bundle: BundleName, why: String },
+    /// The cluster does not meet the constraints of the best bundle, and such bundles are refused.
+    #[error("bundle {bundle} of catalog {catalog} is refused: {}", environment::describe(unmet))]
+    Environment { bundle: BundleName, catalog: CatalogName, unmet: Vec<UnmetConstraint> },
     /// The bundle declares a dependency and dependencies are refused.
     #[error(
         "validating bundle {bundle}: bundle {bundle} has a dependency declared via property {} which is currently not \
@@ -142,6 +146,9 @@ impl ResolveError {
             Self::Catalog { help, .. } | Self::NoMatch { help, .. } => help.clone(),
             Self::Ambiguous { .. } => Some(
                 "give one catalog a higher spec.priority, or narrow spec.source.catalog.selector to one catalog".to_owned(),
+            ),
+            Self::Environment { .. } => Some(
+                "narrow spec.source.catalog.version or channels to bundles that fit the cluster".to_owned(),
             ),
             Self::Installed { .. } | Self::Version { .. } | Self::Dependency { .. } => None,
         }

@@ -6,6 +6,7 @@
 
 mod dependencies;
 mod deprecations;
+mod environment;
 mod error;
 mod fallback;
 mod graph;
@@ -23,11 +24,14 @@ pub use dependencies::{
     DependencyFacts, DependencyReport, InstalledPackage, Needed, Provider, Unmet, dependencies, needed,
 };
 pub use deprecations::{DeprecationState, Deprecations, deprecation_source, deprecations};
+pub use environment::{
+    ClusterFacts, Environment, EnvironmentConstraints, Needs, UnknownEnvironmentConstraints, UnmetConstraint,
+};
 pub use error::{Asked, CatalogReadError, ResolveError, Retry};
 pub use fallback::{Fallback, FallbackFacts, WhyRetry, fallback};
 pub use graph::{
     BundleDraft, BundleIndex, ChannelDraft, ChannelIndex, DeprecatedScope, Edge, EdgeKind, EntryView,
-    Finding, GraphDraft, GvkRef, PackageGraph, Property, ReleaseField,
+    EnvironmentDraft, Finding, GraphDraft, GvkRef, PackageGraph, Property, ReleaseField,
 };
 pub use installed::Installed;
 pub use olm_fbc::ChannelEntry;
@@ -41,7 +45,7 @@ pub use report::{
 pub use request::{
     CatalogSource, MAJOR_UPDATES, MajorUpdates, Policy, Request, UnknownMajorUpdates, parse_range,
 };
-pub use resolve::{Held, Outcome, Resolution, resolve};
+pub use resolve::{Held, Outcome, Resolution, UnfitBundle, resolve};
 pub use rules::{Decision, Ineligible, Rules, Via};
 pub use shortest::reachable;
 pub use skipped::Skipped;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use olm_core::{CatalogName, go};
 use serde::Serialize;
 
+use crate::environment;
 use crate::error::CatalogReadError;
 use crate::graph::{BundleIndex, Edge, EdgeKind, PackageGraph};
 use crate::request::{Request, range_from};
@@ -57,6 +58,8 @@ pub enum CatalogOutcome {
     SameElsewhere,
     /// Another catalog of the same priority has another bundle that is as good.
     Ambiguous,
+    /// Its bundle is the best one, and refused because the cluster does not meet its constraints.
+    Refused,
 }
 
 impl CatalogReport {
@@ -90,10 +93,10 @@ pub struct Step {
 }
 
 impl Report {
-    /// Whether a bundle is not chosen because of its major version.
-    pub(crate) fn holds(&self) -> bool {
-        let held = Decision::Ineligible(Ineligible::MajorVersionHeld);
-        self.catalogs.iter().any(|catalog| catalog.candidates.iter().any(|one| one.decision == held))
+    /// Whether a bundle is not chosen because of this condition.
+    pub(crate) fn drops(&self, rule: Ineligible) -> bool {
+        let dropped = Decision::Ineligible(rule);
+        self.catalogs.iter().any(|catalog| catalog.candidates.iter().any(|one| one.decision == dropped))
     }
 
     /// Bundles that failed only one rule, the most useful first, at most one for each rule and catalog.
@@ -139,7 +142,9 @@ impl Report {
                 version(bundle),
                 installed.version
             );
-            let path = shortest(graph, installed, bundle, &|channel| rules.asked(channel));
+            let path = shortest(graph, installed, bundle, &|channel| rules.asked(channel), &|hop| {
+                !rules.is_unmet(hop)
+            });
             let elsewhere = graph.edge(&installed.name, &installed.version, bundle, |_| true);
             if let Some(path) = path.filter(|path| path.len() > 1) {
                 text.push_str(&format!("; {} does: go through it, or use SelfCertified", version(path[0].0)));
@@ -198,6 +203,17 @@ impl Report {
                         format!(
                             "{} follows but has a new major version; to take it, set spec.source.catalog.version: {range:?}",
                             version(bundle)
+                        )
+                    };
+                    (0, only(rule).map(|bundle| (bundle, text(bundle))))
+                }
+                Ineligible::EnvironmentNotMet => {
+                    let text = |bundle| {
+                        let unmet = graph.unmet(bundle, &self.request.environment.cluster);
+                        format!(
+                            "bundle {} does not fit: {}",
+                            graph.bundle_name(bundle),
+                            environment::describe(&unmet)
                         )
                     };
                     (0, only(rule).map(|bundle| (bundle, text(bundle))))
@@ -264,11 +280,10 @@ impl Report {
                 let graph = catalog.graph.as_deref()?;
                 let rules = Rules::new(&self.request, graph);
                 let asked = |channel| rules.asked(channel);
-                let path = graph
-                    .preference()
-                    .iter()
-                    .filter(|&&bundle| rules.eligible(bundle).is_ok())
-                    .find_map(|&bundle| shortest(graph, installed, bundle, &asked))?;
+                let path =
+                    graph.preference().iter().filter(|&&bundle| rules.eligible(bundle).is_ok()).find_map(
+                        |&bundle| shortest(graph, installed, bundle, &asked, &|hop| !rules.is_unmet(hop)),
+                    )?;
                 Some((
                     std::cmp::Reverse(catalog.priority),
                     path.into_iter().map(|hop| step(graph, hop)).collect(),
@@ -348,8 +363,9 @@ impl Decision {
             Self::Ineligible(Ineligible::NoVersion) => "version",
             Self::Ineligible(Ineligible::OutOfRange) => "range",
             Self::Ineligible(Ineligible::MajorVersionHeld) => "major-version",
+            Self::Ineligible(Ineligible::EnvironmentNotMet) => "environment",
             Self::NoEdge => "no-edge",
-            Self::LowerThanInstalled => "downgrade",
+            Self::LowerThanInstalled | Self::LowerForEnvironment => "downgrade",
             Self::Deprecated => "deprecated",
             Self::LowerVersion => "lower-version",
         }
@@ -385,9 +401,18 @@ impl Decision {
                     installed()
                 )
             }
+            Self::Ineligible(Ineligible::EnvironmentNotMet) => {
+                environment::describe(&graph.unmet(bundle, &request.environment.cluster))
+            }
             Self::NoEdge => format!("no entry replaces, skips or covers {}", installed()),
             Self::LowerThanInstalled => {
                 format!("its skipRange covers {}, which is higher", installed())
+            }
+            Self::LowerForEnvironment => {
+                format!(
+                    "it is lower than {}, and only the best because the cluster does not fit another one",
+                    installed()
+                )
             }
             Self::Deprecated => "it is deprecated, the one chosen is not".to_owned(),
             Self::LowerVersion => "another one has a higher version".to_owned(),
@@ -431,6 +456,9 @@ impl CatalogOutcome {
             Self::LowerPriority => "another catalog has a higher priority".to_owned(),
             Self::SameElsewhere => "has the same bundle as the chosen catalog".to_owned(),
             Self::Ambiguous => "another catalog of the same priority has a different bundle".to_owned(),
+            Self::Refused => {
+                "its bundle is refused because the cluster does not meet its constraints".to_owned()
+            }
         }
     }
 }

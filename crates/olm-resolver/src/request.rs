@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use olm_core::{CatalogName, ChannelName, PackageName, Range, VersionRelease};
 
+use crate::environment::Environment;
 use crate::error::{CatalogReadError, ResolveError};
 use crate::graph::PackageGraph;
 use crate::installed::Installed;
@@ -43,6 +44,7 @@ pub struct Request {
     /// Whether edges are needed to move on from the installed bundle.
     pub policy: Policy,
     pub major_updates: MajorUpdates,
+    pub environment: Environment,
     pub installed: Option<Installed>,
 }
 
@@ -56,6 +58,7 @@ impl Request {
             range: None,
             policy: Policy::default(),
             major_updates: MajorUpdates::default(),
+            environment: Environment::default(),
             installed: None,
         }
     }

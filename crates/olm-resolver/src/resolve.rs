@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use olm_core::{BundleName, CatalogName, ChannelName, ImageRef, PackageName, VersionRelease};
 
+use crate::environment::{self, Environment, EnvironmentConstraints, UnmetConstraint};
 use crate::error::{Asked, ResolveError};
 use crate::graph::{BundleIndex, PackageGraph};
 use crate::report::{Candidate, CatalogOutcome, CatalogReport, Report};
 use crate::request::{CatalogSource, MAJOR_UPDATES, MajorUpdates, Request, range_from};
-use crate::rules::{Decision, Rules, Via};
+use crate::rules::{Decision, Ineligible, Rules, Via};
 
 #[derive(Debug, Clone)]
 pub struct Resolution {
@@ -55,6 +56,24 @@ pub struct Outcome {
     pub report: Report,
     /// The bundle that would have been chosen if major versions were not held.
     pub held: Option<Held>,
+    /// The bundle that would have been chosen if the cluster met its constraints.
+    pub unfit: Option<UnfitBundle>,
+}
+
+/// A bundle that is not chosen because the cluster does not meet its constraints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnfitBundle {
+    pub catalog: CatalogName,
+    pub bundle: BundleName,
+    pub version: VersionRelease,
+    pub unmet: Vec<UnmetConstraint>,
+}
+
+impl fmt::Display for UnfitBundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { catalog, bundle, unmet, .. } = self;
+        write!(f, "bundle {bundle} of catalog {catalog} is skipped: {}", environment::describe(unmet))
+    }
 }
 
 /// A bundle that is not chosen because of its major version.
@@ -90,14 +109,85 @@ pub fn resolve(request: &Request, sources: &[CatalogSource]) -> Outcome {
     let mut sources: Vec<&CatalogSource> = sources.iter().collect();
     sources.sort_by(|a, b| a.name.cmp(&b.name));
     let (result, report) = decide(request, &sources);
-    let held = report.holds().then(|| held(request, &sources)).flatten();
-    Outcome { result, report, held }
+    let held = report.drops(Ineligible::MajorVersionHeld).then(|| held(request, &sources)).flatten();
+    let skips = request.environment.constraints == EnvironmentConstraints::Skip
+        && report.drops(Ineligible::EnvironmentNotMet);
+    let unfit = skips.then(|| unfit(request, &sources)).flatten();
+    Outcome { result, report, held, unfit }
 }
 
-fn decide(request: &Request, sources: &[&CatalogSource]) -> (Result<Resolution, ResolveError>, Report) {
-    let catalogs = sources.iter().map(|source| consider(request, source)).collect();
+type Decided = (Result<Resolution, ResolveError>, Report);
+
+fn decide(request: &Request, sources: &[&CatalogSource]) -> Decided {
+    let (result, mut report) = decide_without_refusal(request, sources, Downwards::Allowed);
+    match (request.environment.constraints, &result) {
+        (EnvironmentConstraints::Skip, Ok(found))
+            if report.drops(Ineligible::EnvironmentNotMet) && is_lower(request, found) =>
+        {
+            // what is installed is not replaced by a lower bundle because a better one does not fit the cluster
+            let without = decide_without_refusal(&unconstrained(request), sources, Downwards::Allowed).0;
+            if without.is_ok_and(|found| is_lower(request, &found)) {
+                (result, report)
+            } else {
+                decide_without_refusal(request, sources, Downwards::Refused)
+            }
+        }
+        (EnvironmentConstraints::Refuse, Ok(found)) => match refuse_environment(found, &mut report) {
+            Some(error) => (Err(error), report),
+            None => (result, report),
+        },
+        _ => (result, report),
+    }
+}
+
+/// Whether bundles that are lower than the installed one may be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Downwards {
+    Allowed,
+    Refused,
+}
+
+fn decide_without_refusal(request: &Request, sources: &[&CatalogSource], downwards: Downwards) -> Decided {
+    let catalogs = sources.iter().map(|source| consider(request, source, downwards)).collect();
     let mut report = Report { request: request.clone(), catalogs };
     (choose(&mut report), report)
+}
+
+fn unconstrained(request: &Request) -> Request {
+    let environment =
+        Environment { constraints: EnvironmentConstraints::Ignore, ..request.environment.clone() };
+    Request { environment, ..request.clone() }
+}
+
+fn is_lower(request: &Request, found: &Resolution) -> bool {
+    request.installed.as_ref().is_some_and(|installed| found.version < installed.version)
+}
+
+/// The error if the cluster does not meet the constraints of the chosen bundle; the report then has it as not eligible.
+fn refuse_environment(found: &Resolution, report: &mut Report) -> Option<ResolveError> {
+    let request = &report.request;
+    if !Rules::new(request, &found.graph).is_unmet(found.index) {
+        return None;
+    }
+    let unmet = found.graph.unmet(found.index, &request.environment.cluster);
+    let catalog = report.catalogs.iter_mut().find(|catalog| catalog.name == found.catalog)?;
+    if let Some(best) = catalog.best.take() {
+        catalog.candidates[best].decision = Decision::Ineligible(Ineligible::EnvironmentNotMet);
+    }
+    catalog.outcome = CatalogOutcome::Refused;
+    let (bundle, catalog) = (found.bundle.clone(), found.catalog.clone());
+    Some(ResolveError::Environment { bundle, catalog, unmet })
+}
+
+/// What would be chosen if the cluster met all constraints, if it does not meet those of that bundle.
+fn unfit(request: &Request, sources: &[&CatalogSource]) -> Option<UnfitBundle> {
+    let best = decide(&unconstrained(request), sources).0.ok()?;
+    if !Rules::new(request, &best.graph).is_unmet(best.index) {
+        return None;
+    }
+    let unmet = best.graph.unmet(best.index, &request.environment.cluster);
+    let Resolution { catalog, bundle, version, .. } = best;
+    Some(UnfitBundle { catalog, bundle, version, unmet })
 }
 
 /// What would be chosen if major versions were not held, if that has a higher one.
@@ -109,7 +199,7 @@ fn held(request: &Request, sources: &[&CatalogSource]) -> Option<Held> {
 }
 
 /// Applies the rules inside one catalog and finds its best bundle.
-fn consider(request: &Request, source: &CatalogSource) -> CatalogReport {
+fn consider(request: &Request, source: &CatalogSource, downwards: Downwards) -> CatalogReport {
     let (name, priority) = (source.name.clone(), source.priority);
     let graph = match &source.content {
         Ok(graph) => graph,
@@ -125,6 +215,14 @@ fn consider(request: &Request, source: &CatalogSource) -> CatalogReport {
         .iter()
         .map(|&bundle| Candidate { bundle, decision: rules.judge(bundle) })
         .collect();
+    if let (Downwards::Refused, Some(installed)) = (downwards, &request.installed) {
+        let is_lower = |bundle| graph.version(bundle).is_ok_and(|version| *version < installed.version);
+        for candidate in candidates.iter_mut().filter(|candidate| is_lower(candidate.bundle)) {
+            if let Decision::Kept(_) = candidate.decision {
+                candidate.decision = Decision::LowerForEnvironment;
+            }
+        }
+    }
     let best = best(request, graph, &candidates);
     let outcome = if let Some(best) = best {
         let best_deprecated = graph.is_deprecated(candidates[best].bundle);

@@ -4,6 +4,7 @@
 
 use olm_core::VersionRelease;
 
+use crate::environment::{EnvironmentConstraints, Needs};
 use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, Leaving, PackageGraph};
 use crate::request::{MajorUpdates, Policy, Request};
 
@@ -18,6 +19,8 @@ pub enum Decision {
     NoEdge,
     /// A skipRange covers the installed version, which is higher.
     LowerThanInstalled,
+    /// It is lower than what is installed, and only the best because the cluster does not fit another one (decision 34).
+    LowerForEnvironment,
     Deprecated,
     LowerVersion,
 }
@@ -31,6 +34,8 @@ pub enum Ineligible {
     OutOfRange,
     /// It follows the installed bundle, and has a higher major version that the request does not ask for (decision 32).
     MajorVersionHeld,
+    /// The cluster does not meet what its catalog states that it needs (decision 34).
+    EnvironmentNotMet,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +55,8 @@ pub struct Rules<'a> {
     /// `None` means all.
     channels: Option<Vec<ChannelIndex>>,
     leaving: Option<Leaving<'a>>,
+    /// Which distinct constraints the cluster does not meet.
+    unmet: Vec<bool>,
 }
 
 impl<'a> Rules<'a> {
@@ -63,7 +70,15 @@ impl<'a> Rules<'a> {
         let leaving = request.installed.as_ref().map(|installed| {
             Leaving::new(graph, graph.name_id(installed.name.as_str()), &installed.version.version, asked)
         });
-        Self { request, graph, channels, leaving }
+        let environment = &request.environment;
+        let is_unmet = |needs: &Needs| !needs.unmet(&environment.cluster).is_empty();
+        let unmet = match environment.constraints {
+            EnvironmentConstraints::Ignore => Vec::new(),
+            EnvironmentConstraints::Skip | EnvironmentConstraints::Refuse => {
+                graph.needs.iter().map(is_unmet).collect()
+            }
+        };
+        Self { request, graph, channels, leaving, unmet }
     }
 
     pub(crate) fn asked(&self, channel: ChannelIndex) -> bool {
@@ -85,7 +100,20 @@ impl<'a> Rules<'a> {
             (None, _) => None,
         });
         let held = std::iter::once_with(move || self.holds(bundle).then_some(Ineligible::MajorVersionHeld));
-        channel.into_iter().chain(version.flatten()).chain(held.flatten())
+        let unmet =
+            std::iter::once_with(move || self.is_unmet(bundle).then_some(Ineligible::EnvironmentNotMet));
+        channel.into_iter().chain(version.flatten()).chain(held.flatten()).chain(unmet.flatten())
+    }
+
+    /// Whether the cluster does not meet what the bundle needs. What is installed is not judged.
+    pub(crate) fn is_unmet(&self, bundle: BundleIndex) -> bool {
+        let needs = self.graph.bundle(bundle).needs;
+        let is_unmet = needs.and_then(|id| self.unmet.get(id.0 as usize)).is_some_and(|unmet| *unmet);
+        let is_installed = || {
+            let installed = self.request.installed.as_ref().map(|installed| &installed.version);
+            installed.is_some() && self.graph.version(bundle).ok() == installed
+        };
+        is_unmet && !is_installed()
     }
 
     /// Whether an edge leads to the bundle, and it has a higher major version that the request does not ask for.
@@ -113,7 +141,10 @@ impl<'a> Rules<'a> {
 
     /// The rule that keeps or drops one bundle.
     pub(crate) fn judge(&self, bundle: BundleIndex) -> Decision {
-        if let Err(rule) = self.eligible(bundle) {
+        // `Refuse` refuses the best bundle, so another one is not better because of it
+        let refuses = self.request.environment.constraints == EnvironmentConstraints::Refuse;
+        let counts = |rule: &Ineligible| !(refuses && *rule == Ineligible::EnvironmentNotMet);
+        if let Some(rule) = self.violations(bundle).find(counts) {
             return Decision::Ineligible(rule);
         }
         let version = self.graph.version(bundle).ok();

@@ -6,14 +6,16 @@ use crate::graph::{BundleIndex, ChannelIndex, Edge, Leaving, PackageGraph};
 use crate::installed::Installed;
 use crate::rules::edge_holds;
 
-/// The shortest way by edges of the channels asked for; of several equally short ones, the one over the best bundles.
+/// The shortest way by edges of the channels asked for, over bundles that pass; of several equally short ones, the one over the best
+/// bundles.
 pub(crate) fn shortest(
     graph: &PackageGraph,
     installed: &Installed,
     target: BundleIndex,
     asked: &dyn Fn(ChannelIndex) -> bool,
+    passes: &dyn Fn(BundleIndex) -> bool,
 ) -> Option<Vec<(BundleIndex, Edge)>> {
-    let mut search = Search::new(graph, installed, asked);
+    let mut search = Search::new(graph, installed, asked, passes);
     search.find(|&bundle| bundle == target)?;
     Some(search.unwind(target))
 }
@@ -27,7 +29,7 @@ pub fn reachable(
     installed: &Installed,
     asked: impl Fn(ChannelIndex) -> bool,
 ) -> Vec<(BundleIndex, usize)> {
-    let mut search = Search::new(graph, installed, &asked);
+    let mut search = Search::new(graph, installed, &asked, &|_| true);
     let found: Vec<BundleIndex> = search.by_ref().collect();
     let mut hops = vec![0; graph.bundles().len()];
     found
@@ -47,6 +49,8 @@ struct Search<'a> {
     graph: &'a PackageGraph,
     installed: &'a Installed,
     asked: &'a dyn Fn(ChannelIndex) -> bool,
+    /// Bundles that may be hops.
+    passes: &'a dyn Fn(BundleIndex) -> bool,
     /// How each bundle was found: from where (`None`: from what is installed) and by which edge.
     reached: Vec<Option<(Option<BundleIndex>, Edge)>>,
     /// Where to look next; `None` is what is installed.
@@ -60,9 +64,11 @@ impl<'a> Search<'a> {
         graph: &'a PackageGraph,
         installed: &'a Installed,
         asked: &'a dyn Fn(ChannelIndex) -> bool,
+        passes: &'a dyn Fn(BundleIndex) -> bool,
     ) -> Self {
         let reached = vec![None; graph.bundles().len()];
-        Self { graph, installed, asked, reached, waiting: VecDeque::from([None]), fresh: VecDeque::new() }
+        let waiting = VecDeque::from([None]);
+        Self { graph, installed, asked, passes, reached, waiting, fresh: VecDeque::new() }
     }
 
     /// Enters all bundles that follow one.
@@ -78,7 +84,7 @@ impl<'a> Search<'a> {
         let leaving = Leaving::new(graph, name, &version.version, self.asked);
         for &bundle in graph.preference() {
             let Ok(candidate) = graph.version(bundle) else { continue };
-            if self.reached[bundle.0 as usize].is_some() || candidate == version {
+            if self.reached[bundle.0 as usize].is_some() || candidate == version || !(self.passes)(bundle) {
                 continue;
             }
             let edge = leaving

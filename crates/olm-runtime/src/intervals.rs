@@ -17,6 +17,8 @@ pub struct Intervals {
     pub correction_window: Duration,
     /// The time between two evictions of what no extension needs from the caches.
     pub eviction: Duration,
+    /// The time between two readings of the cluster's version and APIs.
+    pub cluster: Duration,
     /// The longest wait for an event of an object that is not finished; the flag does not set it.
     pub unfinished: Duration,
 }
@@ -24,7 +26,8 @@ pub struct Intervals {
 impl Default for Intervals {
     fn default() -> Self {
         let minute = Duration::from_secs(60);
-        Self { minute, correction_window: minute, eviction: minute, unfinished: backoff::UNFINISHED }
+        let cluster = 5 * minute;
+        Self { minute, correction_window: minute, eviction: minute, cluster, unfinished: backoff::UNFINISHED }
     }
 }
 
@@ -47,8 +50,9 @@ impl FromStr for Intervals {
                 "minute" => &mut intervals.minute,
                 "correction-window" => &mut intervals.correction_window,
                 "eviction" => &mut intervals.eviction,
+                "cluster" => &mut intervals.cluster,
                 _ => {
-                    let text = "available: minute, correction-window, eviction";
+                    let text = "available: minute, correction-window, eviction, cluster";
                     return Err(IntervalError(format!("unknown interval {name:?}; {text}")));
                 }
             };
@@ -79,7 +83,10 @@ mod tests {
                 Ok(Intervals { correction_window: second, eviction: second, ..usual }),
             ),
             ("minute", Err("invalid interval \"minute\"; write it like minute=2s")),
-            ("hour=1s", Err("unknown interval \"hour\"; available: minute, correction-window, eviction")),
+            (
+                "hour=1s",
+                Err("unknown interval \"hour\"; available: minute, correction-window, eviction, cluster"),
+            ),
             ("minute=0s", Err("interval \"minute\" must be longer than 0")),
             ("minute=x", Err("invalid duration \"x\"; write it like 12h or 1m30s")),
         ] {

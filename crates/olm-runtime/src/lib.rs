@@ -21,6 +21,7 @@ pub mod leader;
 pub mod listen;
 pub mod metrics;
 pub mod namespace;
+pub mod polled;
 pub mod process;
 pub mod pull_secrets;
 mod report;
@@ -34,5 +35,6 @@ pub mod watched;
 
 pub use features::FeatureGates;
 pub use intervals::Intervals;
+pub use polled::Polled;
 pub use shutdown::Shutdown;
 pub use status::write_status;

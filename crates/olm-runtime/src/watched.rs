@@ -201,6 +201,7 @@ pub struct Watched<K, V>(Arc<Shared<K, V>>);
 struct Shared<K, V> {
     table: RwLock<Table<K, V>>,
     listed: watch::Sender<bool>,
+    interruptions: watch::Sender<u64>,
     subscribers: Mutex<Vec<mpsc::UnboundedSender<Change<K, V>>>>,
 }
 
@@ -221,12 +222,19 @@ impl<K, V> Watched<K, V> {
     #[must_use]
     pub fn new(table: Table<K, V>) -> Self {
         let (table, listed) = (RwLock::new(table), watch::Sender::new(false));
-        Self(Arc::new(Shared { table, listed, subscribers: Mutex::default() }))
+        let interruptions = watch::Sender::new(0);
+        Self(Arc::new(Shared { table, listed, interruptions, subscribers: Mutex::default() }))
     }
 
     /// The table, which does not change while the guard lives. Not to be held across an `await`.
     pub fn read(&self) -> RwLockReadGuard<'_, Table<K, V>> {
         self.0.table.read()
+    }
+
+    /// Counts the times that the watch failed: the apiserver may be another one since.
+    #[must_use]
+    pub fn interruptions(&self) -> watch::Receiver<u64> {
+        self.0.interruptions.subscribe()
     }
 
     /// Returns when the first listing is complete.
@@ -333,6 +341,7 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Watched<K, V> {
                 Ok(event) => table.apply(event, &row),
                 Err(error) => {
                     tracing::warn!(resource = url, %error, "watch interrupted");
+                    table.0.interruptions.send_modify(|count| *count += 1);
                     Vec::new()
                 }
             };

@@ -10,7 +10,7 @@ use clap::{ArgAction, Args, Parser};
 use olm_bundle::BundleLimits;
 use olm_install::dependencies::DependencyCheck;
 use olm_install::render::UserRoles;
-use olm_resolver::MajorUpdates;
+use olm_resolver::{EnvironmentConstraints, MajorUpdates};
 use olm_runtime::FeatureGates;
 use olm_runtime::args::{ArgsError, Command, LimitArgs, PullArgs, RunArgs, switch};
 use olm_runtime::features::{Gate, Stage};
@@ -86,6 +86,11 @@ pub struct ServeArgs {
     /// olm.operatorframework.io/major-updates of an extension wins
     #[arg(long, value_name = "MODE", default_value_t, value_parser = MajorUpdates::from_str)]
     pub major_updates: MajorUpdates,
+
+    /// What a bundle leads to that needs another Kubernetes version or native APIs than the cluster has, as its catalog states it:
+    /// Skip takes the next best bundle, Refuse refuses the best one, Ignore does not look
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = EnvironmentConstraints::from_str)]
+    pub environment_constraints: EnvironmentConstraints,
 
     /// Whether ClusterRoles for users of the APIs that a bundle provides are made, aggregated to the cluster's admin, edit and view:
     /// None or Aggregate. The annotation olm.operatorframework.io/user-roles of an extension wins

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use futures::stream::BoxStream;
 use kube::Client;
 use olm_certificates::plan::Timing;
+use olm_resolver::{ClusterFacts, EnvironmentConstraints};
 use olm_runtime::controller::Workers;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::watched::Objects;
-use olm_runtime::{Shutdown, leader};
+use olm_runtime::{Polled, Shutdown, leader, task};
 
 use crate::accounts::{Accounts, Rights};
 use crate::bundles::BundleSource;
@@ -53,6 +54,10 @@ pub fn run(
         let (extensions, catalogs, revisions) = (Objects::empty(), Objects::empty(), Revisions::default());
         let kept = SecretCache::default();
         let (crds, apis) = Crds::watch(&client);
+        let interruptions = crds.interruptions();
+        let judges = settings.resolution.environment.constraints != EnvironmentConstraints::Ignore;
+        let cluster = if judges { Polled::default() } else { Polled::fixed(ClusterFacts::default()) };
+        let interval = settings.intervals.cluster;
         Inventory {
             extensions: extensions.clone(),
             revisions: revisions.clone(),
@@ -99,6 +104,7 @@ pub fn run(
             events: events(extension::NAME),
             durations: ResolutionDurations::register(&metrics),
             crds,
+            cluster: cluster.clone(),
             refused_certificates: refused_certificates.clone(),
             states: Default::default(),
             client: client.clone(),
@@ -110,10 +116,24 @@ pub fn run(
             apis,
         };
         let _watches = (extensions.watch(&client), revisions.watch(&client), catalogs.watch(&client));
-        tokio::join!(
-            extension::run(installing, feeds, extension_meter),
-            objectset::run(rolling_out, revision_meter, stop.clone()),
-            certificates::run(issuing, stop),
-        );
+        let controllers = async {
+            tokio::join!(
+                extension::run(installing, feeds, extension_meter),
+                objectset::run(rolling_out, revision_meter, stop.clone()),
+                certificates::run(issuing, stop),
+            );
+        };
+        let facts = async {
+            if judges {
+                let read = || olm_install::cluster::facts(&client);
+                let reading = cluster.follow("the version and the APIs", read, interruptions, interval);
+                match task::supervised("reading the version and the APIs", reading).await {}
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = controllers => {}
+            () = facts => {}
+        }
     }
 }

@@ -47,6 +47,11 @@ impl Definition {
 }
 
 impl Crds {
+    /// Counts the times that the watch of CRDs was interrupted, as by an apiserver that starts again.
+    pub fn interruptions(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.interruptions()
+    }
+
     /// Watches CRDs and APIServices while the stream is polled. It begins with a change for each of them.
     pub fn watch(client: &Client) -> (Self, BoxStream<'static, ApiChange>) {
         let crds = Self::default();

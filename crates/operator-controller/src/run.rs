@@ -14,7 +14,7 @@ use olm_install::preflight;
 use olm_install::render::RenderSettings;
 use olm_install::resolution;
 use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store};
-use olm_resolver::ReleaseField;
+use olm_resolver::{Environment, ReleaseField};
 use olm_runtime::args::service_names;
 use olm_runtime::controller::Workers;
 use olm_runtime::health;
@@ -136,6 +136,7 @@ async fn controllers(
         resolution: resolution::Settings {
             separate_release: gates.enabled(RELEASE),
             major_updates: args.major_updates,
+            environment: Environment { constraints: args.environment_constraints, ..Environment::default() },
         },
         dependency_check: args.dependency_check,
         preflight: preflight::Settings { existing_objects: args.validate_existing_custom_resources },

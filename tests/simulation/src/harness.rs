@@ -10,6 +10,7 @@ use olm_install::dependencies::DependencyCheck;
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
 use olm_install::resolution;
+use olm_resolver::{Environment, EnvironmentConstraints};
 use olm_runtime::controller::Workers;
 use olm_runtime::leader::{self, Election, Moment, Timing};
 use olm_runtime::metrics::Metrics;
@@ -198,7 +199,15 @@ async fn process(running: &Running, server: &ApiServer, content: &Arc<Content>, 
         system_namespace: SYSTEM.to_owned(),
         service_account_mode: Mode::Impersonate,
         render: RenderSettings::default(),
-        resolution: resolution::Settings { separate_release: true, ..resolution::Settings::default() },
+        resolution: resolution::Settings {
+            separate_release: true,
+            // the simulated apiserver has no version and no list of its APIs
+            environment: Environment {
+                constraints: EnvironmentConstraints::Ignore,
+                ..Environment::default()
+            },
+            ..resolution::Settings::default()
+        },
         dependency_check: DependencyCheck::Enforce,
         preflight: preflight::Settings { existing_objects: false },
         intervals,

@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
 use olm_api::cluster_catalog::{AvailabilityMode, ClusterCatalog};
-use olm_api::condition;
+use olm_api::{annotations, condition};
 use olm_runtime::controller::{self, Controller, Requeue, Source, Workers};
 use olm_runtime::metrics::Outcome;
+use olm_runtime::polled::answered;
+use olm_runtime::task;
 use olm_runtime::watched::{Change, Object, Objects};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
@@ -69,8 +71,20 @@ pub async fn run(
         ..Controller::new(crate::run::CONTROLLER, workers, state.context.meter.clone(), sources)
     };
     let _watch = state.catalogs.watch(&state.context.client);
+    let read = || {
+        let client = state.context.client.clone();
+        async move {
+            let version = answered(client.apiserver_version().await)?;
+            Ok(version.and_then(|version| version.git_version.parse().ok()))
+        }
+    };
+    let interval = state.context.intervals.cluster;
+    let interruptions = state.catalogs.interruptions();
+    let reading = state.context.version.follow("the version", read, interruptions, interval);
     let ready = async {
         state.catalogs.wait_until_listed().await;
+        // else the image of a template would be that of the spec for a moment
+        state.context.version.wait_until_read().await;
         state.remove_unknown().await;
         state.report_missing();
     };
@@ -81,12 +95,13 @@ pub async fn run(
     tokio::select! {
         () = passes => {}
         () = state.collect(gc) => {}
+        never = task::supervised("reading the version of the cluster", reading) => match never {},
     }
 }
 
 /// What wakes a catalog. Beside it, a reconciliation asks to be repeated: for the next poll, or a retry.
 fn sources(state: &Arc<State>, damaged: mpsc::Receiver<String>, secrets: mpsc::Receiver<()>) -> Vec<Source> {
-    let [changed, leads, retries] = std::array::from_fn(|_| Arc::clone(state));
+    let [changed, leads, retries, templates] = std::array::from_fn(|_| Arc::clone(state));
     vec![
         Source::new("it changed, whichever component wrote it", state.catalogs.subscribe(), move |change| {
             changed.changed(&change);
@@ -95,6 +110,11 @@ fn sources(state: &Arc<State>, damaged: mpsc::Receiver<String>, secrets: mpsc::R
         Source::new("leadership changed", changes(state.context.leader.clone()), move |()| {
             leads.catalogs.names()
         }),
+        Source::new(
+            "the version of the cluster changed, and its image is a template",
+            state.context.version.changes(),
+            move |()| templates.templated(),
+        ),
         Source::new("its content is damaged", received(damaged), |name| [name]),
         Source::new("its last attempt failed, and a pull secret changed", received(secrets), move |()| {
             retries.context.retry_failed()
@@ -126,6 +146,15 @@ impl State {
         }
         drop(all);
         self.report_missing();
+    }
+
+    /// Catalogs whose image is a template.
+    fn templated(&self) -> Vec<String> {
+        let all = self.catalogs.all();
+        let has = |catalog: &&Arc<ClusterCatalog>| {
+            catalog.annotations().contains_key(annotations::CATALOG_IMAGE_TEMPLATE)
+        };
+        all.iter().filter(has).map(|catalog| catalog.name_any()).collect()
     }
 
     async fn pass(self: Arc<Self>, name: String) -> (Requeue, Outcome) {
@@ -276,6 +305,7 @@ mod tests {
             meter: metrics.controller("test", 0),
             base: "https://catalogd.example.com".to_owned(),
             intervals: Intervals::default(),
+            version: Default::default(),
             memory: Mutex::default(),
             epoch: std::sync::atomic::AtomicU64::new(0),
         }

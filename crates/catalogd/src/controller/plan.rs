@@ -1,7 +1,7 @@
 //! The decision about one catalog, from what is observed of it. Pure.
 //!
 //! Rules: catalogd §4.2, §4.3, §4.5, §4.7 with decision 15 (every replica serves, the leader resolves and reports) and
-//! the corrections of §12: only a changed reference, a due poll, lost content or the user's request pulls.
+//! the corrections of §12: only a changed reference or spec (decision 35), a due poll, lost content or the user's request resolves the tag.
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use kube::ResourceExt;
 use olm_api::cluster_catalog::{AvailabilityMode, ClusterCatalog};
 use olm_api::condition::ConditionStatus;
 use olm_api::{annotations, condition, finalizers, labels, reason};
+use olm_core::{KubernetesVersion, ResolvedTemplate};
 use olm_runtime::backoff;
 
 /// Share of the poll interval by which the next poll may be late, so that catalogs do not poll in step.
@@ -37,6 +38,8 @@ pub struct Memory {
     pub requested: Option<Option<String>>,
     /// Failures since the last success.
     pub failure: Option<FailedAttempt>,
+    /// The generation of the catalog that was resolved last.
+    pub generation: Option<i64>,
 }
 
 /// A failed attempt.
@@ -44,6 +47,8 @@ pub struct Memory {
 pub struct FailedAttempt {
     /// The reference that was tried.
     pub reference: String,
+    /// The generation of the catalog that asked for it.
+    pub generation: Option<i64>,
     /// How many attempts have failed in a row.
     pub attempts: u32,
     /// What went wrong, with the whole chain of causes.
@@ -86,6 +91,8 @@ pub enum Why {
     NoContent,
     /// The reference in the spec is another one.
     NewReference,
+    /// Another field of the spec has changed (decision 35).
+    SpecChanged,
     /// The status names other content than what is served here.
     StatusDiffers,
     /// The poll interval is over.
@@ -130,6 +137,8 @@ pub enum Plan {
 #[derive(Debug)]
 pub struct Observed<'a> {
     pub catalog: &'a ClusterCatalog,
+    /// The image to serve ([`wanted`]).
+    pub wanted: Option<&'a str>,
     /// Whether this replica decides and reports.
     pub leader: bool,
     /// What this replica serves.
@@ -158,18 +167,20 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     if !observed.leader {
         return follow(observed);
     }
-    let Some(image) = &catalog.spec.source.image else {
+    let Some(reference) = observed.wanted.map(str::to_owned) else {
         let name = catalog.name_any();
         return Plan::Refuse(format!(
             "terminal error: error parsing ClusterCatalog \"{name}\", image source is nil"
         ));
     };
-    let reference = image.reference.clone();
+    let generation = catalog.metadata.generation;
     let interval = interval(catalog, observed.minute);
     if requested(catalog, observed.memory) {
         return Plan::Pull { reference, why: Why::Requested };
     }
-    if let Some(failure) = observed.memory.failure.as_ref().filter(|failure| failure.reference == reference) {
+    let is_same =
+        |failure: &&FailedAttempt| failure.reference == reference && failure.generation == generation;
+    if let Some(failure) = observed.memory.failure.as_ref().filter(is_same) {
         return match failure.retry {
             Some(when) if when <= observed.now => Plan::Pull { reference, why: Why::Retry },
             until => Plan::Rest { until },
@@ -180,6 +191,9 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         Some(held) if held.source.as_ref() != Some(&reference) => Some(Why::NewReference),
         Some(held) if resolved(catalog).is_some_and(|status| digest(status) != digest(&held.reference)) => {
             Some(Why::StatusDiffers)
+        }
+        Some(_) if resolved_generation(observed).is_some_and(|known| Some(known) != generation) => {
+            Some(Why::SpecChanged)
         }
         Some(_) => None,
     };
@@ -197,6 +211,15 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
             }
         }
     }
+}
+
+/// The generation whose reference was resolved last: by this process, else by the status.
+fn resolved_generation(observed: &Observed<'_>) -> Option<i64> {
+    let reported = || {
+        let conditions = &observed.catalog.status.as_ref()?.conditions;
+        condition::find(conditions, condition::PROGRESSING)?.observed_generation
+    };
+    observed.memory.generation.or_else(reported)
 }
 
 /// A replica that does not lead serves what the status names.
@@ -268,7 +291,31 @@ pub fn source_of_status(catalog: &ClusterCatalog) -> Option<String> {
     let proven = progressing.reason == reason::SUCCEEDED
         && progressing.observed_generation.is_some()
         && progressing.observed_generation == catalog.metadata.generation;
-    catalog.spec.source.image.as_ref().filter(|_| proven).map(|image| image.reference.clone())
+    // written together with what it led to; the annotation may have changed since
+    let template = condition::find(&status.conditions, condition::RESOLVED_IMAGE);
+    let template = template.filter(|found| found.status == ConditionStatus::True);
+    let image = catalog.spec.source.image.as_ref().map(|image| &image.reference);
+    template.map(|found| &found.message).or(image).filter(|_| proven).cloned()
+}
+
+/// The template of the image that an annotation has, resolved by the version of the cluster (classic-apis §2.6).
+#[must_use]
+pub fn template(catalog: &ClusterCatalog, version: Option<KubernetesVersion>) -> Option<ResolvedTemplate> {
+    let template = catalog.annotations().get(annotations::CATALOG_IMAGE_TEMPLATE)?;
+    Some(olm_core::resolve_image_template(template, version))
+}
+
+/// The image that a template names, if that is a reference.
+#[must_use]
+pub fn image_of(template: &ResolvedTemplate) -> Option<&str> {
+    (template.error.is_none() && olm_oci::parse_reference(&template.image).is_ok()).then_some(&template.image)
+}
+
+/// The image to serve: that of the template, else that of the spec, which stays as it is.
+#[must_use]
+pub fn wanted<'a>(catalog: &'a ClusterCatalog, template: Option<&'a ResolvedTemplate>) -> Option<&'a str> {
+    let spec = || Some(catalog.spec.source.image.as_ref()?.reference.as_str());
+    template.and_then(image_of).or_else(spec)
 }
 
 /// Whether the label that carries the catalog's name is missing or wrong (decision 14).

@@ -10,12 +10,12 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use olm_api::cluster_catalog::ClusterCatalog;
 use olm_api::{annotations, finalizers, labels};
-use olm_core::Digest;
-use olm_runtime::Intervals;
+use olm_core::{Digest, KubernetesVersion, ResolvedTemplate};
 use olm_runtime::error_text;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::{ControllerMetrics, Outcome};
 use olm_runtime::status::{StatusError, write_status};
+use olm_runtime::{Intervals, Polled};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -53,6 +53,8 @@ pub struct Context {
     pub base: String,
     /// How long a minute of a poll interval is.
     pub intervals: Intervals,
+    /// The version of the cluster; `None` if it does not say.
+    pub version: Polled<Option<KubernetesVersion>>,
     /// What is remembered about each catalog.
     pub memory: Mutex<HashMap<String, Remembered>>,
     /// How often credentials have changed, so that an attempt with older ones is noticed.
@@ -108,12 +110,18 @@ impl Context {
         memory.requested.get_or_insert_with(|| catalog.annotations().get(annotations::REQUESTED_AT).cloned());
         let held = self.held(&name);
         let now = Instant::now();
+        if !leader {
+            // another replica resolves meanwhile
+            memory.generation = None;
+        }
+        let template = self.template(catalog);
         remembered.unserved_since = match (&held, remembered.unserved_since) {
             (Some(_), _) => None,
             (None, since) => Some(since.unwrap_or(now)),
         };
         let observed = Observed {
             catalog,
+            wanted: plan::wanted(catalog, template.as_ref()),
             leader,
             held: held.as_ref(),
             memory,
@@ -298,6 +306,7 @@ impl Context {
         remembered: &mut Remembered,
     ) -> Result<Option<Instant>, ReconcileError> {
         let now = Instant::now();
+        let generation = catalog.metadata.generation;
         let asked = catalog.annotations().get(annotations::REQUESTED_AT).cloned();
         let fetched = match fetched {
             Ok(fetched) => fetched,
@@ -308,6 +317,7 @@ impl Context {
                 let attempts = match &remembered.plan.failure {
                     Some(before)
                         if before.reference == reference
+                            && before.generation == generation
                             && remembered.plan.requested.as_ref() == Some(&asked) =>
                     {
                         before.attempts.saturating_add(1)
@@ -324,6 +334,7 @@ impl Context {
                     plan::pause(error.retry, attempts, plan::interval(catalog, self.intervals.minute));
                 let failure = FailedAttempt {
                     reference: reference.to_owned(),
+                    generation,
                     attempts,
                     message: error.message,
                     blocked: error.retry == Retry::Never,
@@ -372,6 +383,7 @@ impl Context {
         }
         remembered.plan.requested = Some(asked);
         remembered.plan.failure = None;
+        remembered.plan.generation = generation.filter(|_| leader);
         remembered.plan.polled = Some(now);
         remembered.unserved_since = None;
         if leader {
@@ -411,6 +423,10 @@ impl Context {
             nothing_served: !held && unserved_since.is_some_and(|since| since.elapsed() >= LOSS_GRACE_PERIOD),
             quarantine: failure.quarantine,
         }
+    }
+
+    fn template(&self, catalog: &ClusterCatalog) -> Option<ResolvedTemplate> {
+        plan::template(catalog, self.version.get().and_then(|version| *version))
     }
 
     /// The leader's marks on the object: finalizer and name label.
@@ -470,7 +486,7 @@ impl Context {
 
     /// Writes the status if it differs, and emits events about it.
     async fn report(&self, catalog: &mut ClusterCatalog, attempt: &Attempt) -> Result<(), ReconcileError> {
-        let status = status::derive(attempt, catalog, Timestamp::now());
+        let status = status::derive(attempt, catalog, self.template(catalog).as_ref(), Timestamp::now());
         if catalog.status.as_ref() == Some(&status) {
             return Ok(());
         }

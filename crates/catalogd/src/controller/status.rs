@@ -10,12 +10,14 @@ use olm_api::cluster_catalog::{
 };
 use olm_api::condition::{self, Condition, ConditionStatus};
 use olm_api::{finalizers, reason};
+use olm_core::ResolvedTemplate;
 use olm_runtime::error_text;
 
-use super::plan::Quarantine;
+use super::plan::{Quarantine, image_of};
 
 const UNPACKED: &str = "Successfully unpacked and stored content from resolved source";
 const SERVING: &str = "Serving desired content from resolved source";
+const RESOLVED: &str = "catalog image reference was successfully resolved";
 const SWITCHED_OFF: &str = "Catalog availability mode is set to Unavailable";
 
 /// What an attempt came to.
@@ -55,18 +57,51 @@ pub enum Attempt {
 
 /// The new status. Conditions of other owners stay.
 #[must_use]
-pub fn derive(attempt: &Attempt, catalog: &ClusterCatalog, now: Timestamp) -> ClusterCatalogStatus {
+pub fn derive(
+    attempt: &Attempt,
+    catalog: &ClusterCatalog,
+    template: Option<&ResolvedTemplate>,
+    now: Timestamp,
+) -> ClusterCatalogStatus {
     let mut status = catalog.status.clone().unwrap_or_default();
     let generation = catalog.metadata.generation;
-    let mut set = |type_: &str, state: bool, reason: &str, message: &str| {
+    let set = |conditions: &mut Vec<Condition>, type_: &str, state: bool, reason: &str, message: &str| {
         let condition = Condition::new(type_, ConditionStatus::from(state), reason, message, generation, now);
-        condition::set(&mut status.conditions, condition);
+        condition::set(conditions, condition);
     };
+    let conditions = &mut status.conditions;
+    match template {
+        Some(template) => {
+            match &template.error {
+                None => set(
+                    conditions,
+                    condition::TEMPLATES_HAVE_RESOLVED,
+                    true,
+                    reason::ALL_TEMPLATES_RESOLVED,
+                    RESOLVED,
+                ),
+                Some(error) => set(
+                    conditions,
+                    condition::TEMPLATES_HAVE_RESOLVED,
+                    false,
+                    reason::UNABLE_TO_RESOLVE,
+                    error,
+                ),
+            }
+            let is_used = image_of(template).is_some();
+            let reason = if is_used { reason::ALL_TEMPLATES_RESOLVED } else { reason::UNABLE_TO_RESOLVE };
+            set(conditions, condition::RESOLVED_IMAGE, is_used, reason, &template.image);
+        }
+        None => {
+            condition::remove(conditions, condition::TEMPLATES_HAVE_RESOLVED);
+            condition::remove(conditions, condition::RESOLVED_IMAGE);
+        }
+    }
     match attempt {
         Attempt::Served { reference, base, last_unpacked } => {
-            set(condition::PROGRESSING, true, reason::SUCCEEDED, UNPACKED);
-            set(condition::SERVING, true, reason::AVAILABLE, SERVING);
-            condition::remove(&mut status.conditions, condition::QUARANTINED);
+            set(conditions, condition::PROGRESSING, true, reason::SUCCEEDED, UNPACKED);
+            set(conditions, condition::SERVING, true, reason::AVAILABLE, SERVING);
+            condition::remove(conditions, condition::QUARANTINED);
             status.resolved_source = Some(ResolvedCatalogSource {
                 type_: CatalogSourceType::Image,
                 image: ResolvedImageSource { reference: reference.clone() },
@@ -85,17 +120,23 @@ pub fn derive(attempt: &Attempt, catalog: &ClusterCatalog, now: Timestamp) -> Cl
         Attempt::Failed { message, blocked, nothing_served, quarantine } => {
             let reason = if *blocked { reason::BLOCKED } else { reason::RETRYING };
             let message = error_text::stable(message);
-            set(condition::PROGRESSING, !blocked, reason, &message);
+            set(conditions, condition::PROGRESSING, !blocked, reason, &message);
             match quarantine {
                 Quarantine::Unchanged => {}
                 Quarantine::Set => {
-                    set(condition::QUARANTINED, true, reason::READING_ENDED_THE_PROCESS, &message);
+                    set(
+                        conditions,
+                        condition::QUARANTINED,
+                        true,
+                        reason::READING_ENDED_THE_PROCESS,
+                        &message,
+                    );
                 }
                 Quarantine::Lifted => {
-                    condition::remove(&mut status.conditions, condition::QUARANTINED);
+                    condition::remove(conditions, condition::QUARANTINED);
                 }
             }
-            if *nothing_served && condition::is_true(&status.conditions, condition::SERVING) {
+            if *nothing_served && condition::is_true(conditions, condition::SERVING) {
                 let condition = Condition::new(
                     condition::SERVING,
                     ConditionStatus::False,
@@ -104,16 +145,16 @@ pub fn derive(attempt: &Attempt, catalog: &ClusterCatalog, now: Timestamp) -> Cl
                     generation,
                     now,
                 );
-                condition::set(&mut status.conditions, condition);
+                condition::set(conditions, condition);
             }
         }
         Attempt::SwitchedOff => {
-            set(condition::PROGRESSING, true, reason::SUCCEEDED, SWITCHED_OFF);
-            set(condition::SERVING, false, reason::USER_SPECIFIED_UNAVAILABLE, SWITCHED_OFF);
+            set(conditions, condition::PROGRESSING, true, reason::SUCCEEDED, SWITCHED_OFF);
+            set(conditions, condition::SERVING, false, reason::USER_SPECIFIED_UNAVAILABLE, SWITCHED_OFF);
             clear(&mut status);
         }
         Attempt::Removed => {
-            set(condition::SERVING, false, reason::UNAVAILABLE, "");
+            set(conditions, condition::SERVING, false, reason::UNAVAILABLE, "");
             clear(&mut status);
         }
     }
@@ -161,18 +202,27 @@ mod tests {
 
     #[test]
     fn status_conditions_of_each_outcome() {
-        let before = derive(&served(), &catalog(None), at(1));
+        let before = derive(&served(), &catalog(None), None, at(1));
         let table = [
-            ("pulling, first", derive(&pulling(), &catalog(None), at(1))),
-            ("served, first", derive(&served(), &catalog(None), at(1))),
-            ("failed, first", derive(&failed(false, true), &catalog(None), at(1))),
-            ("blocked, first", derive(&failed(true, true), &catalog(None), at(1))),
-            ("failed, still served", derive(&failed(false, false), &catalog(Some(before.clone())), at(2))),
-            ("failed, content lost", derive(&failed(false, true), &catalog(Some(before.clone())), at(2))),
-            ("quarantined, still served", derive(&quarantined(), &catalog(Some(before.clone())), at(2))),
-            ("switched off", derive(&Attempt::SwitchedOff, &catalog(Some(before.clone())), at(2))),
-            ("removal failed", derive(&removal_failed(), &catalog(Some(before.clone())), at(2))),
-            ("removed", derive(&Attempt::Removed, &catalog(Some(before)), at(2))),
+            ("pulling, first", derive(&pulling(), &catalog(None), None, at(1))),
+            ("served, first", derive(&served(), &catalog(None), None, at(1))),
+            ("failed, first", derive(&failed(false, true), &catalog(None), None, at(1))),
+            ("blocked, first", derive(&failed(true, true), &catalog(None), None, at(1))),
+            (
+                "failed, still served",
+                derive(&failed(false, false), &catalog(Some(before.clone())), None, at(2)),
+            ),
+            (
+                "failed, content lost",
+                derive(&failed(false, true), &catalog(Some(before.clone())), None, at(2)),
+            ),
+            (
+                "quarantined, still served",
+                derive(&quarantined(), &catalog(Some(before.clone())), None, at(2)),
+            ),
+            ("switched off", derive(&Attempt::SwitchedOff, &catalog(Some(before.clone())), None, at(2))),
+            ("removal failed", derive(&removal_failed(), &catalog(Some(before.clone())), None, at(2))),
+            ("removed", derive(&Attempt::Removed, &catalog(Some(before)), None, at(2))),
         ];
         insta::assert_yaml_snapshot!(table);
     }
@@ -193,10 +243,10 @@ mod tests {
     #[test]
     fn status_quarantine_ends_with_content_or_a_request() {
         let with = |status: &ClusterCatalogStatus, attempt: &Attempt| {
-            let status = derive(attempt, &catalog(Some(status.clone())), at(2));
+            let status = derive(attempt, &catalog(Some(status.clone())), None, at(2));
             condition::is_true(&status.conditions, condition::QUARANTINED)
         };
-        let before = derive(&quarantined(), &catalog(None), at(1));
+        let before = derive(&quarantined(), &catalog(None), None, at(1));
         let lifted = Attempt::Failed {
             message: "i/o timeout".to_owned(),
             blocked: false,
@@ -211,9 +261,39 @@ mod tests {
 
     #[test]
     fn status_without_a_difference_stays() {
-        let mut first = derive(&served(), &catalog(None), at(1));
+        let mut first = derive(&served(), &catalog(None), None, at(1));
         let foreign = Condition::new("Foreign", ConditionStatus::True, "X", "", None, at(1));
         first.conditions.push(foreign);
-        assert_eq!(derive(&served(), &catalog(Some(first.clone())), at(99)), first);
+        assert_eq!(derive(&served(), &catalog(Some(first.clone())), None, at(99)), first);
+    }
+
+    /// rule: classic-apis §2.6
+    #[test]
+    fn status_shows_the_image_of_the_template() {
+        let shown = |status: &ClusterCatalogStatus| {
+            [condition::TEMPLATES_HAVE_RESOLVED, condition::RESOLVED_IMAGE].map(|type_| {
+                let found = condition::find(&status.conditions, type_)?;
+                Some(format!("{}/{}: {}", found.status.as_str(), found.reason, found.message))
+            })
+        };
+        let resolved = "True/AllTemplatesResolved: catalog image reference was successfully resolved";
+        let syntax = "False/UnableToResolve: cannot construct catalog image reference, because one or more template(s) has \
+                      improper syntax";
+        let mut status = None;
+        for (template, want) in [
+            (
+                Some("q.io/c:v{kube_minor_version}"),
+                [Some(resolved), Some("True/AllTemplatesResolved: q.io/c:v33")],
+            ),
+            (Some("q.io/c:{foo}"), [Some(syntax), Some("False/UnableToResolve: q.io/c:{foo}")]),
+            (Some("not a reference"), [Some(resolved), Some("False/UnableToResolve: not a reference")]),
+            (None, [None, None]),
+        ] {
+            let version = "1.33.1".parse().ok();
+            let template = template.map(|text| olm_core::resolve_image_template(text, version));
+            let derived = derive(&served(), &catalog(status.take()), template.as_ref(), at(1));
+            assert_eq!(shown(&derived).each_ref().map(Option::as_deref), want);
+            status = Some(derived);
+        }
     }
 }

@@ -89,7 +89,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let mut content = Content {
         reader,
         local: sources.is_local(),
-        settings: arguments.controller.resolution(),
+        settings: arguments.controller.resolution(sources).await,
         packages: BTreeMap::new(),
     };
     let mut listed = Vec::new();
@@ -160,12 +160,12 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
         };
         row.catalogs = sources.iter().filter(holds).map(|source| source.name.to_string()).collect();
     }
-    let settings = content.settings;
+    let settings = &content.settings;
     let any =
         ExtensionRequest { range: None, major_updates: Some(MajorUpdates::Automatic), ..request.clone() };
     let is_held = || {
         let upgrade = resolution::resolve(&request, &states, &sources, settings).upgrade;
-        matches!(upgrade, UpgradeUpdate::Found(Some(_)))
+        matches!(upgrade, UpgradeUpdate::Found { held: Some(_), .. })
     };
     let parsed = |version: &str, release: Option<&str>| VersionRelease::parse(version, release).ok();
     let now = states

@@ -11,7 +11,7 @@ use super::plan::beyond_one;
 use super::why;
 use crate::CommandOutput;
 use crate::failure::CommandError;
-use crate::sources::{Controller, Sources};
+use crate::sources::{Controller, Sources, note_unknown_cluster};
 
 /// Most candidates shown as not offered for a hop.
 const MAX_NOT_OFFERED: usize = 5;
@@ -79,6 +79,8 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let graph = package(&arguments.sources, &arguments.package).await.map_err(beyond_one)?;
     let from = installed(&graph, &arguments.from)?;
     let invalid_range = |error: RangeError| CommandError::Usage(format!("--version: {}", error.explain()));
+    let environment = arguments.controller.environment.read(&arguments.sources).await;
+    note_unknown_cluster(&environment, [&*graph]);
     let query = PathQuery {
         channels: channels(&graph, &arguments.channels)?,
         range: arguments.version.as_deref().map(Range::masterminds).transpose().map_err(invalid_range)?,
@@ -87,6 +89,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
             why::Policy::SelfCertified => Policy::SelfCertified,
         },
         major_updates: arguments.controller.major_updates,
+        environment,
         to: target(arguments.to.as_deref())?,
         from: Some(from.clone()),
         graph,

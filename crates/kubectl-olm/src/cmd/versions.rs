@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::output::{Output, Table, or_dash};
 use crate::CommandOutput;
 use crate::failure::CommandError;
-use crate::sources::Sources;
+use crate::sources::{EnvironmentFlags, Sources, note_unknown_cluster};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  kubectl olm versions argocd-operator\n  \
@@ -27,6 +27,8 @@ pub(crate) struct Arguments {
     channel: Vec<String>,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    environment: EnvironmentFlags,
     #[command(flatten)]
     sources: Sources,
 }
@@ -57,11 +59,15 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     request.channels =
         arguments.channel.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(channel)?;
     request.range = range;
+    request.environment = arguments.environment.read(&arguments.sources).await;
     let several = found.len() > 1;
-    let listed: Vec<Row> = found
+    let graphs: Vec<(CatalogFacts, PackageGraph)> = found
         .into_iter()
-        .flat_map(|found| rows(&found.catalog, &found.content.into_graph(ReleaseField::Counts), &request))
+        .map(|found| (found.catalog, found.content.into_graph(ReleaseField::Counts)))
         .collect();
+    note_unknown_cluster(&request.environment, graphs.iter().map(|(_, graph)| graph));
+    let listed: Vec<Row> =
+        graphs.iter().flat_map(|(catalog, graph)| rows(catalog, graph, &request)).collect();
     let names = || listed.iter().map(|row| row.bundle.clone()).collect();
     let text = arguments.output.print(&listed, names, |wide| table(&listed, several, wide));
     if listed.is_empty() {

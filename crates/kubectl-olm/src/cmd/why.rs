@@ -22,7 +22,7 @@ use super::output::{Output, Table, bad, bold, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
-use crate::sources::{Controller, Sources};
+use crate::sources::{Controller, Sources, note_unknown_cluster};
 
 /// Most candidates of a catalog in the default output.
 const MAX_CANDIDATES: usize = 12;
@@ -127,6 +127,9 @@ pub(crate) struct Explained {
     /// The bundle that skips the chosen one, and why it is not chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) skipped: Option<String>,
+    /// A better bundle that the cluster does not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unfit: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) deprecations: Vec<String>,
     /// The candidates and the rules that decided. Absent if the request is invalid.
@@ -251,7 +254,10 @@ pub(crate) async fn decide(
         (None, None) => RevisionStates::default(),
         (None, Some(text)) => present(text, request.package.as_str(), &content)?,
     };
-    let resolved = resolution::resolve(&request, &states, &content, controller.resolution());
+    let settings = controller.resolution(sources).await;
+    let graphs = content.iter().filter_map(|source| source.content.as_deref().ok());
+    note_unknown_cluster(&settings.environment, graphs);
+    let resolved = resolution::resolve(&request, &states, &content, &settings);
     let dependencies = resolved.chosen.as_ref().map(dependencies).unwrap_or_default();
     let view = resolved.report.as_ref().map(olm_resolver::Report::view);
     let target = resolved.target.as_ref().ok().cloned();
@@ -279,6 +285,12 @@ pub(crate) async fn decide(
         }
         _ => None,
     };
+    let (held, unfit) = match &resolved.upgrade {
+        UpgradeUpdate::Found { held, unfit } => {
+            (held.as_ref().map(ToString::to_string), unfit.as_ref().map(ToString::to_string))
+        }
+        UpgradeUpdate::Unchanged => (None, None),
+    };
     let explained = Explained {
         extension: None,
         chosen,
@@ -289,10 +301,8 @@ pub(crate) async fn decide(
             let skipped = Skipped::find(chosen, &request.channels, request.range.as_ref())?;
             Some(skipped.to_string())
         }),
-        held: match &resolved.upgrade {
-            UpgradeUpdate::Found(held) => held.as_ref().map(ToString::to_string),
-            UpgradeUpdate::Unchanged => None,
-        },
+        held,
+        unfit,
         deprecations: deprecations(&resolved.deprecations),
         report: view,
     };
@@ -443,6 +453,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
     }
     line("Held", explained.held.as_deref().unwrap_or_default());
     line("Skipped", explained.skipped.as_deref().unwrap_or_default());
+    line("Environment", explained.unfit.as_deref().unwrap_or_default());
     for deprecation in &explained.deprecations {
         line("Deprecated", deprecation);
     }

@@ -39,7 +39,7 @@ fn bundle(name: &str, version: &str) -> BundleDraft {
         name: name.to_owned(),
         image: String::new(),
         version: Ok((version.to_owned(), None)),
-        properties: vec![],
+        ..BundleDraft::default()
     }
 }
 

@@ -5,8 +5,9 @@
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_core::VersionRelease;
 use olm_resolver::{
-    CatalogSource, Deprecations, Fallback, FallbackFacts, Held, Installed, MajorUpdates, Outcome, Policy,
-    Report, Request, Resolution, ResolveError, Retry, deprecation_source, deprecations, fallback,
+    CatalogSource, Deprecations, Environment, Fallback, FallbackFacts, Held, Installed, MajorUpdates,
+    Outcome, Policy, Report, Request, Resolution, ResolveError, Retry, UnfitBundle, deprecation_source,
+    deprecations, fallback,
 };
 
 use super::error::{Class, PassError};
@@ -37,22 +38,33 @@ pub enum DeprecationUpdate {
     Removed,
 }
 
-/// The upgrade that is not made by itself, as one pass observed it.
+/// What would be chosen and is not, as one pass observed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpgradeUpdate {
-    /// There is this one, or none.
-    Found(Option<Held>),
+    Found {
+        /// An upgrade that is not made by itself.
+        held: Option<Box<Held>>,
+        /// A bundle that the cluster does not fit.
+        unfit: Option<Box<UnfitBundle>>,
+    },
     /// Not all catalogs could be read, or none was asked: the earlier value stays.
     Unchanged,
 }
 
+impl UpgradeUpdate {
+    /// Nothing better than the target.
+    pub const NONE: Self = Self::Found { held: None, unfit: None };
+}
+
 /// Settings of the controller that a resolution depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// Gate BundleReleaseSupport.
     pub separate_release: bool,
     /// `--major-updates`, for extensions without the annotation.
     pub major_updates: MajorUpdates,
+    /// `--environment-constraints`, and the cluster.
+    pub environment: Environment,
 }
 
 /// The target bundle.
@@ -79,7 +91,7 @@ pub fn resolve(
     request: &ExtensionRequest,
     states: &RevisionStates,
     sources: &[CatalogSource],
-    settings: Settings,
+    settings: &Settings,
 ) -> Resolved {
     let installed = match states.upgraded().map(|revision| recorded(&revision.bundle)).transpose() {
         Ok(installed) => installed,
@@ -102,12 +114,18 @@ pub fn resolve(
             UpgradeConstraintPolicy::SelfCertified => Policy::SelfCertified,
         },
         major_updates: request.major_updates.unwrap_or(settings.major_updates),
+        environment: settings.environment.clone(),
         installed: installed.clone(),
     };
-    let Outcome { result, report, held } = olm_resolver::resolve(&question, sources);
+    let Outcome { result, report, held, unfit } = olm_resolver::resolve(&question, sources);
+    let is_found = held.is_some() || unfit.is_some();
     let is_known =
-        question.range.is_some() || held.is_some() || sources.iter().all(|source| source.content.is_ok());
-    let upgrade = if is_known { UpgradeUpdate::Found(held) } else { UpgradeUpdate::Unchanged };
+        question.range.is_some() || is_found || sources.iter().all(|source| source.content.is_ok());
+    let upgrade = if is_known {
+        UpgradeUpdate::Found { held: held.map(Box::new), unfit: unfit.map(Box::new) }
+    } else {
+        UpgradeUpdate::Unchanged
+    };
     let deprecations = deprecation_update(request, sources, result.as_ref().ok(), installed.as_ref());
     let target = match &result {
         Ok(resolution) => Ok(Target::Chosen(facts(resolution, settings.separate_release))),

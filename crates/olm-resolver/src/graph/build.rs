@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use olm_core::{Range, Version, VersionRelease, go};
+use olm_core::{Range, Version, VersionRelease, go, lowest_kubernetes};
 use olm_fbc::{ChannelEntry, property};
 
 use super::{
     Bundle, BundleIndex, Channel, ChannelIndex, DeprecatedScope, Edge, EdgeKind, Entry, Finding, Followers,
-    GvkRef, NameId, PackageGraph, Property, RangeId,
+    GvkRef, NameId, NeedsId, PackageGraph, Property, RangeId,
 };
+use crate::environment::Needs;
 
 /// Findings of a package that are kept; of the others the number is.
 const MAX_FINDINGS: usize = 1_000;
@@ -44,12 +45,24 @@ pub struct BundleDraft {
     pub version: Result<(String, Option<String>), String>,
     /// Properties: type and JSON text.
     pub properties: Vec<(String, String)>,
+    /// What it asks of the cluster, or why that cannot be read.
+    pub environment: Result<EnvironmentDraft, String>,
+}
+
+/// What a bundle asks of the cluster, in plain values.
+#[derive(Debug, Clone, Default)]
+pub struct EnvironmentDraft {
+    /// `minKubeVersion`, empty for any.
+    pub lowest: String,
+    /// `nativeAPIs`
+    pub apis: Vec<GvkRef>,
 }
 
 impl Default for BundleDraft {
     fn default() -> Self {
         let version = Err("no package property found".to_owned());
-        Self { name: String::new(), image: String::new(), version, properties: Vec::new() }
+        let environment = Ok(EnvironmentDraft::default());
+        Self { name: String::new(), image: String::new(), version, properties: Vec::new(), environment }
     }
 }
 
@@ -159,18 +172,26 @@ impl GraphDraft {
         }
 
         let mut built = Vec::with_capacity(bundles.len());
+        let mut all_needs: BTreeMap<Needs, NeedsId> = BTreeMap::new();
         for (bundle, places) in bundles.values().zip(places) {
             let Some(name) = id(&bundle.name) else { break };
             let version = read_version(bundle, release);
             if let Err(why) = &version {
                 report(place_of_bundle(&bundle.name), why.to_string());
             }
+            let needs = read_needs(bundle).unwrap_or_else(|why| {
+                report(place_of_bundle(&bundle.name), why);
+                Needs::default()
+            });
+            let next = number(all_needs.len()).map(NeedsId).filter(|_| !needs.is_empty());
+            let needs = next.map(|next| *all_needs.entry(needs).or_insert(next));
             built.push(Bundle {
                 name,
                 version,
                 image: bundle.image.as_str().into(),
                 places: places.into(),
                 deprecated: deprecated.contains(bundle.name.as_str()),
+                needs,
                 provides: provided(&bundle.properties),
                 properties: kept_properties(&bundle.properties),
             });
@@ -195,6 +216,7 @@ impl GraphDraft {
             order: order.into(),
             followers,
             ranges: ranges.parsed.into(),
+            needs: by_number(all_needs),
             deprecations: self
                 .deprecations
                 .into_iter()
@@ -327,6 +349,26 @@ fn read_version(bundle: &BundleDraft, field: ReleaseField) -> Result<VersionRele
             Err(error) => Err(format!("error parsing release {}: {error}", go::quote(release)).into()),
         },
     }
+}
+
+/// What the bundle asks of the cluster; what cannot be read asks nothing (decision 26).
+fn read_needs(bundle: &BundleDraft) -> Result<Needs, String> {
+    let environment =
+        bundle.environment.as_ref().map_err(|why| format!("what it asks of the cluster: {why}"))?;
+    let lowest = match environment.lowest.trim() {
+        "" => None,
+        text => Some(lowest_kubernetes(text).map_err(|error| format!("minKubeVersion: {error}"))?),
+    };
+    let mut apis = environment.apis.clone();
+    apis.sort();
+    apis.dedup();
+    Ok(Needs { lowest, apis: apis.into() })
+}
+
+fn by_number(all: BTreeMap<Needs, NeedsId>) -> Box<[Needs]> {
+    let mut all: Vec<(NeedsId, Needs)> = all.into_iter().map(|(needs, id)| (id, needs)).collect();
+    all.sort_unstable_by_key(|(id, _)| *id);
+    all.into_iter().map(|(_, needs)| needs).collect()
 }
 
 fn provided(properties: &[(String, String)]) -> Box<[GvkRef]> {

@@ -3,7 +3,10 @@
 use olm_core::go;
 use olm_fbc::{Bundle, PackageContents, property, schema};
 
-use super::{BundleDraft, ChannelDraft, DeprecatedScope, Finding, GraphDraft, PackageGraph, ReleaseField};
+use super::{
+    BundleDraft, ChannelDraft, DeprecatedScope, EnvironmentDraft, Finding, GraphDraft, GvkRef, PackageGraph,
+    ReleaseField,
+};
 
 impl PackageGraph {
     /// The graph of one package of one catalog. `findings` are those of decoding; they join the graph's own.
@@ -68,7 +71,17 @@ fn bundle(bundle: Bundle) -> BundleDraft {
     } else {
         bundle.package_property().map(|package| (package.version, package.release))
     };
+    let api = |api: property::GroupVersionKind| GvkRef {
+        group: api.group.into(),
+        version: api.version.into(),
+        kind: api.kind.into(),
+    };
+    let environment = bundle.environment().map(|found| EnvironmentDraft {
+        lowest: found.min_kube_version,
+        apis: found.native_apis.into_iter().map(api).collect(),
+    });
     BundleDraft {
+        environment,
         name: bundle.name,
         image: bundle.image,
         version,

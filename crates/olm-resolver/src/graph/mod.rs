@@ -7,11 +7,13 @@
 mod build;
 mod contents;
 
-pub use build::{BundleDraft, ChannelDraft, GraphDraft, ReleaseField};
+pub use build::{BundleDraft, ChannelDraft, EnvironmentDraft, GraphDraft, ReleaseField};
 
 use std::cell::Cell;
 
 use olm_core::{BundleName, Range, Version, VersionRelease};
+
+use crate::environment::{ClusterFacts, Needs, UnmetConstraint};
 
 /// Number of a bundle in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +26,9 @@ pub struct ChannelIndex(pub(crate) u32);
 /// Number of a name; numbers are ordered as the names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NameId(pub(crate) u32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NeedsId(pub(crate) u32);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RangeId(pub(crate) u32);
@@ -48,6 +53,8 @@ pub struct PackageGraph {
     pub(crate) followers: Box<[Followers]>,
     /// The distinct skipRanges; entries share them, because channels mostly repeat each other.
     pub(crate) ranges: Box<[Range]>,
+    /// The distinct constraints on the cluster; most bundles of a package share them.
+    pub(crate) needs: Box<[Needs]>,
     pub(crate) deprecations: Box<[(DeprecatedScope, Box<str>)]>,
     pub(crate) findings: Box<[Finding]>,
 }
@@ -77,6 +84,7 @@ pub(crate) struct Bundle {
     /// Places in channels: (channel, entry).
     pub(crate) places: Box<[(ChannelIndex, u32)]>,
     pub(crate) deprecated: bool,
+    pub(crate) needs: Option<NeedsId>,
     pub(crate) provides: Box<[GvkRef]>,
     pub(crate) properties: Box<[Property]>,
 }
@@ -235,6 +243,21 @@ impl PackageGraph {
             .filter_map(move |&(channel, _)| (last.replace(channel) != Some(channel)).then_some(channel))
     }
 
+    /// What the catalog states that the bundle asks of the cluster, if anything.
+    pub fn needs(&self, bundle: BundleIndex) -> Option<&Needs> {
+        self.bundle(bundle).needs.map(|id| &self.needs[id.0 as usize])
+    }
+
+    /// Whether a bundle asks something of the cluster.
+    pub fn has_needs(&self) -> bool {
+        !self.needs.is_empty()
+    }
+
+    /// The constraints of a bundle that the cluster does not meet.
+    pub fn unmet(&self, bundle: BundleIndex, cluster: &ClusterFacts) -> Vec<UnmetConstraint> {
+        self.needs(bundle).map(|needs| needs.unmet(cluster)).unwrap_or_default()
+    }
+
     pub fn provides(&self, bundle: BundleIndex) -> &[GvkRef] {
         &self.bundle(bundle).provides
     }
@@ -295,6 +318,7 @@ impl PackageGraph {
             + self.bundles.iter().map(bundle).sum::<usize>()
             + self.followers.iter().map(|list| size_of_val(list) + size_of_val(&**list)).sum::<usize>()
             + self.ranges.iter().map(Range::memory).sum::<usize>()
+            + self.needs.iter().map(Needs::memory).sum::<usize>()
             + self.deprecations.iter().map(|(_, message)| message.len() + 32).sum::<usize>()
             + self
                 .findings

@@ -6,6 +6,7 @@ use olm_core::{ChannelName, PackageName, Range, VersionRelease};
 use serde::Serialize;
 
 use super::classic::{ClassicRequest, ClassicStep, classic_step};
+use crate::environment::Environment;
 use crate::graph::{BundleIndex, ChannelIndex, EdgeKind, PackageGraph};
 use crate::installed::Installed;
 use crate::report::{Step, describe_edge, some_of, step};
@@ -48,6 +49,8 @@ pub struct PathQuery {
     pub policy: Policy,
     /// Whether a hop to a new major version happens by itself, v1 only.
     pub major_updates: MajorUpdates,
+    /// The cluster that bundles have to fit, v1 only.
+    pub environment: Environment,
 }
 
 /// Most candidates listed as not offered at one place of a way.
@@ -194,6 +197,7 @@ impl Walker<'_> {
         request.range = range;
         request.policy = self.query.policy;
         request.major_updates = self.query.major_updates;
+        request.environment = self.query.environment.clone();
         request.installed = at.cloned();
         Some((request, [source]))
     }
@@ -317,8 +321,10 @@ impl Walker<'_> {
             None => Some(vec![direct("install")]),
             Some(from) if from.version == *version => Some(Vec::new()),
             Some(_) if self.query.policy == Policy::SelfCertified => Some(vec![direct("SelfCertified")]),
-            Some(from) => shortest(graph, from, target, &|channel| rules.asked(channel))
-                .map(|hops| hops.into_iter().map(|hop| step(graph, hop)).collect()),
+            Some(from) => {
+                shortest(graph, from, target, &|channel| rules.asked(channel), &|hop| !rules.is_unmet(hop))
+                    .map(|hops| hops.into_iter().map(|hop| step(graph, hop)).collect())
+            }
         }
     }
 

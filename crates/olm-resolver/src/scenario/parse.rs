@@ -450,5 +450,5 @@ fn default_bundle(package: &str, name: &str) -> BundleDraft {
         None => Err(format!("no package property found in bundle {name:?}")),
     };
     let image = format!("registry.example/{package}:{}", name.replace('+', "_"));
-    BundleDraft { name: name.to_owned(), image, version, properties: Vec::new() }
+    BundleDraft { name: name.to_owned(), image, version, ..BundleDraft::default() }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::parse::{Expected, Question, Scenario, Who};
+use crate::environment::Environment;
 use crate::error::CatalogReadError;
 use crate::graph::{PackageGraph, ReleaseField};
 use crate::installed::Installed;
@@ -180,6 +181,7 @@ fn query(
         range: parse_range(&question.version).map_err(|error| error.to_string())?,
         policy: question.policy,
         major_updates: question.major_updates,
+        environment: Environment::default(),
     })
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use olm_core::Range;
 use olm_resolver::{
-    BundleDraft, CatalogSource, ChannelDraft, ChannelEntry, DeprecatedScope, GraphDraft, Installed,
-    MajorUpdates, Policy, ReleaseField, Request, ResolveError, resolve,
+    BundleDraft, CatalogSource, ChannelDraft, ChannelEntry, ClusterFacts, DeprecatedScope, Environment,
+    EnvironmentConstraints, EnvironmentDraft, GraphDraft, GvkRef, Installed, MajorUpdates, Policy,
+    ReleaseField, Request, Resolution, ResolveError, resolve,
 };
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -28,6 +29,9 @@ struct Catalog {
     deprecated: Vec<usize>,
 }
 
+/// What each version asks of the cluster: a minor version of Kubernetes, and an API or not. It is the same in every catalog.
+type Needs = [(Option<u64>, bool); VERSIONS.len()];
+
 #[derive(Debug, Clone)]
 struct Entry {
     version: usize,
@@ -42,6 +46,9 @@ struct Ask {
     range: &'static str,
     self_certified: bool,
     major_updates: MajorUpdates,
+    constraints: EnvironmentConstraints,
+    /// Minor version of the cluster, and whether it serves the API that some bundles need; `None` is unknown.
+    cluster: (Option<u64>, Option<bool>),
     installed: Option<usize>,
 }
 
@@ -70,16 +77,33 @@ fn ask() -> impl Strategy<Value = Ask> {
     let channels = subsequence(vec!["alpha", "beta", "stable", "nosuch"], 0..=2);
     // the last version cannot be installed: it is none
     let major_updates = select(vec![MajorUpdates::Hold, MajorUpdates::Automatic]);
+    let constraints = select(vec![
+        EnvironmentConstraints::Skip,
+        EnvironmentConstraints::Refuse,
+        EnvironmentConstraints::Ignore,
+    ]);
+    let cluster = (prop::option::weighted(0.9, 30_u64..33), prop::option::weighted(0.9, any::<bool>()));
     let installed = prop::option::weighted(0.7, 0..VERSIONS.len() - 1);
-    (channels, select(&RANGES[..]), any::<bool>(), major_updates, installed).prop_map(
-        |(channels, range, self_certified, major_updates, installed)| Ask {
+    (channels, select(&RANGES[..]), any::<bool>(), major_updates, (constraints, cluster), installed).prop_map(
+        |(channels, range, self_certified, major_updates, (constraints, cluster), installed)| Ask {
             channels,
             range,
             self_certified,
             major_updates,
+            constraints,
+            cluster,
             installed,
         },
     )
+}
+
+fn needs() -> impl Strategy<Value = Needs> {
+    let one = || (prop::option::of(31_u64..34), prop::bool::weighted(0.2));
+    prop::array::uniform9(one())
+}
+
+fn native_api() -> GvkRef {
+    GvkRef { group: "g.io".into(), version: "v1".into(), kind: "Foo".into() }
 }
 
 fn name(version: usize) -> String {
@@ -95,7 +119,7 @@ fn image(version: usize, shared: bool, catalog: usize) -> String {
 }
 
 /// The package as catalog number `at` has it.
-fn draft(at: usize, catalog: &Catalog) -> GraphDraft {
+fn draft(at: usize, catalog: &Catalog, needs: &Needs) -> GraphDraft {
     GraphDraft {
         package: "p".into(),
         default_channel: String::new(),
@@ -122,7 +146,11 @@ fn draft(at: usize, catalog: &Catalog) -> GraphDraft {
                 name: name(version),
                 image: image(version, shared, at),
                 version: Ok((VERSIONS[version].into(), None)),
-                properties: vec![],
+                environment: Ok(EnvironmentDraft {
+                    lowest: needs[version].0.map(|minor| format!("1.{minor}.0")).unwrap_or_default(),
+                    apis: needs[version].1.then(native_api).into_iter().collect(),
+                }),
+                ..BundleDraft::default()
             })
             .collect(),
         deprecations: catalog
@@ -134,11 +162,11 @@ fn draft(at: usize, catalog: &Catalog) -> GraphDraft {
     }
 }
 
-fn sources(catalogs: &[Catalog]) -> Vec<CatalogSource> {
+fn sources(catalogs: &[Catalog], needs: &Needs) -> Vec<CatalogSource> {
     let one = |(at, catalog): (usize, &Catalog)| CatalogSource {
         name: format!("c{at}").parse().unwrap(),
         priority: catalog.priority,
-        content: Ok(Arc::new(draft(at, catalog).build(ReleaseField::Counts))),
+        content: Ok(Arc::new(draft(at, catalog, needs).build(ReleaseField::Counts))),
     };
     catalogs.iter().enumerate().map(one).collect()
 }
@@ -150,6 +178,13 @@ fn request(ask: &Ask) -> Request {
         range: (!ask.range.is_empty()).then(|| Range::masterminds(ask.range).unwrap()),
         policy: if ask.self_certified { Policy::SelfCertified } else { Policy::CatalogProvided },
         major_updates: ask.major_updates,
+        environment: Environment {
+            constraints: ask.constraints,
+            cluster: Arc::new(ClusterFacts {
+                version: ask.cluster.0.map(|minor| format!("v1.{minor}.0").parse().unwrap()),
+                apis: ask.cluster.1.map(|served| served.then(native_api).into_iter().collect()),
+            }),
+        },
         installed: ask
             .installed
             .map(|version| Installed::parse(&name(version), VERSIONS[version], None).unwrap()),
@@ -160,25 +195,68 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn picks_what_brute_force_picks(catalogs in prop::collection::vec(catalog(), 0..4), ask in ask()) {
-        let mut sources = sources(&catalogs);
+    fn picks_what_brute_force_picks(
+        catalogs in prop::collection::vec(catalog(), 0..4), needs in needs(), ask in ask(),
+    ) {
+        let mut sources = sources(&catalogs, &needs);
         let outcome = resolve(&request(&ask), &sources);
         let got = short_answer(&outcome);
         let offers: Vec<Offer> = catalogs
             .iter()
             .enumerate()
-            .map(|(at, catalog)| Offer::new(&format!("c{at}"), catalog.priority, &draft(at, catalog)))
+            .map(|(at, catalog)| Offer::new(&format!("c{at}"), catalog.priority, &draft(at, catalog, &needs)))
             .collect();
         let want = slow(&offers, &request(&ask));
         prop_assert_eq!(&got, &want);
 
+        // the environment: what is skipped or refused is what would be chosen otherwise
+        let ignoring = |request: Request| {
+            let environment =
+                Environment { constraints: EnvironmentConstraints::Ignore, ..request.environment.clone() };
+            Request { environment, ..request }
+        };
+        let unconstrained = resolve(&ignoring(request(&ask)), &sources);
+        let facts = request(&ask).environment.cluster;
+        let installed = ask.installed.map(|version| Installed::parse(&name(version), VERSIONS[version], None).unwrap());
+        let is_unmet = |found: &Resolution| {
+            let is_installed = installed.as_ref().is_some_and(|installed| installed.version == found.version);
+            !is_installed && !found.graph.unmet(found.index, &facts).is_empty()
+        };
+        let is_lower = |found: &Resolution| {
+            installed.as_ref().is_some_and(|installed| found.version < installed.version)
+        };
+        let best = unconstrained.result.as_ref().ok();
+        match (ask.constraints, &outcome.result) {
+            (EnvironmentConstraints::Ignore, _) => prop_assert_eq!(short_answer(&unconstrained), got.clone()),
+            (_, Ok(found)) => {
+                prop_assert!(!is_unmet(found));
+                // never a downgrade that the request alone does not lead to
+                prop_assert!(!is_lower(found) || best.is_some_and(is_lower));
+            }
+            (EnvironmentConstraints::Refuse, Err(error)) => {
+                let is_refused = matches!(error, ResolveError::Environment { .. });
+                prop_assert_eq!(is_refused, best.is_some_and(is_unmet));
+            }
+            _ => {}
+        }
+        let unfit = best.filter(|best| ask.constraints == EnvironmentConstraints::Skip && is_unmet(best));
+        prop_assert_eq!(
+            outcome.unfit.as_ref().map(|unfit| (&unfit.catalog, &unfit.bundle)),
+            unfit.map(|best| (&best.catalog, &best.bundle))
+        );
+        if best.is_some_and(|best| !is_unmet(best)) {
+            prop_assert_eq!(short_answer(&unconstrained), got.clone());
+        }
+
         // what is held is what would be chosen otherwise
-        let automatic = Request { major_updates: MajorUpdates::Automatic, ..request(&ask) };
+        let automatic = Request { major_updates: MajorUpdates::Automatic, ..ignoring(request(&ask)) };
         let unheld = resolve(&automatic, &sources);
         prop_assert!(unheld.held.is_none());
-        if let Some(held) = &outcome.held {
+        let got = short_answer(&unconstrained);
+        if let Some(held) = &unconstrained.held {
             prop_assert_eq!(unheld.result.map(|found| found.bundle).ok(), Some(held.bundle.clone()));
-            let asked = Request { range: Some(Range::masterminds(&held.range()).unwrap()), ..request(&ask) };
+            let range = Some(Range::masterminds(&held.range()).unwrap());
+            let asked = Request { range, ..ignoring(request(&ask)) };
             let taken = resolve(&asked, &sources).result;
             prop_assert_eq!(taken.map(|found| found.version.version.major()).ok(), Some(held.version.version.major()));
         } else if !matches!(unheld.result, Err(ResolveError::Ambiguous { .. })) {

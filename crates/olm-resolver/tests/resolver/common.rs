@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use olm_fbc::PackageContents;
 use olm_resolver::{
-    CatalogReadError, CatalogSource, Installed, MajorUpdates, Outcome, PackageGraph, Policy, ReleaseField,
-    Request, parse_range, resolve,
+    CatalogReadError, CatalogSource, Environment, Installed, MajorUpdates, Outcome, PackageGraph, Policy,
+    ReleaseField, Request, parse_range, resolve,
 };
 use serde_json::{Value, json};
 
@@ -140,6 +140,7 @@ impl Ask<'_> {
             range: parse_range(self.range).unwrap(),
             policy: if self.self_certified { Policy::SelfCertified } else { Policy::CatalogProvided },
             major_updates: MajorUpdates::Automatic,
+            environment: Environment::default(),
             installed: self
                 .installed
                 .map(|version| Installed::parse(&format!("{package}.v{version}"), version, None).unwrap()),

@@ -5,6 +5,7 @@ mod brute_force;
 mod common;
 mod dependency;
 mod deprecation;
+mod environment;
 mod hostile;
 mod real;
 mod report;

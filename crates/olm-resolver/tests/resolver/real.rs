@@ -16,9 +16,9 @@ use std::sync::Arc;
 use olm_core::{Range, VersionRelease};
 use olm_fbc::{Catalog, IngestLimits, load_dir};
 use olm_resolver::{
-    BundleDraft, BundleIndex, CatalogSource, ChannelDraft, ChannelEntry, DeprecatedScope, End, GraphDraft,
-    Installed, MajorUpdates, NearMiss, Outcome, PackageGraph, PathQuery, Policy, ReleaseField, Request,
-    RuleSet, Target, Via, path, resolve,
+    BundleDraft, BundleIndex, CatalogSource, ChannelDraft, ChannelEntry, DeprecatedScope, End, Environment,
+    GraphDraft, Installed, MajorUpdates, NearMiss, Outcome, PackageGraph, PathQuery, Policy, ReleaseField,
+    Request, RuleSet, Target, Via, path, resolve,
 };
 use serde_json::Value;
 
@@ -106,6 +106,7 @@ impl Package {
             range: range.map(|text| Range::masterminds(text).unwrap()),
             policy,
             major_updates: MajorUpdates::default(),
+            environment: Environment::default(),
             installed: installed.cloned(),
         }
     }
@@ -254,6 +255,7 @@ impl Package {
             range: None,
             policy: Policy::CatalogProvided,
             major_updates: MajorUpdates::default(),
+            environment: Environment::default(),
         };
         let walked = path(&query, RuleSet::V1);
         let names: Vec<&str> = walked.hops.iter().map(|hop| hop.bundle.as_str()).collect();
@@ -315,7 +317,7 @@ fn draft(catalog: &Catalog, package: &str) -> GraphDraft {
                     name: text(&blob["name"]),
                     image: text(&blob["image"]),
                     version: Ok((text(&own["value"]["version"]), release)),
-                    properties: vec![],
+                    ..BundleDraft::default()
                 });
             }
             "olm.deprecations" => draft.deprecations.extend(items("entries").iter().map(|entry| {

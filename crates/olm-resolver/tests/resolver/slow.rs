@@ -4,8 +4,8 @@
 
 use olm_core::{Range, VersionRelease};
 use olm_resolver::{
-    ChannelEntry, DeprecatedScope, GraphDraft, Installed, MajorUpdates, Outcome, Policy, Request,
-    ResolveError,
+    ChannelEntry, DeprecatedScope, EnvironmentConstraints, GraphDraft, GvkRef, Installed, MajorUpdates,
+    Outcome, Policy, Request, ResolveError,
 };
 
 /// A package of one catalog.
@@ -21,6 +21,8 @@ struct Bundle {
     image: String,
     version: Option<VersionRelease>,
     deprecated: bool,
+    lowest: String,
+    apis: Vec<GvkRef>,
 }
 
 struct Entry {
@@ -49,6 +51,8 @@ impl Offer {
                 .ok()
                 .and_then(|(text, release)| VersionRelease::parse(text, release.as_deref()).ok()),
             deprecated: deprecated(&bundle.name),
+            lowest: bundle.environment.as_ref().map(|it| it.lowest.clone()).unwrap_or_default(),
+            apis: bundle.environment.as_ref().map(|it| it.apis.clone()).unwrap_or_default(),
         });
         let entries = draft.channels.iter().flat_map(|channel| {
             channel.entries.iter().map(|entry| Entry {
@@ -103,15 +107,59 @@ impl Entry {
     }
 }
 
+/// Does the cluster lack something that this bundle needs? Of what is installed nobody asks that.
+fn misses_something(bundle: &Bundle, request: &Request) -> bool {
+    let cluster = &request.environment.cluster;
+    let too_old = match (cluster.version, bundle.lowest.split('.').nth(1)) {
+        (Some(version), Some(minor)) => version.minor < minor.parse().unwrap(),
+        _ => false,
+    };
+    let lacks = |api: &GvkRef| cluster.apis.as_ref().is_some_and(|served| !served.contains(api));
+    let is_installed = request
+        .installed
+        .as_ref()
+        .is_some_and(|installed| bundle.version.as_ref() == Some(&installed.version));
+    !is_installed && (too_old || bundle.apis.iter().any(lacks))
+}
+
 /// The answer by trying everything.
 pub(crate) fn slow(offers: &[Offer], request: &Request) -> ShortAnswer {
+    let is_lower = |bundle: &Bundle| match (&request.installed, &bundle.version) {
+        (Some(installed), Some(version)) => *version < installed.version,
+        _ => false,
+    };
+    let named = |answer: &ShortAnswer| {
+        let (catalog, name) = answer.as_ref().ok()?;
+        let offer = offers.iter().find(|offer| offer.catalog == *catalog)?;
+        offer.bundles.iter().find(|bundle| bundle.name == *name)
+    };
+    let best = choose(offers, request, &|_| true);
+    let fits = |bundle: &Bundle| !misses_something(bundle, request);
+    match request.environment.constraints {
+        EnvironmentConstraints::Ignore => best,
+        EnvironmentConstraints::Refuse if named(&best).is_some_and(|bundle| !fits(bundle)) => {
+            Err("refused".to_owned())
+        }
+        EnvironmentConstraints::Refuse => best,
+        EnvironmentConstraints::Skip => {
+            let next_best = choose(offers, request, &fits);
+            if named(&next_best).is_some_and(is_lower) && !named(&best).is_some_and(is_lower) {
+                return choose(offers, request, &|bundle| fits(bundle) && !is_lower(bundle));
+            }
+            next_best
+        }
+    }
+}
+
+/// The best of the bundles that pass.
+fn choose(offers: &[Offer], request: &Request, passes: &dyn Fn(&Bundle) -> bool) -> ShortAnswer {
     let mut finds: Vec<(&Offer, &Bundle)> = Vec::new();
     let is_installed = |bundle: &Bundle| {
         request.installed.as_ref().is_some_and(|installed| installed.name.as_str() == bundle.name)
     };
     for offer in offers {
         let mut eligible: Vec<&Bundle> =
-            offer.bundles.iter().filter(|bundle| offer.eligible(bundle, request)).collect();
+            offer.bundles.iter().filter(|bundle| offer.eligible(bundle, request) && passes(bundle)).collect();
         eligible.sort_by(|a, b| {
             let key = |bundle: &Bundle| (!bundle.deprecated, bundle.version.clone(), is_installed(bundle));
             key(b).cmp(&key(a)).then(a.name.cmp(&b.name))
@@ -148,6 +196,7 @@ pub(crate) fn short_answer(outcome: &Outcome) -> ShortAnswer {
             Err(format!("ambiguous {}", names.join(" ")))
         }
         Err(ResolveError::Version { .. }) => Err("version".to_owned()),
+        Err(ResolveError::Environment { .. }) => Err("refused".to_owned()),
         Err(other) => Err(other.to_string()),
     }
 }

@@ -3,8 +3,8 @@
 use crate::common::{Ask, Pkg, broken, catalog, resolve_short, without_package};
 use olm_core::{Range, VersionRelease};
 use olm_resolver::{
-    CatalogSource, Installed, MajorUpdates, PackageGraph, Policy, ReleaseField, Request, ResolveError,
-    Skipped, parse_range, resolve,
+    CatalogSource, Environment, Installed, MajorUpdates, PackageGraph, Policy, ReleaseField, Request,
+    ResolveError, Skipped, parse_range, resolve,
 };
 use serde_json::json;
 
@@ -241,6 +241,7 @@ fn allowed(package: &str, graph: &Pkg, installed: Installed) -> Vec<String> {
         range: None,
         policy: Policy::CatalogProvided,
         major_updates: MajorUpdates::Automatic,
+        environment: Environment::default(),
         installed: Some(installed),
     };
     // resolve repeatedly for something other than what was found
@@ -410,7 +411,7 @@ fn decision_23_the_same_bundle_twice_is_not_ambiguous() {
                 name: "p.v1".into(),
                 image: image.into(),
                 version: Ok((version.into(), None)),
-                properties: vec![],
+                ..Default::default()
             }],
             ..Default::default()
         };
@@ -456,7 +457,7 @@ fn of_equal_versions_the_installed_bundle_is_taken() {
         name: name.into(),
         image: format!("quay.io/{name}:1"),
         version: Ok(("1.0.0".into(), None)),
-        properties: vec![],
+        ..Default::default()
     };
     let draft = olm_resolver::GraphDraft {
         package: "p".into(),

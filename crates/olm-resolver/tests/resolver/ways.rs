@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use olm_resolver::{
-    BundleDraft, ChannelDraft, ChannelEntry, End, GraphDraft, Installed, MajorUpdates, PackageGraph,
-    PathQuery, Policy, ReleaseField, RuleSet, Target, path, reachable,
+    BundleDraft, ChannelDraft, ChannelEntry, End, Environment, GraphDraft, Installed, MajorUpdates,
+    PackageGraph, PathQuery, Policy, ReleaseField, RuleSet, Target, path, reachable,
 };
 
 use crate::common::Pkg;
@@ -18,6 +18,7 @@ fn query(graph: &Arc<PackageGraph>, from: &str, to: Target) -> PathQuery {
         range: None,
         policy: Policy::CatalogProvided,
         major_updates: MajorUpdates::Automatic,
+        environment: Environment::default(),
     }
 }
 

@@ -8,11 +8,11 @@ use olm_install::dependencies::DependencyCheck;
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
 use olm_install::resolution::{self, BundleFacts, ExtensionRequest, revision};
-use olm_resolver::Needed;
-use olm_runtime::Intervals;
+use olm_resolver::{CatalogSource, ClusterFacts, Environment, Needed};
 use olm_runtime::controller::Workers;
 use olm_runtime::events::Events;
 use olm_runtime::watched::Objects;
+use olm_runtime::{Intervals, Polled};
 
 use super::durations::ResolutionDurations;
 use super::state::{States, Verified};
@@ -61,6 +61,8 @@ pub struct Context {
     /// Passes that work at the same time.
     pub workers: Arc<Workers>,
     pub crds: Crds,
+    /// The cluster that bundles have to fit.
+    pub cluster: Polled<ClusterFacts>,
     /// Webhook certificates that may not be written.
     pub refused_certificates: RefusedCertificates,
     /// Records decisions for users.
@@ -109,6 +111,19 @@ impl Context {
     /// The extension is woken when this may be met; `None` when it waits for nothing.
     pub fn wait_for(&self, request: &ExtensionRequest, needs: Option<Needed>) {
         self.states.update(&request.name, &request.uid, |state| state.needs = needs);
+    }
+
+    /// What a resolution over these catalogs depends on. If one of their bundles asks something of the cluster, the extension is woken
+    /// when that changes.
+    pub fn resolution(&self, request: &ExtensionRequest, sources: &[CatalogSource]) -> resolution::Settings {
+        let has_constraints =
+            sources.iter().any(|source| source.content.as_ref().is_ok_and(|graph| graph.has_needs()));
+        // before the facts are read, so that a change meanwhile wakes the extension
+        self.states.update(&request.name, &request.uid, |state| state.has_constraints = has_constraints);
+        let settings = self.settings.resolution.clone();
+        let cluster = self.cluster.get().unwrap_or_default();
+        let environment = Environment { cluster, ..settings.environment };
+        resolution::Settings { environment, ..settings }
     }
 
     /// The extension is woken when one of these CRDs changes.

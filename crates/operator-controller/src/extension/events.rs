@@ -157,7 +157,9 @@ fn unavailable(then: Option<&Condition>, now: &Condition) -> Option<Notice> {
 }
 
 fn upgrade_available(now: &Condition) -> Notice {
-    Notice::normal(reason::MAJOR_VERSION_HELD, now.message.clone())
+    let known = [reason::MAJOR_VERSION_HELD, reason::ENVIRONMENT_NOT_MET];
+    let reason = known.into_iter().find(|reason| *reason == now.reason).unwrap_or(reason::MAJOR_VERSION_HELD);
+    Notice::normal(reason, now.message.clone())
 }
 
 #[cfg(test)]
@@ -207,7 +209,7 @@ mod tests {
         PassResult {
             revisions: RevisionStates::split(revisions),
             deprecations: DeprecationUpdate::Unchanged,
-            upgrade: UpgradeUpdate::Found(None),
+            upgrade: UpgradeUpdate::NONE,
             progress,
             unread: false,
         }

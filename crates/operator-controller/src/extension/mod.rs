@@ -57,6 +57,8 @@ pub async fn run(context: Arc<Context>, feeds: Feeds, metrics: ControllerMetrics
         context.extensions.wait_until_listed().await;
         context.revisions.wait_until_listed().await;
         context.catalogs.wait_until_listed().await;
+        // else bundles would be chosen that the cluster does not fit
+        context.cluster.wait_until_read().await;
     };
     let passes = controller::run(controller, ready, |name| {
         let extension = context.extensions.get(&name.to_owned())?;

@@ -124,7 +124,8 @@ async fn resolve_and_deliver(
         (sources, context.packages.unread(&selected, &request.package).await)
     };
     let (sources, unread) = context.workers.away(read).await?;
-    let resolved = resolution::resolve(request, &states, &sources, context.settings.resolution);
+    let settings = context.resolution(request, &sources);
+    let resolved = resolution::resolve(request, &states, &sources, &settings);
     context.durations.observe(resolved.target.is_ok(), begun.elapsed());
     let delivered = match &resolved.target {
         Ok(target) => {

@@ -35,7 +35,7 @@ pub struct Feeds {
 /// The table. Own writes of the status wake no pass, unless the last one failed: if it was executed all the same, only its event shows
 /// that the status is another one than the last pass saw.
 pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
-    let [gone, packages, catalogs, apis, trust] = std::array::from_fn(|_| Arc::clone(context));
+    let [gone, packages, catalogs, apis, trust, constrained] = std::array::from_fn(|_| Arc::clone(context));
     let extensions = context.extensions.subscribe();
     vec![
         Source::new("its spec or metadata changed, or it is gone", extensions, move |change| {
@@ -62,6 +62,11 @@ pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
         Source::new("catalogs that could not be read may be readable now", feeds.trust, move |()| {
             trust.extensions.names()
         }),
+        Source::new(
+            "the version or the APIs of the cluster changed, and a bundle of its package asks for some",
+            context.cluster.changes(),
+            move |()| constrained.states.names(|state| state.has_constraints),
+        ),
         Source::new("its account lacked rights, and rights changed", feeds.rights, |name| [name]),
         Source::new("its certificates are refused, or not any more", feeds.refused_certificates, |name| {
             [name]

@@ -29,6 +29,8 @@ pub struct PerExtension {
     pub needs: Option<Needed>,
     /// CRDs that block its upgrade as they are.
     pub crds: Vec<String>,
+    /// A bundle of its package asks something of the cluster.
+    pub has_constraints: bool,
 }
 
 /// A revision that was found to hold what the spec asks for.

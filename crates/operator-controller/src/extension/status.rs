@@ -1,7 +1,7 @@
 //! The status of a ClusterExtension, derived once from an [`PassResult`] and never patched along the way.
 //!
 //! Conditions and texts: rule operator-controller §5.1 to §5.3, revisions §9.6; `Ready`, `Reconciling`, `Stalled`: decision 4;
-//! deprecation values: decision 7; `UpgradeAvailable`: decision 32. It knows no client and no clock.
+//! deprecation values: decision 7; `UpgradeAvailable`: decisions 32 and 34. It knows no client and no clock.
 
 use std::borrow::Cow;
 
@@ -169,7 +169,7 @@ fn quarantined(progress: &Progress, stored: &[Condition], make: &ConditionBuilde
     }
 }
 
-/// Present while the catalogs have an upgrade that is not made by itself (decision 32).
+/// Present while the catalogs have an upgrade that is not made by itself (decision 32), or that the cluster does not fit (decision 34).
 fn upgrade_available(
     update: &UpgradeUpdate,
     stored: &[Condition],
@@ -177,9 +177,14 @@ fn upgrade_available(
 ) -> Option<Condition> {
     let type_ = condition::UPGRADE_AVAILABLE;
     match update {
-        UpgradeUpdate::Found(held) => held.as_ref().map(|held| {
-            make.made(type_, ConditionStatus::True, reason::MAJOR_VERSION_HELD, held.to_string())
-        }),
+        UpgradeUpdate::Found { held, unfit } => {
+            let held = held.as_ref().map(|held| (reason::MAJOR_VERSION_HELD, held.to_string()));
+            let unfit = unfit.as_ref().map(|unfit| (reason::ENVIRONMENT_NOT_MET, unfit.to_string()));
+            let all: Vec<_> = held.into_iter().chain(unfit).collect();
+            let text: Vec<&str> = all.iter().map(|(_, text)| text.as_str()).collect();
+            let (reason, _) = all.first()?;
+            Some(make.made(type_, ConditionStatus::True, reason, text.join("; ")))
+        }
         UpgradeUpdate::Unchanged => condition::find(stored, type_).map(|found| make.mirror(found)),
     }
 }

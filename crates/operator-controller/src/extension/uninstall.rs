@@ -51,7 +51,7 @@ pub async fn uninstall(
             let result = PassResult {
                 revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
                 deprecations: DeprecationUpdate::Unchanged,
-                upgrade: UpgradeUpdate::Found(None),
+                upgrade: UpgradeUpdate::NONE,
                 progress: Progress::Uninstalling { message: waiting(left.owned, revisions) },
                 unread: false,
             };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use kube::api::{Api, DeleteParams, PostParams};
-use olm_api::{ClusterCatalog, condition, finalizers, labels};
+use olm_api::{ClusterCatalog, annotations, condition, finalizers, labels};
 use olm_kit::{Ca, CatalogImage, Cluster, Process, Program, Registry, Wait, eventually};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
@@ -110,16 +110,22 @@ async fn catalog_lifecycle_from_creation_to_deletion() -> Result<()> {
     assert_eq!((code, digest.as_str()), (200, one.as_str()));
     assert_eq!(body, "{\"defaultChannel\":\"stable\",\"name\":\"one\",\"schema\":\"olm.package\"}\n");
 
-    // A change that is not about the reference writes the status and pulls nothing.
-    let pulls = |process: &Process| process.log_text().matches("resolving").count();
-    let before = pulls(&catalogd);
+    // A change that is not about the reference resolves the tag again (decision 35), and pulls nothing.
+    let count = |process: &Process, words: &str| process.log_text().matches(words).count();
+    assert_eq!(count(&catalogd, "resolving"), 1, "{}", catalogd.log_text());
     merge(&world.api, "life", json!({ "spec": { "priority": 7 } })).await?;
     let current = |catalog: &ClusterCatalog| {
         let status = catalog.status.clone().unwrap_or_default();
         status.conditions.iter().all(|c| c.observed_generation == catalog.metadata.generation)
     };
     Wait::new(&world.api, "life").within(LIMIT).until("observed", current).await?;
-    assert_eq!(pulls(&catalogd), before, "{}", catalogd.log_text());
+    eventually("the tag is resolved again", LIMIT, || async {
+        let resolved = count(&catalogd, "SpecChanged");
+        ensure!(resolved == 1, "{resolved}");
+        Ok(())
+    })
+    .await?;
+    assert_eq!(count(&catalogd, "resolving"), 2, "{}", catalogd.log_text());
 
     // The tag moves: the new content is served, the old directory goes.
     let two = world.push("life", "latest", "two").await?;
@@ -176,6 +182,50 @@ async fn catalog_lifecycle_from_creation_to_deletion() -> Result<()> {
     world.api.delete("life", &DeleteParams::default()).await?;
     Wait::new(&world.api, "life").within(LIMIT).to_be_gone().await?;
     ensure!(catalogd.stop(), "exit code\n{}", catalogd.log_text());
+    Ok(())
+}
+
+/// The image by the version of the cluster is served and shown; the spec stays as it was written.
+#[tokio::test]
+async fn catalog_image_follows_a_template() -> Result<()> {
+    let world = World::new().await?;
+    let version = world.cluster.client().await?.apiserver_version().await?;
+    let minor = version.git_version.split('.').nth(1).unwrap_or_default().to_owned();
+    let spec = world.push("template", "spec", "one").await?;
+    let templated = world.push("template", &format!("v1.{minor}"), "two").await?;
+    let repository = format!("{}/template", world.registry.address());
+    let reference = format!("{repository}:spec");
+    let catalogd = Program::catalogd(&world.cluster)?.start().await?;
+    create(&world.api, "template", json!({ "ref": reference })).await?;
+    world.resolved("template", &spec).await?;
+
+    let good = format!("{repository}:v{{kube_major_version}}.{{kube_minor_version}}");
+    let (yes, no) = ("True/AllTemplatesResolved", "False/UnableToResolve");
+    let bad = format!("{repository}:{{foo}}");
+    let resolved = "catalog image reference was successfully resolved";
+    let syntax =
+        "cannot construct catalog image reference, because one or more template(s) has improper syntax";
+    for (template, digest, state, message, image) in [
+        (Some(&good), &templated, yes, resolved, format!("{repository}:v1.{minor}")),
+        (Some(&bad), &spec, no, syntax, bad.clone()),
+        (Some(&good), &templated, yes, resolved, format!("{repository}:v1.{minor}")),
+        (None, &spec, "absent", "", String::new()),
+    ] {
+        let annotations = json!({ annotations::CATALOG_IMAGE_TEMPLATE: template });
+        merge(&world.api, "template", json!({ "metadata": { "annotations": annotations } })).await?;
+        let catalog = world.resolved("template", digest).await?;
+        assert_eq!(world.get(&catalogd, "template").await?.1, *digest);
+        let conditions = catalog.status.unwrap_or_default().conditions;
+        let shown = [condition::TEMPLATES_HAVE_RESOLVED, condition::RESOLVED_IMAGE].map(|type_| {
+            condition::find(&conditions, type_).map_or(("absent".to_owned(), ""), |found| {
+                (format!("{}/{}", found.status.as_str(), found.reason), found.message.as_str())
+            })
+        });
+        assert_eq!(shown, [(state.to_owned(), message), (state.to_owned(), image.as_str())]);
+        let written = catalog.spec.source.image.map(|image| image.reference);
+        assert_eq!(written.as_ref(), Some(&reference));
+        assert_eq!(catalog.metadata.generation, Some(1), "the spec is never written");
+    }
     Ok(())
 }
 

@@ -95,6 +95,7 @@ impl World {
             base: "https://catalogd.example.com".to_owned(),
             intervals: Intervals { minute: MINUTE, ..Intervals::default() },
             memory: Default::default(),
+            version: Default::default(),
             epoch: AtomicU64::new(0),
         });
         let stop = Shutdown::new();
@@ -361,17 +362,29 @@ async fn poll_detects_moved_tag_and_requests_nothing_else() -> Result<()> {
         "a digest needs no resolving"
     );
 
-    // What is not about the reference asks the registry for nothing.
+    // Labels ask the registry for nothing; a change of the spec asks for the digest of the tag (decision 35), and a digest needs none.
     for name in ["moving", "still", "pinned", "unpolled"] {
-        merge(&world.api, name, json!({ "spec": { "priority": 5 }, "metadata": { "labels": { "a": "b" } } }))
-            .await?;
+        merge(&world.api, name, json!({ "metadata": { "labels": { "a": "b" } } })).await?;
+        merge(&world.api, name, json!({ "spec": { "priority": 5 } })).await?;
         let current = |catalog: &ClusterCatalog| {
             let conditions = catalog.status.clone().unwrap_or_default().conditions;
             conditions.iter().all(|condition| condition.observed_generation == catalog.metadata.generation)
         };
         Wait::new(&world.api, name).within(LIMIT).until("observed", current).await?;
     }
-    assert_eq!(registry.take_log(), [""; 0]);
+    let mut log = Vec::new();
+    eventually("the tags are resolved again", LIMIT, || {
+        log.extend(registry.take_log());
+        let resolved = log.len();
+        async move {
+            ensure!(resolved == 3, "{resolved}");
+            Ok(())
+        }
+    })
+    .await?;
+    for name in ["moving", "still", "unpolled"] {
+        assert_eq!(asked(&log, name), [format!("HEAD /v2/{name}/manifests/1")]);
+    }
 
     // The tag moves and the object stays as it is: the poll finds it after its interval and at most a hundredth more.
     let date = world.api.get("still").await?.status.and_then(|status| status.last_unpacked);

@@ -8,6 +8,7 @@ mod crds;
 mod dependencies;
 mod deprecations;
 mod deputies;
+mod environment;
 mod error_messages;
 mod events;
 mod helm;

@@ -58,8 +58,10 @@ struct Case {
 
 impl Case {
     fn plan(&self) -> Plan {
+        let template = template(&self.catalog, "1.33.1".parse().ok());
         plan(&Observed {
             catalog: &self.catalog,
+            wanted: wanted(&self.catalog, template.as_ref()),
             leader: self.leader,
             held: self.held.as_ref(),
             memory: &self.memory,
@@ -76,7 +78,7 @@ fn pull(why: Why) -> Plan {
 
 fn base() -> Case {
     let now = Instant::now() + Duration::from_secs(100_000);
-    let memory = Memory { polled: Some(now), requested: Some(None), failure: None };
+    let memory = Memory { polled: Some(now), requested: Some(None), ..Memory::default() };
     Case {
         catalog: with_status(catalog(TAG, Some(10)), FIRST, 3),
         leader: true,
@@ -89,6 +91,7 @@ fn base() -> Case {
 fn failure(retry: Option<Instant>, reference: &str) -> FailedAttempt {
     FailedAttempt {
         reference: reference.to_owned(),
+        generation: Some(3),
         attempts: 1,
         message: "no".to_owned(),
         blocked: retry.is_none(),
@@ -97,12 +100,22 @@ fn failure(retry: Option<Instant>, reference: &str) -> FailedAttempt {
     }
 }
 
+type Change = Box<dyn Fn(&mut Case)>;
+
+fn templated(template: &'static str) -> Change {
+    let key = annotations::CATALOG_IMAGE_TEMPLATE;
+    Box::new(move |c| drop(c.catalog.annotations_mut().insert(key.into(), template.into())))
+}
+
+fn pull_of(reference: &str) -> Plan {
+    Plan::Pull { reference: reference.to_owned(), why: Why::NewReference }
+}
+
 #[test]
 fn plan_leader_pulls_only_with_a_reason() {
     let start = base();
     let due = start.now + Duration::from_secs(603);
     let seconds = Duration::from_secs;
-    type Change = Box<dyn Fn(&mut Case)>;
     let table: Vec<(&str, Change, Plan)> = vec![
         ("settled", Box::new(|_| {}), Plan::Rest { until: Some(due) }),
         (
@@ -113,10 +126,42 @@ fn plan_leader_pulls_only_with_a_reason() {
         ("poll due", Box::new(move |c| c.now = due), pull(Why::PollDue)),
         ("just before", Box::new(move |c| c.now = due - seconds(1)), Plan::Rest { until: Some(due) }),
         ("after a restart", Box::new(|c| c.memory.polled = None), pull(Why::PollDue)),
+        ("priority changed", Box::new(|c| c.catalog.metadata.generation = Some(4)), pull(Why::SpecChanged)),
         (
-            "priority changed",
-            Box::new(|c| c.catalog.metadata.generation = Some(4)),
+            "priority changed, and resolved since",
+            Box::new(|c| {
+                c.catalog.metadata.generation = Some(4);
+                c.memory.generation = Some(4);
+            }),
             Plan::Rest { until: Some(due) },
+        ),
+        (
+            "priority changed before the start",
+            Box::new(|c| {
+                c.catalog.metadata.generation = Some(4);
+                c.memory.polled = None;
+                c.catalog.spec.source.image.as_mut().unwrap().poll_interval_minutes = None;
+            }),
+            pull(Why::SpecChanged),
+        ),
+        (
+            "priority changed, retry later",
+            Box::new(move |c| {
+                c.catalog.metadata.generation = Some(4);
+                c.memory.failure = Some(failure(Some(due), TAG));
+            }),
+            pull(Why::SpecChanged),
+        ),
+        ("template", templated("example.com/c:v{kube_minor_version}"), pull_of("example.com/c:v33")),
+        ("template that does not resolve", templated("example.com/c:{foo}"), Plan::Rest { until: Some(due) }),
+        ("template that is no reference", templated("no reference"), Plan::Rest { until: Some(due) }),
+        (
+            "template and no image",
+            Box::new(|c| {
+                templated("example.com/c:v{kube_minor_version}")(c);
+                c.catalog.spec.source.image = None;
+            }),
+            pull_of("example.com/c:v33"),
         ),
         ("nothing served", Box::new(|c| c.held = None), pull(Why::NoContent)),
         (
@@ -294,6 +339,19 @@ fn plan_status_proves_the_source_of_its_generation_only() {
     assert_eq!(source_of_status(&with_status(catalog(TAG, None), FIRST, 3)), Some(TAG.to_owned()));
     assert_eq!(source_of_status(&with_status(catalog(TAG, None), FIRST, 2)), None);
     assert_eq!(source_of_status(&catalog(TAG, None)), None);
+    for (state, source) in [(ConditionStatus::True, "example.com/c:v33"), (ConditionStatus::False, TAG)] {
+        let mut templated = with_status(catalog(TAG, None), FIRST, 3);
+        let image = Condition::new(
+            condition::RESOLVED_IMAGE,
+            state,
+            "X",
+            "example.com/c:v33",
+            Some(3),
+            Timestamp::UNIX_EPOCH,
+        );
+        templated.status.as_mut().unwrap().conditions.push(image);
+        assert_eq!(source_of_status(&templated), Some(source.to_owned()));
+    }
     assert_eq!(known_date(&with_status(catalog(TAG, None), FIRST, 2), FIRST), Some(5));
     assert_eq!(known_date(&with_status(catalog(TAG, None), FIRST, 2), SECOND), None);
 }

@@ -402,6 +402,7 @@ fn resolution(explained: &Explained) -> Preview {
             .map(|text| format!("deprecated: {text}"))
             .chain(explained.held.clone())
             .chain(explained.skipped.clone())
+            .chain(explained.unfit.clone())
             .collect(),
         ..Preview::default()
     }

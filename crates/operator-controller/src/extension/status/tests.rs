@@ -2,7 +2,7 @@
 
 use olm_install::resolution::{BundleFacts, DeprecationUpdate, UpgradeUpdate};
 
-use olm_resolver::Held;
+use olm_resolver::{Held, UnfitBundle, UnmetConstraint};
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn derived(
     let result = PassResult {
         revisions: RevisionStates::split(revisions),
         deprecations: DeprecationUpdate::Removed,
-        upgrade: UpgradeUpdate::Found(None),
+        upgrade: UpgradeUpdate::NONE,
         progress,
         unread: false,
     };
@@ -89,11 +89,23 @@ fn derived_with(upgrade: UpgradeUpdate, before: Option<&ClusterExtensionStatus>)
 }
 
 fn held(version: &str) -> UpgradeUpdate {
-    UpgradeUpdate::Found(Some(Held {
+    let held = Held {
         catalog: "main".parse().unwrap(),
         bundle: format!("demo.v{version}").parse().unwrap(),
         version: version.parse().unwrap(),
-    }))
+    };
+    UpgradeUpdate::Found { held: Some(Box::new(held)), unfit: None }
+}
+
+fn unfit(version: &str) -> UnfitBundle {
+    let unmet =
+        UnmetConstraint::Version { lowest: "1.40.0".parse().unwrap(), cluster: "v1.33.1".parse().unwrap() };
+    UnfitBundle {
+        catalog: "main".parse().unwrap(),
+        bundle: format!("demo.v{version}").parse().unwrap(),
+        version: version.parse().unwrap(),
+        unmet: vec![unmet],
+    }
 }
 
 /// `Status/Reason: message` of one condition.
@@ -215,7 +227,7 @@ fn status_reports_the_installed_bundle() {
     let result = PassResult {
         revisions: RevisionStates::split(vec![done(1, "1.0.0"), running(2, "1.1.0")]),
         deprecations: DeprecationUpdate::Removed,
-        upgrade: UpgradeUpdate::Found(None),
+        upgrade: UpgradeUpdate::NONE,
         progress: applied("1.1.0"),
         unread: false,
     };
@@ -412,7 +424,7 @@ fn conditions_are_those_of_the_list() {
 
 #[test]
 fn status_names_a_held_major_version_and_changes_nothing_else() {
-    let without = derived_with(UpgradeUpdate::Found(None), None);
+    let without = derived_with(UpgradeUpdate::NONE, None);
     let mut with = derived_with(held("2.0.0"), None);
     assert_eq!(
         text(&with, condition::UPGRADE_AVAILABLE),
@@ -424,10 +436,25 @@ fn status_names_a_held_major_version_and_changes_nothing_else() {
     // a pass that could not look for it
     let unchanged = derived_with(UpgradeUpdate::Unchanged, Some(&with));
     assert_eq!(text(&unchanged, condition::UPGRADE_AVAILABLE), text(&with, condition::UPGRADE_AVAILABLE));
-    let gone = derived_with(UpgradeUpdate::Found(None), Some(&with));
+    let gone = derived_with(UpgradeUpdate::NONE, Some(&with));
     assert_eq!(text(&gone, condition::UPGRADE_AVAILABLE), "absent");
     with.conditions.retain(|found| found.type_ != condition::UPGRADE_AVAILABLE);
     assert_eq!(with, without);
+}
+
+#[test]
+fn status_names_a_bundle_that_the_cluster_does_not_fit() {
+    let text_of = |held: UpgradeUpdate| {
+        let UpgradeUpdate::Found { held, .. } = held else { panic!("nothing is held") };
+        let update = UpgradeUpdate::Found { held, unfit: Some(Box::new(unfit("1.2.0"))) };
+        text(&derived_with(update, None), condition::UPGRADE_AVAILABLE)
+    };
+    let unfit = "bundle demo.v1.2.0 of catalog main is skipped: it needs Kubernetes 1.40.0 or later (minKubeVersion), and the \
+                   cluster has 1.33.1";
+    assert_eq!(text_of(UpgradeUpdate::NONE), format!("True/EnvironmentNotMet: {unfit}"));
+    let both = text_of(held("2.0.0"));
+    assert!(both.starts_with("True/MajorVersionHeld: bundle demo.v2.0.0"), "{both}");
+    assert!(both.ends_with(&format!("; {unfit}")), "{both}");
 }
 
 /// Another replica that takes over does not read the bundle either.
@@ -437,7 +464,7 @@ fn status_quarantine_stays_until_a_bundle_is_read() {
         let result = PassResult {
             revisions: RevisionStates::split(Vec::new()),
             deprecations: DeprecationUpdate::Unchanged,
-            upgrade: UpgradeUpdate::Found(None),
+            upgrade: UpgradeUpdate::NONE,
             progress,
             unread: false,
         };
