@@ -14,6 +14,7 @@ pub mod plan;
 pub mod preflight;
 pub mod render;
 pub mod resolution;
+mod work;
 
 pub use bundle::{BundleError, BundleFetcher, PulledBundle, ReadBundle};
 /// The namespace of OLM if no flag names another one.

@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use olm_api::ClusterObjectSet;
 use olm_bundle::CertProvider;
-use olm_core::{Digest, Object};
+use olm_core::{Cancellation, Digest, Object};
 use olm_rollout::{expired, next_number};
 
 use crate::desired::{Desired, Numbered, applied_metadata, same_content, same_settings};
 use crate::render::{RenderSettings, Rendered};
 use crate::resolution::revision::{self, history};
 use crate::resolution::{BundleFacts, ExtensionRequest, PassError, Target};
+use crate::work;
 
 /// Reason of the notice that the catalog names another image for the installed bundle.
 pub const IMAGE_IGNORED: &str = "ImageIgnored";
@@ -138,7 +139,7 @@ pub trait Observer: Send {
     /// Checks the CRDs among the objects ([`crate::preflight::check`]).
     fn check_crds(
         &mut self,
-        objects: &[Object],
+        rendered: &Arc<Rendered>,
     ) -> impl Future<Output = Result<Vec<String>, PassError>> + Send;
 
     /// Checks the rights of the extension's ServiceAccount ([`crate::account::check`]).
@@ -178,9 +179,11 @@ pub async fn observe<'a>(
         unrecorded = recorded.is_none();
     }
     let about = |error| about(bundle, error);
-    let rendered = observer.render(bundle, settled, &inputs).await.map_err(about)?;
-    let crd_warnings = observer.check_crds(&rendered.objects).await.map_err(about)?;
+    let rendered = Arc::new(observer.render(bundle, settled, &inputs).await.map_err(about)?);
+    let crd_warnings = observer.check_crds(&rendered).await.map_err(about)?;
     observer.check_account(&rendered.objects).await.map_err(about)?;
+    // no thread of a check that has ended holds it
+    let rendered = Arc::unwrap_or_clone(rendered);
     let inputs = settings.fingerprint(request, bundle, rendered.issuer);
     Ok(observed(rendered.issuer, Content::Rendered { rendered, crd_warnings, inputs, unrecorded }))
 }
@@ -193,11 +196,41 @@ pub fn about(bundle: &BundleFacts, error: PassError) -> PassError {
     PassError { message, ..error }
 }
 
+/// As [`plan`], on a thread for blocking work and for a bounded time if the objects are large.
+///
+/// # Errors
+/// When it took too long; inside, the error of [`plan`].
+pub async fn plan_in_time(
+    request: &ExtensionRequest,
+    observed: Observed<'_>,
+) -> Result<Result<Plan, PassError>, PassError> {
+    let Observed { revisions, target, system_namespace, issuer, content } = observed;
+    let size = match &content {
+        Content::Rendered { rendered, .. } => work::size(&rendered.objects),
+        Content::Unneeded | Content::Same { .. } => 0,
+    };
+    let (request, revisions, target) = (request.clone(), revisions.to_vec(), target.clone());
+    let system_namespace = system_namespace.to_owned();
+    let plan = move |cancellation: &Cancellation| {
+        let (revisions, target, system_namespace) = (&revisions[..], &target, &system_namespace[..]);
+        plan_until(&request, Observed { revisions, target, system_namespace, issuer, content }, cancellation)
+    };
+    work::run("packing its objects into Secrets", size, plan).await
+}
+
 /// The plan.
 ///
 /// # Errors
 /// When the objects of the target do not fit into a revision.
 pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, PassError> {
+    plan_until(request, observed, &Cancellation::default())
+}
+
+fn plan_until(
+    request: &ExtensionRequest,
+    observed: Observed<'_>,
+    cancellation: &Cancellation,
+) -> Result<Plan, PassError> {
     let Observed { revisions, target, system_namespace, issuer, content } = observed;
     let newest = revision::newest(revisions);
     let bundle = target.bundle();
@@ -232,7 +265,8 @@ pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, 
             let desired = Desired::new(request, bundle, rendered.properties.as_deref(), rendered.objects)?;
             let inputs = Some(inputs);
             if let Some(newest) = newest {
-                let compared = desired.numbered(newest.spec.revision, system_namespace)?;
+                let compared =
+                    desired.numbered_until(newest.spec.revision, system_namespace, cancellation)?;
                 if same_content(newest, &compared.set) {
                     let change = match same_settings(newest, &compared.set) {
                         _ if unrecorded => Change::Restore(Box::new(compared)),
@@ -243,7 +277,8 @@ pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, 
                 }
             }
             let history = history(revisions);
-            let revision = desired.numbered(next_number(&history), system_namespace)?;
+            let number = next_number(&history);
+            let revision = desired.numbered_until(number, system_namespace, cancellation)?;
             notices.push(resolved(bundle, newest, &revision.set));
             let expired = expired(&history).into_iter().map(str::to_owned).collect();
             let phases = desired.into_phases();

@@ -17,14 +17,14 @@ mod rbac;
 mod services;
 mod unique_entries;
 
-use olm_core::Object;
+use olm_core::{Cancellation, Object};
 
 use crate::config::{self, Config};
 use crate::error::{RenderError, Unsupported};
 use crate::modes::{InstallMode, Targets, targets};
 use crate::options::RenderOptions;
 use crate::registry::RegistryV1;
-use crate::validate::validate;
+use crate::validate::validate_until;
 
 pub use certificates::{CaTarget, WebhookCertificate};
 pub use issue::{called_services, certificates_to_issue, mounted_secrets};
@@ -53,14 +53,19 @@ pub fn render(bundle: &RegistryV1, options: &RenderOptions) -> Result<Vec<Object
 /// # Errors
 /// As [`render`].
 pub fn render_with_report(bundle: &RegistryV1, options: &RenderOptions) -> Result<Rendered, RenderError> {
-    render_owned(bundle.clone(), options)
+    render_owned(bundle.clone(), options, &Cancellation::default())
 }
 
-/// As [`render_with_report`], without a copy of the bundle's objects: a large bundle takes most of the process's memory.
+/// As [`render_with_report`], without a copy of the bundle's objects: a large bundle takes most of the process's memory. It reads
+/// the cancellation before each object.
 ///
 /// # Errors
-/// As [`render`].
-pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<Rendered, RenderError> {
+/// As [`render`], and [`RenderError::Cancelled`].
+pub fn render_owned(
+    mut bundle: RegistryV1,
+    options: &RenderOptions,
+    cancellation: &Cancellation,
+) -> Result<Rendered, RenderError> {
     gate(&bundle, options)?;
     let config = if options.gates.single_own_namespace || options.config.is_some() {
         let modes = &bundle.csv.install_modes;
@@ -75,7 +80,10 @@ pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<R
              webhooks and manifests"
         )));
     }
-    let findings = validate(&bundle);
+    let findings = validate_until(&bundle, cancellation);
+    if cancellation.is_cancelled() {
+        return Err(RenderError::Cancelled);
+    }
     if !findings.is_empty() {
         return Err(RenderError::Invalid { findings });
     }
@@ -85,15 +93,15 @@ pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<R
     let mut warnings: Vec<String> = bundle.warnings.iter().chain(&config.warnings).cloned().collect();
     let (crds, others) = (std::mem::take(&mut bundle.crds), std::mem::take(&mut bundle.others));
     let deployments = std::mem::take(&mut bundle.csv.deployments);
-    let context = Context { bundle: &bundle, options, targets: &targets, config: &config };
-    let mut objects = distinct::Objects::default();
+    let context = Context { bundle: &bundle, options, targets: &targets, config: &config, cancellation };
+    let mut objects = distinct::Objects::new(cancellation);
     objects.add("the service accounts of its permissions", rbac::service_accounts(&context))?;
     objects.add("its permissions", rbac::permissions(&context))?;
     objects.add("its cluster permissions", rbac::cluster_permissions(&context))?;
     objects.add("its custom resource definitions", crds::crds(&context, crds)?)?;
     objects.add("its own manifests", additional::additional(&context, others))?;
     let services = services::services(&context, &deployments);
-    objects.add("its deployments", deployments::deployments(&context, deployments, &mut warnings))?;
+    objects.add("its deployments", deployments::deployments(&context, deployments, &mut warnings)?)?;
     objects.add("its validating webhooks", admission::validating(&context))?;
     objects.add("its mutating webhooks", admission::mutating(&context))?;
     objects.add("the services of its webhooks", services)?;
@@ -122,11 +130,16 @@ struct Context<'a> {
     options: &'a RenderOptions,
     targets: &'a Targets,
     config: &'a Config,
+    cancellation: &'a Cancellation,
 }
 
 impl Context<'_> {
     fn namespace(&self) -> &str {
         &self.options.install_namespace
+    }
+
+    fn check_cancelled(&self) -> Result<(), RenderError> {
+        if self.cancellation.is_cancelled() { Err(RenderError::Cancelled) } else { Ok(()) }
     }
 }
 

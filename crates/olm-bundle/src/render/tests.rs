@@ -221,3 +221,13 @@ fn render_limits_objects() {
     let error = with(3_334).unwrap_err();
     assert!(error.contains("at most 10000 are allowed"), "{error}");
 }
+
+#[test]
+fn render_stops_when_cancelled() {
+    let whole = || bundle(&json!({}), &[]).unwrap();
+    let cancellation = Cancellation::default();
+    assert!(render_owned(whole(), &RenderOptions::new("i"), &cancellation).is_ok());
+    cancellation.cancel();
+    let cancelled = render_owned(whole(), &RenderOptions::new("i"), &cancellation);
+    assert_eq!(cancelled.unwrap_err(), RenderError::Cancelled);
+}

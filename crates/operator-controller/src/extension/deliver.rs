@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_bundle::CertProvider;
 use olm_core::Object;
-use olm_install::plan::{Change, IMAGE_IGNORED, Observer, about, observe, plan};
+use olm_install::plan::{Change, IMAGE_IGNORED, Observer, about, observe, plan_in_time};
 use olm_install::preflight;
 use olm_install::render::Rendered;
 use olm_install::resolution::{
@@ -60,7 +60,8 @@ pub async fn deliver(
     let mut observer = ClusterObserver { context, request, revisions, verified: verified.as_ref() };
     let (settings, system) = (context.settings.render, context.settings.system_namespace.as_str());
     let observed = observe(&mut observer, settings, system, request, target, revisions, recorded).await?;
-    let mut plan = plan(request, observed).map_err(|error| {
+    let planned = plan_in_time(request, observed).await.map_err(|error| about(bundle, error))?;
+    let mut plan = planned.map_err(|error| {
         let inputs = settings.fingerprint(request, bundle, settings.settled(recorded));
         context.states.update(&request.name, &request.uid, |state| state.reject(bundle, &inputs, &error));
         about(bundle, error)
@@ -155,13 +156,13 @@ impl Observer for ClusterObserver<'_> {
         self.context.bundles.render(request, bundle, settled).await
     }
 
-    async fn check_crds(&mut self, objects: &[Object]) -> Result<Vec<String>, PassError> {
+    async fn check_crds(&mut self, rendered: &Arc<Rendered>) -> Result<Vec<String>, PassError> {
         let Self { context, request, revisions, .. } = self;
         // before they are read, so that no change is missed
-        context.wait_for_crds(request, preflight::names(objects));
+        context.wait_for_crds(request, preflight::names(&rendered.objects));
         let settings = context.settings.preflight;
         let warnings =
-            preflight::check(&context.client, &context.crds, settings, request, objects, revisions).await?;
+            preflight::check(&context.client, &context.crds, settings, request, rendered, revisions).await?;
         context.wait_for_crds(request, Vec::new());
         Ok(warnings)
     }

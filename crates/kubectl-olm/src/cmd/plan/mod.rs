@@ -390,10 +390,10 @@ impl Observer for UserObserver<'_> {
         })
     }
 
-    async fn check_crds(&mut self, objects: &[Object]) -> Result<Vec<String>, PassError> {
+    async fn check_crds(&mut self, rendered: &Arc<Rendered>) -> Result<Vec<String>, PassError> {
         let settings = preflight::Settings { existing_objects: true };
         let checked =
-            preflight::check(self.client, &NoCache, settings, self.request, objects, self.revisions).await;
+            preflight::check(self.client, &NoCache, settings, self.request, rendered, self.revisions).await;
         Ok(checked.unwrap_or_else(|error| {
             if error.cause == Cause::CrdSafety {
                 self.refused.push(error.message);
