@@ -80,6 +80,13 @@ pub fn render_owned(
              webhooks and manifests"
         )));
     }
+    let copied = copied_annotations(&bundle);
+    if copied > MAX_COPIED_ANNOTATIONS {
+        return Err(RenderError::Generator(format!(
+            "the annotations of the CSV take {copied} bytes in the bundle's deployments together, at most \
+             {MAX_COPIED_ANNOTATIONS} are allowed; it must have fewer annotations or deployments"
+        )));
+    }
     let findings = validate_until(&bundle, cancellation);
     if cancellation.is_cancelled() {
         return Err(RenderError::Cancelled);
@@ -123,6 +130,17 @@ fn most_objects(bundle: &RegistryV1) -> usize {
         + csv.deployments.len()
         + bundle.crds.len()
         + bundle.others.len()
+}
+
+/// Bytes of the CSV's annotations in all deployments: each gets a copy. The apiserver accepts 256 KiB for each.
+const MAX_COPIED_ANNOTATIONS: usize = 32 << 20;
+/// Bytes that an annotation takes beside its texts.
+const ANNOTATION_BYTES: usize = 128;
+
+fn copied_annotations(bundle: &RegistryV1) -> usize {
+    let size = |(key, value): (&String, &String)| key.len() + value.len() + ANNOTATION_BYTES;
+    let annotations: usize = bundle.csv.annotations.iter().map(size).sum();
+    annotations.saturating_mul(bundle.csv.deployments.len())
 }
 
 struct Context<'a> {
