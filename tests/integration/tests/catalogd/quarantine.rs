@@ -99,18 +99,18 @@ async fn quarantine_holds_for_replicas_until_it_is_lifted() -> Result<()> {
         );
     }
 
-    // the image would be read without harm now, but no replica does
+    // the image could be read safely now, but no replica reads it
     kills.store(false, Ordering::SeqCst);
     registry.take_log();
-    let refusal = "so the image is not read again";
+    let rejection = "so the image is not read again";
     let mut second = replica()?.start().await?;
     first.stop();
     until_logged(&second, "became leader", 1).await?;
-    until_logged(&second, refusal, NAMES.len()).await?;
+    until_logged(&second, rejection, NAMES.len()).await?;
     std::fs::remove_dir_all(first.cache()).context("removing the cache")?;
     first.relaunch()?;
     second.stop();
-    until_logged(&first, refusal, NAMES.len()).await?;
+    until_logged(&first, rejection, NAMES.len()).await?;
     for name in NAMES {
         until_quarantined(&api, name, true).await?;
     }

@@ -315,7 +315,10 @@ async fn helm_adoption_converges_after_a_failed_write() -> Result<()> {
         let conditions = set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         conditions.iter().any(|found| found.message.contains("no takeover today"))
     };
-    Wait::new(&world.sets, &format!("{name}-1")).within(LIMIT).until("reports the refusal", refused).await?;
+    Wait::new(&world.sets, &format!("{name}-1"))
+        .within(LIMIT)
+        .until("reports the rejected write", refused)
+        .await?;
 
     bindings.delete(name, &DeleteParams::default()).await?;
     policies.delete(name, &DeleteParams::default()).await?;
