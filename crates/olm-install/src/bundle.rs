@@ -371,12 +371,14 @@ mod tests {
             "more than {PARALLEL_READS} are read"
         );
 
-        // a rendering whose future was dropped keeps its permit until its thread ends
+        // a rendering whose future was dropped is cancelled, and keeps its permit until its thread ends
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let (begin, begun) = std::sync::mpsc::channel();
-        let mut rendering = Box::pin(reading.pop().unwrap().render(move |bundle, _reading, _| {
+        let (report, is_cancelled) = std::sync::mpsc::channel();
+        let mut rendering = Box::pin(reading.pop().unwrap().render(move |bundle, _reading, cancellation| {
             begin.send(()).unwrap();
             let _ = ended.recv();
+            report.send(cancellation.is_cancelled()).unwrap();
             bundle.csv.name
         }));
         assert!(futures::poll!(&mut rendering).is_pending());
@@ -384,6 +386,7 @@ mod tests {
         drop(rendering);
         assert!(tokio::time::timeout(short, &mut waiting).await.is_err(), "the thread has not ended");
         drop(end);
+        assert!(is_cancelled.recv().unwrap());
         let next = waiting.await.unwrap();
         let (name, turn) = next.render(|bundle, reading, _| (bundle.csv.name, reading)).await.unwrap();
         assert_eq!(
