@@ -27,6 +27,8 @@ pub enum RenderError {
         first: &'static str,
         second: &'static str,
     },
+    #[error("rendering the bundle was cancelled")]
+    Cancelled,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +57,8 @@ impl RenderError {
             | Self::Invalid { .. }
             | Self::Targets(_)
             | Self::Generator(_)
-            | Self::Duplicate { .. } => None,
+            | Self::Duplicate { .. }
+            | Self::Cancelled => None,
         }
     }
 }

@@ -21,7 +21,7 @@ pub use existing::{ExistingObjects, Fit, SchemaError, SchemaViolation};
 
 use std::fmt;
 
-use olm_core::Object;
+use olm_core::{Cancellation, Object};
 use serde_json::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,19 +97,36 @@ impl fmt::Display for Finding {
 /// schema nodes, times the pairs of served versions.
 #[must_use]
 pub fn compare(old: &Object, new: &Object, policy: Policy) -> Vec<Finding> {
-    let mut findings = checks::crd::compare(old, new, policy.profile);
-    for (version, old_schema) in versions(old) {
+    compare_until(old, new, policy, &Cancellation::default())
+}
+
+/// As [`compare`]. Once it is cancelled, findings are missing.
+#[must_use]
+pub fn compare_until(
+    old: &Object,
+    new: &Object,
+    policy: Policy,
+    cancellation: &Cancellation,
+) -> Vec<Finding> {
+    let mut findings = checks::crd::compare(old, new, policy.profile, cancellation);
+    for (version, old_schema) in versions(old).take_while(|_| !cancellation.is_cancelled()) {
         let Some((_, new_schema)) = versions(new).find(|(name, _)| *name == version) else { continue };
         match (old_schema, new_schema) {
             (Some(old_schema), Some(new_schema)) => {
                 let comparison = |path: String| Comparison::Version { version: version.to_owned(), path };
-                findings.extend(checks::compare(old_schema, new_schema, policy.profile, comparison));
+                findings.extend(checks::compare(
+                    old_schema,
+                    new_schema,
+                    policy.profile,
+                    cancellation,
+                    comparison,
+                ));
             }
             (_, None) => findings.push(no_schema(version)),
             (None, Some(_)) => {}
         }
     }
-    findings.extend(served::compare(old, new, policy.profile));
+    findings.extend(served::compare(old, new, policy.profile, cancellation));
     findings.sort();
     findings.dedup();
     findings

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use olm_core::Cancellation;
 use serde_json::{Map, Value};
 
 use crate::Profile;
@@ -106,25 +107,26 @@ pub(crate) fn rule_identity(rule: &Value) -> Value {
 }
 
 /// The new schema with branches of `anyOf`/`allOf` in the order of the old schema's equal branches, at any depth, so that a
-/// mere reordering is no difference.
-pub(crate) fn align(old: &Value, new: &Value) -> Value {
+/// mere reordering is no difference. Once it is cancelled, further branches keep their order.
+pub(crate) fn align(old: &Value, new: &Value, cancellation: &Cancellation) -> Value {
     let (Value::Object(old), Value::Object(node)) = (old, new) else { return new.clone() };
     let mut aligned = Map::new();
     for (keyword, value) in node {
         let before = old.get(keyword);
         let value = match (keyword.as_str(), before, value) {
             ("anyOf" | "allOf", Some(Value::Array(before)), Value::Array(list)) => {
-                Value::Array(reorder(before, list))
+                Value::Array(reorder(before, list, cancellation))
             }
             ("properties", Some(Value::Object(before)), Value::Object(members)) => Value::Object(
                 members
                     .iter()
                     .map(|(name, value)| {
-                        (name.clone(), before.get(name).map_or(value.clone(), |b| align(b, value)))
+                        let before = before.get(name);
+                        (name.clone(), before.map_or(value.clone(), |b| align(b, value, cancellation)))
                     })
                     .collect(),
             ),
-            ("items" | "additionalProperties", Some(before), value) => align(before, value),
+            ("items" | "additionalProperties", Some(before), value) => align(before, value, cancellation),
             (_, _, value) => value.clone(),
         };
         aligned.insert(keyword.clone(), value);
@@ -132,12 +134,13 @@ pub(crate) fn align(old: &Value, new: &Value) -> Value {
     Value::Object(aligned)
 }
 
-fn reorder(before: &[Value], list: &[Value]) -> Vec<Value> {
+fn reorder(before: &[Value], list: &[Value], cancellation: &Cancellation) -> Vec<Value> {
     let mut rest: Vec<&Value> = list.iter().collect();
     let mut slots: Vec<Option<Value>> = Vec::new();
-    for old in before {
+    for old in before.iter().take_while(|_| !cancellation.is_cancelled()) {
         let plain = without_texts(old);
-        let found = rest.iter().position(|new| without_texts(new) == plain);
+        let is_same = |new: &&Value| cancellation.is_cancelled() || without_texts(new) == plain;
+        let found = rest.iter().position(is_same);
         slots.push(found.map(|at| rest.remove(at).clone()));
     }
     let mut rest = rest.into_iter();

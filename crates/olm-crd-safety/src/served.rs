@@ -5,20 +5,25 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use olm_core::Object;
+use olm_core::{Cancellation, Object};
 use serde_json::Value;
 
 use crate::{Comparison, Finding, Profile, checks, has_conversion_webhook, version_list};
 
-pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Finding> {
+pub(crate) fn compare(
+    old: &Object,
+    new: &Object,
+    profile: Profile,
+    cancellation: &Cancellation,
+) -> Vec<Finding> {
     if has_conversion_webhook(new) {
         return Vec::new();
     }
-    let known: BTreeSet<Finding> = pairs(old, profile).into_iter().collect();
-    pairs(new, profile).into_iter().filter(|finding| !known.contains(finding)).collect()
+    let known: BTreeSet<Finding> = pairs(old, profile, cancellation).into_iter().collect();
+    pairs(new, profile, cancellation).into_iter().filter(|finding| !known.contains(finding)).collect()
 }
 
-fn pairs(crd: &Object, profile: Profile) -> Vec<Finding> {
+fn pairs(crd: &Object, profile: Profile, cancellation: &Cancellation) -> Vec<Finding> {
     let mut served: Vec<(&str, &Value)> = version_list(crd)
         .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true))
         .filter_map(|version| {
@@ -28,9 +33,9 @@ fn pairs(crd: &Object, profile: Profile) -> Vec<Finding> {
     served.sort_by(|a, b| priority(a.0, b.0));
     let mut findings = Vec::new();
     for (at, (low, low_schema)) in served.iter().enumerate() {
-        for (high, high_schema) in &served[at + 1..] {
+        for (high, high_schema) in served[at + 1..].iter().take_while(|_| !cancellation.is_cancelled()) {
             let comparison = |path: String| Comparison::Served { pair: format!("{low} -> {high}"), path };
-            findings.extend(checks::compare(low_schema, high_schema, profile, comparison));
+            findings.extend(checks::compare(low_schema, high_schema, profile, cancellation, comparison));
         }
     }
     findings

@@ -15,6 +15,9 @@ use olm_oci::{Limits, Puller, Retry, Selection, Store, StoreError, Verified, par
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::resolution::PassError;
+use crate::work;
+
 /// Directories of a bundle image that are read; everything else stays in the registry's layers.
 const CONTENT: [&str; 2] = ["manifests", "metadata"];
 /// Bundles that are pulled from one registry at the same time: one that does not answer delays no other registry.
@@ -314,15 +317,16 @@ pub struct ReadBundle {
 }
 
 impl ReadBundle {
-    /// Runs `render` on a thread for blocking work. The turn ends with what it returns.
+    /// Runs `render` on a thread for blocking work, for a bounded time. The turn ends with what it returns.
     ///
     /// # Errors
-    /// When it panicked.
+    /// When it took too long or panicked.
     pub async fn render<T: Send + 'static>(
         self,
-        render: impl FnOnce(RegistryV1, Reading) -> T + Send + 'static,
-    ) -> Result<T, tokio::task::JoinError> {
-        tokio::task::spawn_blocking(move || render(self.bundle, self.reading)).await
+        render: impl FnOnce(RegistryV1, Reading, &Cancellation) -> T + Send + 'static,
+    ) -> Result<T, PassError> {
+        let render = move |cancellation: &Cancellation| render(self.bundle, self.reading, cancellation);
+        work::run("rendering it", usize::MAX, render).await
     }
 }
 
@@ -367,12 +371,14 @@ mod tests {
             "more than {PARALLEL_READS} are read"
         );
 
-        // a rendering whose future was dropped keeps its permit until its thread ends
+        // a rendering whose future was dropped is cancelled, and keeps its permit until its thread ends
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let (begin, begun) = std::sync::mpsc::channel();
-        let mut rendering = Box::pin(reading.pop().unwrap().render(move |bundle, _reading| {
+        let (report, is_cancelled) = std::sync::mpsc::channel();
+        let mut rendering = Box::pin(reading.pop().unwrap().render(move |bundle, _reading, cancellation| {
             begin.send(()).unwrap();
             let _ = ended.recv();
+            report.send(cancellation.is_cancelled()).unwrap();
             bundle.csv.name
         }));
         assert!(futures::poll!(&mut rendering).is_pending());
@@ -380,8 +386,9 @@ mod tests {
         drop(rendering);
         assert!(tokio::time::timeout(short, &mut waiting).await.is_err(), "the thread has not ended");
         drop(end);
+        assert!(is_cancelled.recv().unwrap());
         let next = waiting.await.unwrap();
-        let (name, turn) = next.render(|bundle, reading| (bundle.csv.name, reading)).await.unwrap();
+        let (name, turn) = next.render(|bundle, reading, _| (bundle.csv.name, reading)).await.unwrap();
         assert_eq!(
             (name.as_str(), READS.available_permits()),
             ("p.v1", PARALLEL_READS - 1),

@@ -13,7 +13,7 @@ use olm_api::cluster_object_set::{
     ProgressionProbe,
 };
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, finalizers, labels};
-use olm_core::{Object, go};
+use olm_core::{Cancellation, Object, go};
 use olm_rollout::{Packed, Stamp, probe};
 use serde_json::{Map, Value};
 
@@ -82,6 +82,19 @@ impl Desired {
     /// # Errors
     /// When an object does not fit into a Secret, or the revision's name into a label.
     pub fn numbered(&self, number: i64, system_namespace: &str) -> Result<Numbered, PassError> {
+        self.numbered_until(number, system_namespace, &Cancellation::default())
+    }
+
+    /// As [`Self::numbered`]. It reads the cancellation before each object.
+    ///
+    /// # Errors
+    /// As [`Self::numbered`], and when it is cancelled.
+    pub fn numbered_until(
+        &self,
+        number: i64,
+        system_namespace: &str,
+        cancellation: &Cancellation,
+    ) -> Result<Numbered, PassError> {
         let name = self.name(number);
         if name.len() > MAX_LABEL {
             return Err(oversized(format!(
@@ -90,7 +103,7 @@ impl Desired {
                 name.len()
             )));
         }
-        let (phases, packed) = self.pack(&name, system_namespace)?;
+        let (phases, packed) = self.pack(&name, system_namespace, cancellation)?;
         Ok(Numbered { set: self.set(number, CollisionProtection::Prevent, phases), packed })
     }
 
@@ -112,7 +125,7 @@ impl Desired {
             let phases = phases.map(|phase| api_phase(&phase.name, &phase.objects, inline));
             (phases.collect(), Packed::default())
         } else {
-            self.pack(&self.name(number), system_namespace)?
+            self.pack(&self.name(number), system_namespace, &Cancellation::default())?
         };
         let mut set = self.set(number, CollisionProtection::None, phases);
         let label = (labels::MIGRATED_FROM_HELM.to_owned(), "true".to_owned());
@@ -121,8 +134,13 @@ impl Desired {
     }
 
     /// The phases as references to Secrets, and the Secrets.
-    fn pack(&self, name: &str, system_namespace: &str) -> Result<(Vec<Phase>, Packed), PassError> {
-        let packed = olm_rollout::pack(name, &self.phases)
+    fn pack(
+        &self,
+        name: &str,
+        system_namespace: &str,
+        cancellation: &Cancellation,
+    ) -> Result<(Vec<Phase>, Packed), PassError> {
+        let packed = olm_rollout::pack_until(name, &self.phases, cancellation)
             .map_err(|error| oversized(format!("packing objects into Secrets: {error}")))?;
         let reference = |object: &olm_rollout::ObjectRef| ObjectReference {
             name: object.secret.clone(),

@@ -16,6 +16,7 @@ pub mod preflight;
 pub mod release;
 pub mod render;
 pub mod resolution;
+mod work;
 
 pub use bundle::{BundleError, BundleFetcher, PulledBundle, ReadBundle};
 /// The namespace of OLM if no flag names another one.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use olm_api::{ClusterObjectSet, annotations};
 use olm_bundle::CertProvider;
-use olm_core::{Digest, Object};
+use olm_core::{Cancellation, Digest, Object};
 use olm_rollout::{expired, next_number};
 
 use crate::desired::{Desired, Numbered, applied_metadata, same_content, same_settings};
@@ -20,6 +20,7 @@ use crate::preflight::Checked;
 use crate::render::{RenderSettings, Rendered};
 use crate::resolution::revision::{self, history};
 use crate::resolution::{BundleFacts, ExtensionRequest, PassError, Target};
+use crate::work;
 
 /// Reason of the notice that the catalog names another image for the installed bundle.
 pub const IMAGE_IGNORED: &str = "ImageIgnored";
@@ -140,8 +141,7 @@ pub trait Observer: Send {
     fn check_crds(
         &mut self,
         bundle: &BundleFacts,
-        digest: &Digest,
-        objects: &[Object],
+        rendered: &Arc<Rendered>,
     ) -> impl Future<Output = Result<Checked, PassError>> + Send;
 
     /// Checks the rights of the extension's ServiceAccount ([`crate::account::check`]).
@@ -181,9 +181,11 @@ pub async fn observe<'a>(
         unrecorded = recorded.is_none();
     }
     let about = |error| about(bundle, error);
-    let rendered = observer.render(bundle, settled, &inputs).await.map_err(about)?;
-    let crds = observer.check_crds(bundle, &rendered.digest, &rendered.objects).await.map_err(about)?;
+    let rendered = Arc::new(observer.render(bundle, settled, &inputs).await.map_err(about)?);
+    let crds = observer.check_crds(bundle, &rendered).await.map_err(about)?;
     observer.check_account(&rendered.objects).await.map_err(about)?;
+    // no thread of a check that has ended holds it
+    let rendered = Arc::unwrap_or_clone(rendered);
     let inputs = settings.fingerprint(request, bundle, rendered.issuer);
     Ok(observed(rendered.issuer, Content::Rendered { rendered, crds, inputs, unrecorded }))
 }
@@ -196,11 +198,41 @@ pub fn about(bundle: &BundleFacts, error: PassError) -> PassError {
     PassError { message, ..error }
 }
 
+/// As [`plan`], on a thread for blocking work and for a bounded time if the objects are large.
+///
+/// # Errors
+/// When it took too long; inside, the error of [`plan`].
+pub async fn plan_in_time(
+    request: &ExtensionRequest,
+    observed: Observed<'_>,
+) -> Result<Result<Plan, PassError>, PassError> {
+    let Observed { revisions, target, system_namespace, issuer, content } = observed;
+    let size = match &content {
+        Content::Rendered { rendered, .. } => work::size(&rendered.objects),
+        Content::Unneeded | Content::Same { .. } => 0,
+    };
+    let (request, revisions, target) = (request.clone(), revisions.to_vec(), target.clone());
+    let system_namespace = system_namespace.to_owned();
+    let plan = move |cancellation: &Cancellation| {
+        let (revisions, target, system_namespace) = (&revisions[..], &target, &system_namespace[..]);
+        plan_until(&request, Observed { revisions, target, system_namespace, issuer, content }, cancellation)
+    };
+    work::run("packing its objects into Secrets", size, plan).await
+}
+
 /// The plan.
 ///
 /// # Errors
 /// When the objects of the target do not fit into a revision.
 pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, PassError> {
+    plan_until(request, observed, &Cancellation::default())
+}
+
+fn plan_until(
+    request: &ExtensionRequest,
+    observed: Observed<'_>,
+    cancellation: &Cancellation,
+) -> Result<Plan, PassError> {
     let Observed { revisions, target, system_namespace, issuer, content } = observed;
     let newest = revision::newest(revisions);
     let bundle = target.bundle();
@@ -239,7 +271,8 @@ pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, 
             let desired = Desired::new(request, bundle, rendered.properties.as_deref(), rendered.objects)?;
             let inputs = Some(inputs);
             if let Some(newest) = newest {
-                let compared = desired.numbered(newest.spec.revision, system_namespace)?;
+                let compared =
+                    desired.numbered_until(newest.spec.revision, system_namespace, cancellation)?;
                 if same_content(newest, &compared.set) {
                     let change = match same_settings(newest, &compared.set) {
                         _ if unrecorded => Change::Restore(Box::new(compared)),
@@ -250,7 +283,8 @@ pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, 
                 }
             }
             let history = history(revisions);
-            let revision = desired.numbered(next_number(&history), system_namespace)?;
+            let number = next_number(&history);
+            let revision = desired.numbered_until(number, system_namespace, cancellation)?;
             notices.push(resolved(bundle, newest, &revision.set));
             let expired = expired(&history).into_iter().map(str::to_owned).collect();
             let phases = desired.into_phases();

@@ -160,16 +160,15 @@ pub async fn render(
     };
     let digest = read.digest.clone();
     let rendered = read
-        .render(move |mut registry, reading| {
+        .render(move |mut registry, reading, cancellation| {
             // not rendered, and as large as the rest of the bundle
             registry.csv.raw = Object::default();
             let properties = registry.csv.annotations.get(PROPERTIES_ANNOTATION).cloned();
-            let rendered = render_owned(registry, &options)?;
+            let rendered = render_owned(registry, &options, cancellation)?;
             let is_large = weight(&rendered.objects) > SMALL_BUNDLE;
             Ok::<_, RenderError>((rendered, properties, is_large.then(|| Arc::new(reading))))
         })
-        .await
-        .map_err(|error| PassError::new(Class::Transient, format!("rendering did not end: {error}")))?;
+        .await?;
     let (rendered, properties, turn) = rendered.map_err(|error| not_rendered(&error))?;
     Ok(Rendered {
         objects: rendered.objects,

@@ -44,7 +44,8 @@ pub use history::{MAX_ARCHIVED, RevisionFacts, expired, next_number, outdated_by
 pub use images::images;
 pub use object::{BadMark, Protection, Sibling, Step, conflicting_owner, decide_object};
 pub use pack::{
-    MAX_OBJECT, MAX_SECRET, ObjectRef, PackError, Packed, PackedPhase, PackedSecret, is_packed, pack, unpack,
+    MAX_OBJECT, MAX_SECRET, ObjectRef, PackError, Packed, PackedPhase, PackedSecret, is_packed, pack,
+    pack_until, unpack,
 };
 pub use phase::{MAX_OBJECTS, MAX_PHASES, Phase, TooManyPhases, is_passive, phases};
 pub use probe::{Probe, default_probes};

@@ -4,14 +4,14 @@
 //! over (gzip output of very large objects excepted). Reading is bounded. Rule: revisions §4.4 and §5.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use olm_core::{Object, go};
+use olm_core::{Cancellation, Object, go};
 use sha2::{Digest as _, Sha256};
 
 use crate::phase::Phase;
@@ -71,12 +71,25 @@ pub struct PackError {
 /// # Errors
 /// When an object does not fit into a Secret even compressed, or could not be read back.
 pub fn pack(revision: &str, phases: &[Phase]) -> Result<Packed, PackError> {
+    pack_until(revision, phases, &Cancellation::default())
+}
+
+/// As [`pack`]. It reads the cancellation before each object, and while it compresses one.
+///
+/// # Errors
+/// As [`pack`], and when it is cancelled.
+pub fn pack_until(
+    revision: &str,
+    phases: &[Phase],
+    cancellation: &Cancellation,
+) -> Result<Packed, PackError> {
     let mut packer = Packer { revision, closed: vec![], open: BTreeMap::new(), size: 0 };
     let mut places: Vec<(String, Vec<(usize, String)>)> = vec![];
     for (at, phase) in phases.iter().enumerate() {
         let mut objects = vec![];
         for (index, object) in phase.objects.iter().enumerate() {
-            let value = encode(object).map_err(|problem| PackError { phase: at, index, problem })?;
+            let value =
+                encode(object, cancellation).map_err(|problem| PackError { phase: at, index, problem })?;
             objects.push(packer.add(value));
         }
         places.push((phase.name.clone(), objects));
@@ -137,7 +150,11 @@ impl Packer<'_> {
 }
 
 /// The value of an object, or why it does not fit.
-fn encode(object: &Object) -> Result<Vec<u8>, String> {
+fn encode(object: &Object, cancellation: &Cancellation) -> Result<Vec<u8>, String> {
+    let cancelled = || "was not packed: packing was cancelled".to_owned();
+    if cancellation.is_cancelled() {
+        return Err(cancelled());
+    }
     let json = go::json_object(&object.0).into_bytes();
     let size = json.len();
     if size > MAX_OBJECT {
@@ -146,9 +163,14 @@ fn encode(object: &Object) -> Result<Vec<u8>, String> {
     if size <= MAX_SECRET {
         return Ok(json);
     }
-    let mut encoder = GzEncoder::new(vec![], Compression::best());
+    // in one piece: the output depends on the pieces
+    let mut encoder = GzEncoder::new(Compressed { bytes: vec![], cancellation }, Compression::best());
     let packed = encoder.write_all(&json).and_then(|()| encoder.finish());
-    let packed = packed.map_err(|error| format!("cannot be compressed: {error}"))?;
+    let packed = match packed {
+        Ok(packed) => packed.bytes,
+        Err(_) if cancellation.is_cancelled() => return Err(cancelled()),
+        Err(error) => return Err(format!("cannot be compressed: {error}")),
+    };
     let size = packed.len();
     if size > MAX_SECRET {
         return Err(format!(
@@ -156,6 +178,25 @@ fn encode(object: &Object) -> Result<Vec<u8>, String> {
         ));
     }
     Ok(packed)
+}
+
+/// Compressed bytes. Writing fails once it is cancelled, and with that the compression.
+struct Compressed<'a> {
+    bytes: Vec<u8>,
+    cancellation: &'a Cancellation,
+}
+
+impl Write for Compressed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.cancellation.is_cancelled() {
+            return Err(io::Error::other("cancelled"));
+        }
+        self.bytes.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Whether a Secret's value is compressed: gzip begins with these two bytes.
@@ -292,6 +333,31 @@ mod tests {
             assert_eq!(&got, want);
         }
         assert!(values.values().any(|value| value.starts_with(&[0x1f, 0x8b])));
+    }
+
+    /// Names of Secrets are hashes of the compressed bytes, and stay as they are.
+    #[test]
+    fn pack_compresses_as_in_one_piece() {
+        for data in ["a".repeat(2_000_000), noise(900_000), noise(20_000).repeat(60)] {
+            let large = object(json!({"data": data}));
+            let mut encoder = GzEncoder::new(vec![], Compression::best());
+            encoder.write_all(go::json_object(&large.0).as_bytes()).unwrap();
+            let whole = encoder.finish().unwrap();
+            let compressed = encode(&large, &Cancellation::default()).unwrap();
+            assert!(compressed == whole, "{} bytes instead of {}", compressed.len(), whole.len());
+        }
+    }
+
+    #[test]
+    fn pack_stops_when_cancelled() {
+        let cancellation = Cancellation::default();
+        cancellation.cancel();
+        let cancelled = pack_until("e-1", &[phase("a", vec![sized("x", 1)])], &cancellation);
+        let want = "object in phase 0 index 0 was not packed: packing was cancelled";
+        assert_eq!(cancelled.unwrap_err().to_string(), want);
+        let mut compressing =
+            GzEncoder::new(Compressed { bytes: vec![], cancellation: &cancellation }, Compression::best());
+        assert!(compressing.write_all(noise(500_000).as_bytes()).is_err(), "compresses on");
     }
 
     #[test]

@@ -19,7 +19,6 @@ use tokio::time::Instant;
 struct Clocks {
     start: Instant,
     /// The wall clock at the start.
-    version: Default::default(),
     epoch: Timestamp,
     /// By how much the wall clock is wrong.
     shift: SignedDuration,

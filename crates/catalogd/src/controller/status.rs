@@ -111,11 +111,11 @@ pub fn derive(
         }
         Attempt::Pulling { reference } => {
             let message = format!("pulling catalog content from {reference:?}; nothing is served yet");
-            set(condition::PROGRESSING, true, reason::PULLING, &message);
+            set(conditions, condition::PROGRESSING, true, reason::PULLING, &message);
         }
         Attempt::RemovalFailed { message } => {
             let message = format!("finalizer {:?} failed: {message}", finalizers::DELETE_SERVER_CACHE);
-            set(condition::PROGRESSING, true, reason::RETRYING, &error_text::stable(&message));
+            set(conditions, condition::PROGRESSING, true, reason::RETRYING, &error_text::stable(&message));
         }
         Attempt::Failed { message, blocked, nothing_served, quarantine } => {
             let reason = if *blocked { reason::BLOCKED } else { reason::RETRYING };

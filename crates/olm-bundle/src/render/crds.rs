@@ -13,6 +13,7 @@ pub(super) fn crds(context: &Context<'_>, crds: Vec<Object>) -> Result<Vec<Objec
 }
 
 fn render_crd(context: &Context<'_>, mut crd: Object) -> Result<Object, RenderError> {
+    context.check_cancelled()?;
     let converter = context.bundle.csv.webhooks.iter().find(|webhook| {
         webhook.kind == WebhookType::Conversion
             && webhook.conversion_crds.iter().any(|name| name == crd.name())

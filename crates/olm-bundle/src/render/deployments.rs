@@ -5,14 +5,20 @@ use serde_json::{Map, Value, json};
 
 use super::{Context, cert_volumes, certificates, overrides, unique_entries};
 use crate::csv::{CsvDeployment, warn};
+use crate::error::RenderError;
 use olm_core::member_map as member;
 
 pub(super) fn deployments(
     context: &Context<'_>,
     deployments: Vec<CsvDeployment>,
     warnings: &mut Vec<String>,
-) -> Vec<Object> {
-    deployments.into_iter().map(|deployment| render_deployment(context, deployment, warnings)).collect()
+) -> Result<Vec<Object>, RenderError> {
+    let mut objects = Vec::new();
+    for deployment in deployments {
+        context.check_cancelled()?;
+        objects.push(render_deployment(context, deployment, warnings));
+    }
+    Ok(objects)
 }
 
 fn render_deployment(context: &Context<'_>, deployment: CsvDeployment, warnings: &mut Vec<String>) -> Object {

@@ -6,20 +6,27 @@
 
 use std::collections::HashMap;
 
-use olm_core::{Object, ObjectKey};
+use olm_core::{Cancellation, Object, ObjectKey};
 use serde_json::{Map, Value};
 
 use crate::error::RenderError;
 
-#[derive(Default)]
-pub(super) struct Objects {
+pub(super) struct Objects<'a> {
     made: Vec<(&'static str, Object)>,
     index: HashMap<ObjectKey, usize>,
+    cancellation: &'a Cancellation,
 }
 
-impl Objects {
+impl<'a> Objects<'a> {
+    pub(super) fn new(cancellation: &'a Cancellation) -> Self {
+        Self { made: Vec::new(), index: HashMap::new(), cancellation }
+    }
+
     pub(super) fn add(&mut self, source: &'static str, objects: Vec<Object>) -> Result<(), RenderError> {
         for object in objects {
+            if self.cancellation.is_cancelled() {
+                return Err(RenderError::Cancelled);
+            }
             // the same object in another version of its group is still the same object
             let key = ObjectKey { version: String::new(), ..object.key() };
             let Some(&at) = self.index.get(&key) else {

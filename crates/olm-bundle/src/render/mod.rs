@@ -18,14 +18,14 @@ mod services;
 mod unique_entries;
 mod user_roles;
 
-use olm_core::Object;
+use olm_core::{Cancellation, Object};
 
 use crate::config::{self, Config};
 use crate::error::{RenderError, Unsupported};
 use crate::modes::{InstallMode, Targets, targets};
 use crate::options::RenderOptions;
 use crate::registry::RegistryV1;
-use crate::validate::validate;
+use crate::validate::validate_until;
 
 pub use certificates::{CaTarget, WebhookCertificate};
 pub use issue::{called_services, certificates_to_issue, mounted_secrets};
@@ -54,14 +54,19 @@ pub fn render(bundle: &RegistryV1, options: &RenderOptions) -> Result<Vec<Object
 /// # Errors
 /// As [`render`].
 pub fn render_with_report(bundle: &RegistryV1, options: &RenderOptions) -> Result<Rendered, RenderError> {
-    render_owned(bundle.clone(), options)
+    render_owned(bundle.clone(), options, &Cancellation::default())
 }
 
-/// As [`render_with_report`], without a copy of the bundle's objects: a large bundle takes most of the process's memory.
+/// As [`render_with_report`], without a copy of the bundle's objects: a large bundle takes most of the process's memory. It reads
+/// the cancellation before each object.
 ///
 /// # Errors
-/// As [`render`].
-pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<Rendered, RenderError> {
+/// As [`render`], and [`RenderError::Cancelled`].
+pub fn render_owned(
+    mut bundle: RegistryV1,
+    options: &RenderOptions,
+    cancellation: &Cancellation,
+) -> Result<Rendered, RenderError> {
     gate(&bundle, options)?;
     let config = if options.gates.single_own_namespace || options.config.is_some() {
         let modes = &bundle.csv.install_modes;
@@ -76,7 +81,17 @@ pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<R
              webhooks and manifests"
         )));
     }
-    let findings = validate(&bundle);
+    let copied = copied_annotations(&bundle);
+    if copied > MAX_COPIED_ANNOTATIONS {
+        return Err(RenderError::Generator(format!(
+            "the annotations of the CSV take {copied} bytes in the bundle's deployments together, at most \
+             {MAX_COPIED_ANNOTATIONS} are allowed; it must have fewer annotations or deployments"
+        )));
+    }
+    let findings = validate_until(&bundle, cancellation);
+    if cancellation.is_cancelled() {
+        return Err(RenderError::Cancelled);
+    }
     if !findings.is_empty() {
         return Err(RenderError::Invalid { findings });
     }
@@ -87,8 +102,8 @@ pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<R
     let (crds, others) = (std::mem::take(&mut bundle.crds), std::mem::take(&mut bundle.others));
     let deployments = std::mem::take(&mut bundle.csv.deployments);
     let user_roles = if options.user_roles { user_roles::roles(&crds) } else { Vec::new() };
-    let context = Context { bundle: &bundle, options, targets: &targets, config: &config };
-    let mut objects = distinct::Objects::default();
+    let context = Context { bundle: &bundle, options, targets: &targets, config: &config, cancellation };
+    let mut objects = distinct::Objects::new(cancellation);
     objects.add("the service accounts of its permissions", rbac::service_accounts(&context))?;
     objects.add("its permissions", rbac::permissions(&context))?;
     objects.add("its cluster permissions", rbac::cluster_permissions(&context))?;
@@ -96,7 +111,7 @@ pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<R
     objects.add("the roles for users of its custom resources", user_roles)?;
     objects.add("its own manifests", additional::additional(&context, others))?;
     let services = services::services(&context, &deployments);
-    objects.add("its deployments", deployments::deployments(&context, deployments, &mut warnings))?;
+    objects.add("its deployments", deployments::deployments(&context, deployments, &mut warnings)?)?;
     objects.add("its validating webhooks", admission::validating(&context))?;
     objects.add("its mutating webhooks", admission::mutating(&context))?;
     objects.add("the services of its webhooks", services)?;
@@ -123,16 +138,32 @@ fn most_objects(bundle: &RegistryV1, options: &RenderOptions) -> usize {
         + user_roles
 }
 
+/// Bytes of the CSV's annotations in all deployments: each gets a copy. The apiserver accepts 256 KiB for each.
+const MAX_COPIED_ANNOTATIONS: usize = 32 << 20;
+/// Bytes that an annotation takes beside its texts.
+const ANNOTATION_BYTES: usize = 128;
+
+fn copied_annotations(bundle: &RegistryV1) -> usize {
+    let size = |(key, value): (&String, &String)| key.len() + value.len() + ANNOTATION_BYTES;
+    let annotations: usize = bundle.csv.annotations.iter().map(size).sum();
+    annotations.saturating_mul(bundle.csv.deployments.len())
+}
+
 struct Context<'a> {
     bundle: &'a RegistryV1,
     options: &'a RenderOptions,
     targets: &'a Targets,
     config: &'a Config,
+    cancellation: &'a Cancellation,
 }
 
 impl Context<'_> {
     fn namespace(&self) -> &str {
         &self.options.install_namespace
+    }
+
+    fn check_cancelled(&self) -> Result<(), RenderError> {
+        if self.cancellation.is_cancelled() { Err(RenderError::Cancelled) } else { Ok(()) }
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::csv::Permission;
+use crate::csv::{CsvDeployment, Permission};
 use crate::fixture::{bundle, crd, patched};
 use crate::options::{CertProvider, Gates};
 
@@ -276,4 +276,34 @@ fn user_roles_of_each_served_version() {
             names[role]
         );
     }
+}
+
+/// The annotations of the CSV come into each deployment: few bytes of a bundle would become gigabytes.
+#[test]
+fn render_limits_copied_annotations() {
+    let with = |deployments: usize| {
+        let mut bundle = bundle(&modes(&["AllNamespaces"]), &[]).unwrap();
+        let text = "x".repeat((256 << 10) - ANNOTATION_BYTES - 1);
+        bundle.csv.annotations = [("a".to_owned(), text)].into();
+        let demo = bundle.csv.deployments.pop().unwrap();
+        let named = |at: usize| CsvDeployment { name: format!("d{at}"), ..demo.clone() };
+        bundle.csv.deployments = (0..deployments).map(named).collect();
+        render(&bundle, &RenderOptions::new("i")).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(with(128), Ok(()));
+    assert_eq!(
+        with(129).unwrap_err(),
+        "the annotations of the CSV take 33816576 bytes in the bundle's deployments together, at most 33554432 are allowed; \
+         it must have fewer annotations or deployments"
+    );
+}
+
+#[test]
+fn render_stops_when_cancelled() {
+    let whole = || bundle(&json!({}), &[]).unwrap();
+    let cancellation = Cancellation::default();
+    assert!(render_owned(whole(), &RenderOptions::new("i"), &cancellation).is_ok());
+    cancellation.cancel();
+    let cancelled = render_owned(whole(), &RenderOptions::new("i"), &cancellation);
+    assert_eq!(cancelled.unwrap_err(), RenderError::Cancelled);
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_core::Cancellation;
 use serde_json::Value;
 
 use crate::csv::{Webhook, WebhookType};
@@ -15,6 +16,11 @@ use crate::registry::RegistryV1;
 
 /// Everything that is wrong with the bundle, in the order of the checks.
 pub fn validate(bundle: &RegistryV1) -> Vec<String> {
+    validate_until(bundle, &Cancellation::default())
+}
+
+/// As [`validate`]. No further check begins once it is cancelled.
+pub(crate) fn validate_until(bundle: &RegistryV1, cancellation: &Cancellation) -> Vec<String> {
     let checks: [fn(&RegistryV1, &mut Vec<String>); 17] = [
         deployment_names_are_unique,
         deployment_names_are_subdomains,
@@ -45,7 +51,7 @@ pub fn validate(bundle: &RegistryV1) -> Vec<String> {
         )];
     }
     let mut findings = Vec::new();
-    for check in checks {
+    for check in checks.into_iter().take_while(|_| !cancellation.is_cancelled()) {
         check(bundle, &mut findings);
         findings.truncate(MAX_FINDINGS);
     }

@@ -1,12 +1,17 @@
 //! Checks on the CRD as a whole: scope, stored versions, fields that disappear. Rule: crd-upgrade-safety §4.1.
 
-use olm_core::{Object, go};
+use olm_core::{Cancellation, Object, go};
 use serde_json::Value;
 
 use crate::schema::flatten;
 use crate::{Comparison, Finding, Profile, served_versions, versions};
 
-pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Finding> {
+pub(crate) fn compare(
+    old: &Object,
+    new: &Object,
+    profile: Profile,
+    cancellation: &Cancellation,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut report = |check, message| findings.push(Finding { comparison: Comparison::Crd, check, message });
 
@@ -39,7 +44,7 @@ pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Findi
         );
     }
 
-    for (version, old_schema) in versions(old) {
+    for (version, old_schema) in versions(old).take_while(|_| !cancellation.is_cancelled()) {
         let new_schema = versions(new).find(|(name, _)| *name == version).and_then(|(_, schema)| schema);
         let (Some(old_schema), Some(new_schema)) = (old_schema, new_schema) else { continue };
         let kept = flatten(new_schema, profile);

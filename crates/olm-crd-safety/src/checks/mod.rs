@@ -7,6 +7,7 @@ pub(crate) mod crd;
 mod property;
 mod unhandled;
 
+use olm_core::Cancellation;
 use serde_json::{Map, Value};
 
 use crate::schema::{align, flatten, rule_identity, without_texts};
@@ -48,12 +49,13 @@ pub(crate) fn compare(
     old: &Value,
     new: &Value,
     profile: Profile,
+    cancellation: &Cancellation,
     comparison: impl Fn(String) -> Comparison,
 ) -> Vec<Finding> {
     let aligned;
     let new = match profile {
         Profile::Corrected => {
-            aligned = align(old, new);
+            aligned = align(old, new, cancellation);
             &aligned
         }
         Profile::Parity => new,
@@ -62,7 +64,7 @@ pub(crate) fn compare(
     let new = flatten(new, profile);
     let nothing = Map::new();
     let mut findings = Vec::new();
-    for (path, old_node) in old {
+    for (path, old_node) in old.into_iter().take_while(|_| !cancellation.is_cancelled()) {
         let successor = new.get(&path).copied();
         if profile == Profile::Corrected && successor.is_none() && in_combinator(&path) {
             continue; // the parent judges branches that come or go

@@ -2,8 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use olm_core::Object;
-use olm_crd_safety::{Finding, Policy, Profile, compare, error_message};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use olm_core::{Cancellation, Object};
+use olm_crd_safety::{Finding, Policy, Profile, compare, compare_until, error_message};
 use serde_json::{Value, json};
 
 /// `name[!served][*stored]` and the schema of `^.spec`'s properties.
@@ -308,4 +311,36 @@ fn error_message_is_sorted_and_names_the_crd() {
          v1: ^.spec.b: type: type changed : \"string\" -> \"\""
     );
     assert_eq!(error_message("x", &[]), None);
+}
+
+/// Versions and branches are compared in pairs, and a bundle of the permitted size has many.
+#[test]
+fn comparison_stops_when_cancelled() {
+    let served = |name: String| version(&name, true, &json!({"a": {"type": "string"}}));
+    let versions = || (0..20_000).map(|at| served(format!("v{at}"))).collect();
+    let branches = |from: usize| {
+        let branch = |at: usize| json!({"properties": {"a": {"minLength": at}}});
+        let branches: Vec<Value> = (from..from + 8_000).map(branch).collect();
+        let mut version = served("v1".to_owned());
+        version["schema"]["openAPIV3Schema"]["anyOf"] = json!(branches);
+        crd("Namespaced", vec![version], &["v1"], None)
+    };
+    let one = crd("Namespaced", vec![served("v1".to_owned())], &["v1"], None);
+    for (case, old, new) in [
+        ("versions", one, crd("Namespaced", versions(), &["v1"], None)),
+        ("branches", branches(0), branches(8_000)),
+    ] {
+        let cancellation = Cancellation::default();
+        let (end, ended) = mpsc::channel();
+        let thread_cancellation = cancellation.clone();
+        std::thread::spawn(move || {
+            let _ = compare_until(&old, &new, Policy::default(), &thread_cancellation);
+            let _ = end.send(());
+        });
+        // whole, it takes minutes
+        let early = ended.recv_timeout(Duration::from_secs(1));
+        assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout), "{case}: ended by itself");
+        cancellation.cancel();
+        assert_eq!(ended.recv_timeout(Duration::from_secs(20)), Ok(()), "{case}: runs on");
+    }
 }

@@ -261,7 +261,7 @@ impl Observer for Recorder {
         self.call("render", rendered("1"))
     }
 
-    async fn check_crds(&mut self, _: &BundleFacts, _: &Digest, _: &[Object]) -> Result<Checked, PassError> {
+    async fn check_crds(&mut self, _: &BundleFacts, _: &Arc<Rendered>) -> Result<Checked, PassError> {
         self.call("crds", Checked::default())
     }
 
@@ -365,5 +365,25 @@ async fn observation_stops_at_what_decides() {
         });
         assert_eq!(got.map_err(|error| error.message), want, "{case}");
         assert_eq!(observer.calls, calls, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn plan_in_time_is_the_plan() {
+    let target = Target::Chosen(bundle("1.0.0"));
+    for (case, data) in [("small", "x".to_owned()), ("on a thread", "x".repeat(1 << 20))] {
+        let observed = || Observed {
+            revisions: &[],
+            target: &target,
+            system_namespace: SYSTEM,
+            issuer: None,
+            content: content(&data),
+        };
+        let here = plan(&plain(), observed()).unwrap();
+        let in_time = plan_in_time(&plain(), observed()).await.unwrap().unwrap();
+        let (Change::Create(here), Change::Create(in_time)) = (here.change, in_time.change) else {
+            panic!("{case}")
+        };
+        assert_eq!(here.revision.packed, in_time.revision.packed, "{case}");
     }
 }

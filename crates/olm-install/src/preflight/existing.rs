@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams};
 use olm_core::{Cancellation, Object};
-use olm_crd_safety::{ExistingObjects, Fit};
+use olm_crd_safety::{ExistingObjects, Fit, SchemaError};
 
 use super::{Blocker, Found, resource};
 
@@ -33,12 +33,17 @@ struct Checked {
     more: bool,
 }
 
-/// Checks the objects of the CRD `live` by the schema of `desired`.
-pub(super) async fn check(client: &Client, live: &Object, desired: &Object, found: &mut Found) {
-    let name = desired.name();
+/// Checks the objects of the CRD `live`, which has this name, with `judge`.
+pub(super) async fn check(
+    client: &Client,
+    live: &Object,
+    name: &str,
+    judge: Result<Option<ExistingObjects>, SchemaError>,
+    found: &mut Found,
+) {
     let unknown =
         |why: String| format!("objects of CRD {name:?} were not checked against its new schema: {why}");
-    let existing = match ExistingObjects::new(live, desired) {
+    let existing = match judge {
         Ok(Some(existing)) => Arc::new(existing),
         Ok(None) => return,
         Err(error) => return found.warnings.push(unknown(error.to_string())),

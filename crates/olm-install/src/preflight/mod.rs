@@ -19,11 +19,13 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use olm_api::ClusterObjectSet;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
-use olm_core::{Digest, Object};
-use olm_crd_safety::{Policy, compare};
+use olm_core::{Cancellation, Object};
+use olm_crd_safety::{ExistingObjects, Finding, Policy, SchemaError, compare_until};
 use serde_json::Value;
 
+use crate::render::Rendered;
 use crate::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError, RevisionFacts, revision};
+use crate::work;
 
 /// CRDs fetched at the same time.
 const PARALLEL: usize = 8;
@@ -82,38 +84,58 @@ impl CrdCache for NoCache {
     }
 }
 
-/// Checks the CRDs among `objects` of `bundle`, and those of `revisions` that are no longer among them.
+/// Checks the CRDs among the objects of `bundle`, and those of `revisions` that are no longer among them.
 ///
 /// # Errors
-/// With all findings of all CRDs, or when a live CRD or the number of its objects cannot be read.
+/// With all findings of all CRDs, or when a live CRD or the number of its objects cannot be read, or a comparison takes too long.
 pub async fn check(
     client: &Client,
     cache: &dyn CrdCache,
     settings: Settings,
     request: &ExtensionRequest,
-    (bundle, digest): (&BundleFacts, &Digest),
-    objects: &[Object],
+    bundle: &BundleFacts,
+    rendered: &Arc<Rendered>,
     revisions: &[Arc<ClusterObjectSet>],
 ) -> Result<Checked, PassError> {
     if request.enforcement == CrdUpgradeSafetyEnforcement::None {
         return Ok(Checked::default());
     }
-    let desired: Vec<&Object> = objects.iter().filter(|object| is_crd(object)).collect();
+    let objects = &rendered.objects;
+    let crds: Vec<usize> = (0..objects.len()).filter(|&at| is_crd(&objects[at])).collect();
     // a first install does not read CRDs that are not there; an upgrade reads each
-    let may_exist = |crd: &&&Object| !revisions.is_empty() || cache.may_exist(crd.name());
-    let present: Vec<&Object> = desired.iter().filter(may_exist).copied().collect();
+    let may_exist = |at: &usize| !revisions.is_empty() || cache.may_exist(objects[*at].name());
+    let present: Vec<Desired> = crds
+        .iter()
+        .copied()
+        .filter(may_exist)
+        .map(|at| Desired { rendered: Arc::clone(rendered), at })
+        .collect();
     let mut found = check_changed(client, settings, &present).await?;
     if !revisions.is_empty() {
+        let desired: Vec<&Object> = crds.iter().map(|&at| &objects[at]).collect();
         found.blocking.extend(dropped::check(client, cache, request, &desired, revisions).await?);
     }
     let facts: Vec<RevisionFacts> = revisions.iter().map(|set| revision::facts(set)).collect();
     let waiver = request.accepted_crd_change.as_ref();
-    let waiver = waiver.filter(|waiver| waiver.holds(bundle, digest, facts.iter()));
-    classify(found, request.enforcement, waiver, &waiver::annotation(bundle, digest))
+    let waiver = waiver.filter(|waiver| waiver.holds(bundle, &rendered.digest, facts.iter()));
+    classify(found, request.enforcement, waiver, &waiver::annotation(bundle, &rendered.digest))
+}
+
+/// A rendered CRD, for a thread that may outlive its pass for a moment.
+#[derive(Clone)]
+struct Desired {
+    rendered: Arc<Rendered>,
+    at: usize,
+}
+
+impl Desired {
+    fn crd(&self) -> &Object {
+        &self.rendered.objects[self.at]
+    }
 }
 
 /// Compares every CRD of `desired` with the one in the cluster.
-async fn check_changed(client: &Client, settings: Settings, desired: &[&Object]) -> Result<Found, PassError> {
+async fn check_changed(client: &Client, settings: Settings, desired: &[Desired]) -> Result<Found, PassError> {
     let api = crds(client);
     let mut found = Found::default();
     for some in desired.chunks(PARALLEL) {
@@ -130,22 +152,42 @@ async fn check_crd(
     client: &Client,
     api: &Api<DynamicObject>,
     settings: Settings,
-    desired: &Object,
+    desired: &Desired,
 ) -> Result<Found, PassError> {
-    let name = desired.name();
+    let name = desired.crd().name();
     let Some(live) = live(api, name).await? else { return Ok(Found::default()) };
-    let mut found = Found::default();
-    let findings = compare(&live, desired, Policy::default());
-    found.blocking.extend(findings.iter().map(|finding| Blocker {
-        crd: name.to_owned(),
-        check: finding.check,
-        about: format!("validating upgrade for CRD {name:?}: "),
-        text: finding.to_string(),
-    }));
-    if settings.existing_objects {
-        existing::check(client, &live, desired, &mut found).await;
+    let live = Arc::new(live);
+    let (blocking, existing) = compare(Arc::clone(&live), desired.clone(), settings).await?;
+    let mut found = Found { blocking, ..Found::default() };
+    if let Some(existing) = existing {
+        existing::check(client, &live, name, existing, &mut found).await;
     }
     Ok(found)
+}
+
+/// What the change of a CRD is in itself, and, if `settings` ask for it, what judges existing objects.
+async fn compare(
+    live: Arc<Object>,
+    desired: Desired,
+    settings: Settings,
+) -> Result<(Vec<Blocker>, Option<Result<Option<ExistingObjects>, SchemaError>>), PassError> {
+    let name = desired.crd().name();
+    let what = format!("comparing its CRD {name:?} with the one in the cluster");
+    let size = work::size([&*live, desired.crd()]);
+    let comparing = move |cancellation: &Cancellation| {
+        let desired = desired.crd();
+        let findings = compare_until(&live, desired, Policy::default(), cancellation);
+        let judges = settings.existing_objects && !cancellation.is_cancelled();
+        let existing = judges.then(|| ExistingObjects::new(&live, desired));
+        let blocker = |finding: &Finding| Blocker {
+            crd: desired.name().to_owned(),
+            check: finding.check,
+            about: format!("validating upgrade for CRD {:?}: ", desired.name()),
+            text: finding.to_string(),
+        };
+        (findings.iter().map(blocker).collect(), existing)
+    };
+    work::run(&what, size, comparing).await
 }
 
 /// The findings as `enforcement` and the waiver classify them. `annotation` is the one that accepts them all.
@@ -236,6 +278,43 @@ mod tests {
 
     fn blocker(crd: &str) -> Blocker {
         Blocker { crd: crd.to_owned(), check: "enum", about: format!("crd {crd}: "), text: "x".to_owned() }
+    }
+
+    /// Versions are compared in pairs: that takes minutes.
+    #[tokio::test]
+    async fn crd_comparison_ends_with_its_pass() {
+        let version = |at: usize| {
+            serde_json::json!({"name": format!("v{at}"), "served": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string"}}}}})
+        };
+        let crd = |count: usize| {
+            let versions: Vec<_> = (0..count).map(version).collect();
+            Object::from_value(
+                serde_json::json!({"metadata": {"name": "as.example.com"}, "spec": {"versions": versions}}),
+            )
+            .unwrap()
+        };
+        let rendered = Arc::new(Rendered {
+            objects: vec![crd(20_000)],
+            properties: None,
+            warnings: Vec::new(),
+            issuer: None,
+            digest: format!("sha256:{}", "a".repeat(64)).parse().unwrap(),
+            turn: None,
+        });
+        let desired = Desired { rendered: Arc::clone(&rendered), at: 0 };
+        let settings = Settings { existing_objects: false };
+        let mut comparing = Box::pin(compare(Arc::new(crd(1)), desired, settings));
+        let early = tokio::time::timeout(std::time::Duration::from_millis(300), &mut comparing).await;
+        assert!(early.is_err(), "compared within moments");
+        drop(comparing);
+        let ended = async {
+            while Arc::strong_count(&rendered) > 1 {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(20), ended).await;
+        assert!(ended.is_ok(), "the thread runs on");
     }
 
     #[test]

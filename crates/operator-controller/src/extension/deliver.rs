@@ -8,8 +8,8 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_bundle::CertProvider;
-use olm_core::{Digest, Object};
-use olm_install::plan::{Change, IMAGE_IGNORED, Observer, about, observe, plan};
+use olm_core::Object;
+use olm_install::plan::{Change, IMAGE_IGNORED, Observer, about, observe, plan_in_time};
 use olm_install::preflight::{self, Checked};
 use olm_install::render::Rendered;
 use olm_install::resolution::{
@@ -65,7 +65,8 @@ pub async fn deliver(
     let mut observer = ClusterObserver { context, request, revisions, verified: verified.as_ref() };
     let (settings, system) = (context.settings.render, context.settings.system_namespace.as_str());
     let observed = observe(&mut observer, settings, system, request, target, revisions, recorded).await?;
-    let mut plan = plan(request, observed).map_err(|error| {
+    let planned = plan_in_time(request, observed).await.map_err(|error| about(bundle, error))?;
+    let mut plan = planned.map_err(|error| {
         let inputs = settings.fingerprint(request, bundle, settings.settled(recorded));
         context.states.update(&request.name, &request.uid, |state| state.reject(bundle, &inputs, &error));
         about(bundle, error)
@@ -163,16 +164,15 @@ impl Observer for ClusterObserver<'_> {
     async fn check_crds(
         &mut self,
         bundle: &BundleFacts,
-        digest: &Digest,
-        objects: &[Object],
+        rendered: &Arc<Rendered>,
     ) -> Result<Checked, PassError> {
         let Self { context, request, revisions, .. } = self;
         // before they are read, so that no change is missed
-        context.wait_for_crds(request, preflight::names(objects));
+        context.wait_for_crds(request, preflight::names(&rendered.objects));
         let settings = context.settings.preflight;
-        let (client, content) = (&context.client, (bundle, digest));
+        let client = &context.client;
         let checked =
-            preflight::check(client, &context.crds, settings, request, content, objects, revisions).await?;
+            preflight::check(client, &context.crds, settings, request, bundle, rendered, revisions).await?;
         context.wait_for_crds(request, Vec::new());
         Ok(checked)
     }

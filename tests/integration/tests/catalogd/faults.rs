@@ -3,10 +3,6 @@
 //!
 //! The controller runs in this process, with shorter timeouts than in a deployment; everything else is unchanged.
 
-#[expect(clippy::unwrap_used, reason = "part of a test, and a test may panic")]
-#[path = "../../../../crates/olm-oci/tests/registry/support/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -30,10 +26,10 @@ use olm_runtime::metrics::Metrics;
 use olm_runtime::pull_secrets::NamespacedName;
 use olm_runtime::{Intervals, Shutdown};
 use serde_json::json;
-use support::pki::Authority;
-use support::{Body, Client, Pushed, Registry, Reply, Request};
 use tokio::sync::{mpsc, watch};
 
+use crate::support::pki::Authority;
+use crate::support::{self, Body, Client, Pushed, Registry, Reply, Request};
 use crate::{create, merge, request};
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -3,7 +3,11 @@
 mod cluster;
 mod faults;
 mod process;
+mod quarantine;
 mod signatures;
+#[expect(clippy::unwrap_used, reason = "part of a test, and a test may panic")]
+#[path = "../../../../crates/olm-oci/tests/registry/support/mod.rs"]
+mod support;
 
 use anyhow::Result;
 use kube::api::{Api, Patch, PatchParams, PostParams};

@@ -1,13 +1,16 @@
 //! Decision 1: an extension that the reference installed through a Helm release continues as a revision, with the same objects.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use olm_api::{ClusterObjectSet, condition};
-use olm_kit::{Ca, Entry, RunDir, Wait};
+use olm_kit::{Ca, Entry, RunDir, Wait, eventually};
 use serde_json::{Value, json};
 
 use crate::helm::{Helm, Release, gzip};
@@ -265,6 +268,92 @@ async fn helm_migration_continues_after_interruption() -> Result<()> {
         })
         .await?;
     assert_eq!(world.revisions().await?.len(), 1, "no catalog has the package, so nothing follows");
+    Ok(())
+}
+
+/// The only controlling owner of an object.
+fn controller(object: &DynamicObject) -> Result<String> {
+    let owners = object.owner_references();
+    let controlling: Vec<_> = owners.iter().filter(|owner| owner.controller == Some(true)).collect();
+    match controlling[..] {
+        [owner] => Ok(format!("{} {}", owner.kind, owner.name)),
+        _ => anyhow::bail!("{}: {owners:?}", object.name_any()),
+    }
+}
+
+/// The apiserver refuses to let a revision control the Deployment, so the takeover stops after the objects of earlier phases.
+#[tokio::test]
+async fn helm_adoption_converges_after_a_failed_write() -> Result<()> {
+    let world = World::new("helm-half").await?;
+    let name = &world.name;
+    let bundle = world.bundle("1.0.0").deployments([deployment(name, json!([]))]);
+    world.serve([("1.0.0", bundle.clone())], [Entry::new("1.0.0")]).await?;
+    world.catalog_is_known().await?;
+    world.pause(true).await?;
+    let helm = Helm::new(&world).await?;
+    let objects = helm.objects(&bundle)?;
+    helm.create(&objects).await?;
+    let chunk = 1 << 20;
+    let release =
+        Release { version: 1, status: "deployed", bundle_version: "1.0.0", objects: objects.clone(), chunk };
+    helm.store(&release).await?;
+    let before = uids(&helm.live(&objects).await?);
+
+    let client = world.stack.cluster.client().await?;
+    let (policies, bindings): (Api<ValidatingAdmissionPolicy>, Api<ValidatingAdmissionPolicyBinding>) =
+        (Api::all(client.clone()), Api::all(client.clone()));
+    let expression = format!(
+        "request.namespace != '{name}' || !has(object.metadata.ownerReferences) || \
+         !object.metadata.ownerReferences.exists(owner, owner.kind == 'ClusterObjectSet')"
+    );
+    let policy = json!({"metadata": {"name": name}, "spec": {
+        "matchConstraints": {"resourceRules": [{"apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["UPDATE"],
+                                                "resources": ["deployments"]}]},
+        "validations": [{"expression": expression, "message": "no takeover today"}]}});
+    let binding =
+        json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
+    policies.create(&PostParams::default(), &serde_json::from_value(policy)?).await?;
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
+    let deployments: Api<Deployment> = Api::namespaced(client, name);
+    let owned = json!({"metadata": {"ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+                                                         "name": "x", "uid": "x"}]}});
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    eventually("the policy is in force", LIMIT, || async {
+        let refused = deployments.patch(name, &dry_run, &Patch::Merge(&owned)).await;
+        ensure!(refused.is_err_and(|error| error.to_string().contains("no takeover today")));
+        Ok(())
+    })
+    .await?;
+
+    world.want(json!({"version": "1.0.0"})).await?;
+    world.pause(false).await?;
+    let (old, new) = (format!("ClusterExtension {name}"), format!("ClusterObjectSet {name}-2"));
+    let half = eventually("the takeover stops between two objects", LIMIT, || async {
+        let live = helm.live(&objects).await?;
+        let owners = live.iter().map(controller).collect::<Result<Vec<_>>>()?;
+        ensure!(owners.contains(&old) && owners.contains(&new), "{owners:?}");
+        Ok(live)
+    })
+    .await?;
+    assert_eq!(uids(&half), before);
+    let refused = |set: &ClusterObjectSet| {
+        let conditions = set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        conditions.iter().any(|found| found.message.contains("no takeover today"))
+    };
+    Wait::new(&world.sets, &format!("{name}-1"))
+        .within(LIMIT)
+        .until("reports the rejected write", refused)
+        .await?;
+
+    bindings.delete(name, &DeleteParams::default()).await?;
+    policies.delete(name, &DeleteParams::default()).await?;
+    world.again().await?;
+    world.installed("1.0.0").await?;
+    let live = helm.live(&objects).await?;
+    assert_eq!(uids(&live), before);
+    for object in &live {
+        assert_eq!(controller(object)?, new, "{}", object.name_any());
+    }
     Ok(())
 }
 

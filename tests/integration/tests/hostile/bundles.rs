@@ -265,6 +265,23 @@ pub(crate) const SHAPES: &[Shape] = &[
         },
     },
     Shape {
+        name: "csv: an annotation of 1 MiB in 2,000 deployments",
+        short: true,
+        expect: Expect::Refused("the annotations of the CSV take"),
+        make: |registry| {
+            let deployment = |at: usize| {
+                json!({"name": format!("hostile-{at}"), "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}},
+                    "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x.invalid/y"}]}}}})
+            };
+            let deployments: Vec<Value> = (0..2_000).map(deployment).collect();
+            bundle(
+                registry,
+                &described().csv_patch(json!({"metadata": {"annotations": {"a": "v".repeat(MIB)}},
+                    "spec": {"install": {"spec": {"deployments": deployments}}}})),
+            )
+        },
+    },
+    Shape {
         name: "csv: 30,000 accounts",
         short: false,
         expect: Expect::Refused("at most 10000 are allowed"),

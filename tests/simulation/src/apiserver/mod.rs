@@ -85,7 +85,6 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            version: Default::default(),
             epoch: Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * 365 * 56),
             latency: Duration::from_millis(5),
             faults: Faults::default(),

@@ -17,7 +17,7 @@ use olm_api::{
     ClusterExtension, ClusterObjectSet, Condition, ConditionStatus, annotations, condition, reason,
 };
 use olm_bundle::CertProvider;
-use olm_core::{Digest, Object};
+use olm_core::Object;
 use olm_install::account::{self, Account};
 use olm_install::content::{ContentReader, secret_key};
 use olm_install::plan::{Change, NewRevision, Observer, Plan, about, observe, plan};
@@ -472,13 +472,12 @@ impl Observer for UserObserver<'_> {
     async fn check_crds(
         &mut self,
         bundle: &BundleFacts,
-        digest: &Digest,
-        objects: &[Object],
+        rendered: &Arc<Rendered>,
     ) -> Result<Checked, PassError> {
         let settings = preflight::Settings { existing_objects: true };
-        let (request, content) = (self.request, (bundle, digest));
+        let request = self.request;
         let checked =
-            preflight::check(self.client, &NoCache, settings, request, content, objects, self.revisions)
+            preflight::check(self.client, &NoCache, settings, request, bundle, rendered, self.revisions)
                 .await;
         Ok(checked.unwrap_or_else(|error| {
             if error.cause == Cause::CrdSafety {
