@@ -123,8 +123,10 @@ fn moments(steps: &[Step]) -> Vec<Moment<'_>> {
 
 impl Simulation {
     async fn run(&mut self, steps: &[Step]) -> Result<(), String> {
-        let start = Instant::now();
+        let mut start = Instant::now();
         for (at, begins, action) in moments(steps) {
+            // a step that waits delays all later ones, so that none is cut short
+            start += Instant::now().saturating_duration_since(start + at);
             tokio::time::sleep_until(start + at).await;
             self.invariants.observe(&self.cluster.server)?;
             tracing::info!(begins, ?action, "step");

@@ -163,7 +163,12 @@ pub fn schedule(seed: u64) -> Vec<Step> {
             }
             _ => {}
         }
+        // what comes later often wakes the revisions that were not woken
+        let is_last = matches!(action, Action::Flap { .. }) && random.random_ratio(2, 3);
         steps.push(Step { at, action });
+        if is_last {
+            break;
+        }
     }
     steps.sort_by_key(|step| step.at);
     steps
