@@ -261,15 +261,12 @@ impl Invariants {
                 return Err(format!("ClusterObjectSet {rival} is still there"));
             }
         }
-        let mut uids = BTreeSet::new();
-        for (resource, object) in server.all() {
+        let deleted = server.find(|resource, object| {
             let metadata = &object["metadata"];
-            if !metadata["deletionTimestamp"].is_null() {
-                return Err(format!("{resource} {} is still being deleted", metadata["name"]));
-            }
-            uids.extend(metadata["uid"].as_str().map(str::to_owned));
-        }
-        Ok(())
+            let is_deleted = !metadata["deletionTimestamp"].is_null();
+            is_deleted.then(|| format!("{resource} {} is still being deleted", metadata["name"]))
+        });
+        deleted.map_or(Ok(()), Err)
     }
 }
 
@@ -445,18 +442,16 @@ fn installed(server: &ApiServer, content: &Content, package: &str, version: &str
 }
 
 fn removed(server: &ApiServer, package: &str) -> Result<(), String> {
-    for (resource, object) in server.all() {
+    let left = server.find(|resource, object| {
         let metadata = &object["metadata"];
         let is_extension = resource == "clusterextensions" && metadata["name"] == package;
-        let is_custom = resource == format!("{package}s");
-        if is_extension || is_custom || metadata["labels"][labels::OWNER_NAME] == package {
-            return Err(format!(
-                "{resource} {} of the removed extension {package} is still there",
-                metadata["name"]
-            ));
-        }
-    }
-    Ok(())
+        let is_custom = resource.strip_suffix('s') == Some(package);
+        let is_left = is_extension || is_custom || metadata["labels"][labels::OWNER_NAME] == package;
+        is_left.then(|| {
+            format!("{resource} {} of the removed extension {package} is still there", metadata["name"])
+        })
+    });
+    left.map_or(Ok(()), Err)
 }
 
 fn left(server: &ApiServer, package: &str) -> Result<(), String> {

@@ -33,6 +33,8 @@ const SETTLE_TIME: Duration = Duration::from_secs(10);
 const LATEST: u64 = 15_000;
 /// By how much events are delayed that [`Action::Unlabel`] hides; it ends that.
 const UNSEEN: Duration = Duration::from_secs(60);
+/// How long the user waits for what follows from a request, before the next one.
+const TURN: Duration = Duration::from_secs(10);
 /// The time between two checks.
 const POLL: Duration = Duration::from_secs(2);
 
@@ -103,6 +105,7 @@ fn moments(steps: &[Step]) -> Vec<Moment<'_>> {
             | Action::Late { time, .. }
             | Action::Overtake { time, .. }
             | Action::Unlabel { time, .. }
+            | Action::Reclaim { time, .. }
             | Action::Rival { time, .. }
             | Action::Obstruct { time, .. }
             | Action::DeleteAccount { time, .. }
@@ -120,12 +123,14 @@ fn moments(steps: &[Step]) -> Vec<Moment<'_>> {
 
 impl Simulation {
     async fn run(&mut self, steps: &[Step]) -> Result<(), String> {
-        let start = Instant::now();
+        let mut start = Instant::now();
         for (at, begins, action) in moments(steps) {
+            // a step that waits delays all later ones, so that none is cut short
+            start += Instant::now().saturating_duration_since(start + at);
             tokio::time::sleep_until(start + at).await;
             self.invariants.observe(&self.cluster.server)?;
             tracing::info!(begins, ?action, "step");
-            if begins { self.begin(action).await } else { self.end(action) }
+            if begins { self.begin(action).await? } else { self.end(action) }
         }
         self.heal();
         self.settle().await
@@ -196,7 +201,7 @@ impl Simulation {
         last.map_or(Ok(()), Err)
     }
 
-    async fn begin(&mut self, action: &Action) {
+    async fn begin(&mut self, action: &Action) -> Result<(), String> {
         let server = self.cluster.server.clone();
         match action {
             Action::Install { extension, version, account } => self.install(extension, version, *account),
@@ -217,6 +222,19 @@ impl Simulation {
                     tokio::spawn(tokio::time::timeout(*time, unlabel(server, extension, key)));
                 }
             }
+            Action::Abandon { extension, version, object } => {
+                self.install(extension, version, false);
+                let archives = wait_for_revisions(&server, || is_archiving(&server, extension));
+                let archives = tokio::time::timeout(TURN, archives).await;
+                self.invariants.observe(&server)?;
+                if archives.is_ok() {
+                    if let Some(key) = self.operand(extension, *object) {
+                        delay_release(&server, &key);
+                    }
+                    self.uninstall(extension, Policy::Orphan).await;
+                }
+            }
+            Action::Reclaim { extension, .. } => self.reclaim(extension).await?,
             Action::Rival { extension, version, .. } => self.begin_rival(extension, version).await,
             Action::Obstruct { extension, version, has_label, .. } => {
                 if !self.is_left(extension) {
@@ -225,7 +243,7 @@ impl Simulation {
             }
             Action::DeleteRevision { extension } => {
                 let Some(Expected::Installed { .. }) = self.invariants.expected.get(extension) else {
-                    return;
+                    return Ok(());
                 };
                 if let Some(newest) = revisions(&server, extension).last() {
                     self.invariants.torn_down.insert(extension);
@@ -236,7 +254,7 @@ impl Simulation {
             Action::CustomResource { extension } => {
                 let goes = |set: &Arc<Value>| !set["metadata"]["deletionTimestamp"].is_null();
                 let Some(Expected::Installed { .. }) = self.invariants.expected.get(extension) else {
-                    return;
+                    return Ok(());
                 };
                 if !revisions(&server, extension).iter().any(goes) {
                     self.custom += 1;
@@ -258,8 +276,8 @@ impl Simulation {
                 log(server.delete("customresourcedefinitions", None, MONITORS));
             }
             Action::Flap { extension, .. } => {
-                server.fail(creation_of_settings(), InjectedError::Status(404));
-                self.delete_settings(|of| of == *extension);
+                server.fail(creation_of_configs(), InjectedError::Status(404));
+                self.delete_configs(|of| of == *extension);
             }
             Action::Delay { resource, by, .. } => server.delay(resource, *by),
             Action::Late { seed, .. } => {
@@ -318,6 +336,7 @@ impl Simulation {
             }
             Action::Registry { .. } => self.cluster.content.set_outage(true),
         }
+        Ok(())
     }
 
     fn end(&mut self, action: &Action) {
@@ -336,6 +355,7 @@ impl Simulation {
                     server.delay(&resource, Duration::ZERO);
                 }
             }
+            Action::Reclaim { .. } => server.delay("clusterobjectsets", Duration::ZERO),
             Action::Rival { extension, version, .. } if self.live(&rival(extension)).is_some() => {
                 tokio::spawn(displace(server.clone(), extension));
                 self.install(extension, version, false);
@@ -344,8 +364,8 @@ impl Simulation {
             Action::DeleteAccount { extension, .. } => log(server.put(account(extension)).map(drop)),
             Action::Unserve { .. } => log(server.put(monitors()).map(drop)),
             Action::Flap { extension, .. } => {
-                self.delete_settings(|of| of != *extension);
-                server.stop_failing(&creation_of_settings());
+                self.delete_configs(|of| of != *extension);
+                server.stop_failing(&creation_of_configs());
             }
             Action::Delay { resource, .. } => server.delay(resource, Duration::ZERO),
             Action::Late { .. } => KINDS.iter().for_each(|resource| server.delay(resource, Duration::ZERO)),
@@ -471,6 +491,29 @@ impl Simulation {
         self.invariants.expected.insert(extension, expected);
     }
 
+    /// Orphans the objects of an extension, installs it over them, and removes it with the policy to keep them when it has taken them over.
+    async fn reclaim(&mut self, extension: &'static str) -> Result<(), String> {
+        let server = self.cluster.server.clone();
+        let Some(Expected::Installed { version }) = self.invariants.expected.get(extension).cloned() else {
+            return Ok(());
+        };
+        self.uninstall(extension, Policy::Orphan).await;
+        let goes = wait_for(&server, "clusterextensions", || self.live(extension).is_none());
+        drop(tokio::time::timeout(TURN, goes).await);
+        self.invariants.observe(&server)?;
+        server.delay("clusterobjectsets", UNSEEN);
+        let resource = Some("clusterobjectsets".to_owned());
+        let adoption = Match { resource, verbs: vec![Verb::Patch], ..Match::default() };
+        server.fail_next(adoption.clone(), InjectedError::ResetAfter, 1);
+        self.install(extension, version, false);
+        let is_adopted = wait_for_revisions(&server, || self.is_owner_of_all(extension));
+        drop(tokio::time::timeout(TURN, is_adopted).await);
+        server.stop_failing(&adoption);
+        self.invariants.observe(&server)?;
+        self.uninstall(extension, Policy::Keep).await;
+        Ok(())
+    }
+
     /// Whether objects of an earlier extension of this name may be there.
     fn is_left(&self, extension: &str) -> bool {
         let expected = self.invariants.expected.get(extension);
@@ -531,12 +574,14 @@ impl Simulation {
         }
     }
 
-    /// Deletes the ConfigMap that each version of a package has.
-    fn delete_settings(&self, of: impl Fn(&str) -> bool) {
+    /// Deletes the ConfigMaps of extensions: all, because the next listing of their watch wakes the revision of any that is left.
+    fn delete_configs(&self, of: impl Fn(&str) -> bool) {
         for (extension, expected) in &self.invariants.expected {
-            if of(extension) && matches!(expected, Expected::Installed { .. }) {
-                let name = format!("{extension}-settings");
-                log(self.cluster.server.delete("configmaps", Some(extension), &name));
+            let Expected::Installed { version } = expected else { continue };
+            for name in
+                [format!("{extension}-settings"), only(extension, version)].iter().filter(|_| of(extension))
+            {
+                log(self.cluster.server.delete("configmaps", Some(extension), name));
             }
         }
     }
@@ -588,26 +633,35 @@ impl Simulation {
     }
 }
 
-/// Waits until a revision of the extension is to be archived, and then removes the owner label of an object, unseen.
-async fn unlabel(server: ApiServer, extension: &'static str, key: ObjectKey) {
-    let is_archiving = |set: &Arc<Value>| {
+/// Whether a revision of the extension is to be archived, and is not yet.
+fn is_archiving(server: &ApiServer, extension: &str) -> bool {
+    revisions(server, extension).iter().any(|set| {
         let conditions = set["status"]["conditions"].as_array().into_iter().flatten();
         let reasons: Vec<&Value> = conditions.map(|condition| &condition["reason"]).collect();
         set["spec"]["lifecycleState"] == "Archived" && !reasons.contains(&&json!("Archived"))
-    };
-    wait_for_revisions(&server, || revisions(&server, extension).iter().any(is_archiving)).await;
+    })
+}
+
+/// Waits until a revision of the extension is to be archived, and then removes the owner label of an object, unseen.
+async fn unlabel(server: ApiServer, extension: &'static str, key: ObjectKey) {
+    wait_for_revisions(&server, || is_archiving(&server, extension)).await;
     let resource = plural(&key.kind);
     server.delay(&resource, UNSEEN);
-    // the release of it comes last, when the events of the others have been taken in
+    // comes last, when the events of the others have been taken in
+    delay_release(&server, &key);
+    let patch = json!({"metadata": {"labels": {(labels::OWNER_NAME): null}}});
+    log(server.patch(&resource, key.namespace.as_deref(), &key.name, patch).map(drop));
+}
+
+/// Delays the request by which a revision releases an object.
+fn delay_release(server: &ApiServer, key: &ObjectKey) {
     let release = Match {
-        resource: Some(resource.clone()),
+        resource: Some(plural(&key.kind)),
         verbs: vec![Verb::Patch],
         name: Some(key.name.clone()),
         ..Match::default()
     };
     server.fail_next(release, InjectedError::Delay(Duration::from_secs(2)), 1);
-    let patch = json!({"metadata": {"labels": {(labels::OWNER_NAME): null}}});
-    log(server.patch(&resource, key.namespace.as_deref(), &key.name, patch).map(drop));
 }
 
 /// Waits until the extension has a revision, which collides with its rival, and then deletes that.
@@ -634,7 +688,12 @@ async fn clear(server: ApiServer, extension: &'static str) {
 }
 
 async fn wait_for_revisions(server: &ApiServer, holds: impl Fn() -> bool) {
-    let mut changes = server.changes_of("clusterobjectsets", olm_api::GROUP);
+    wait_for(server, "clusterobjectsets", holds).await;
+}
+
+/// Waits until this holds, which depends on the objects of one kind.
+async fn wait_for(server: &ApiServer, plural: &str, holds: impl Fn() -> bool) {
+    let mut changes = server.changes_of(plural, olm_api::GROUP);
     while !holds() && changes.changed().await.is_ok() {}
 }
 
@@ -659,7 +718,7 @@ fn extension_of(name: &str, package: &str, version: &str) -> Value {
         "spec": {"namespace": package, "source": {"sourceType": "Catalog", "catalog": catalog}}})
 }
 
-fn creation_of_settings() -> Match {
+fn creation_of_configs() -> Match {
     Match { resource: Some("configmaps".to_owned()), verbs: vec![Verb::Create], ..Match::default() }
 }
 

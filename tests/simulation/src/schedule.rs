@@ -53,6 +53,12 @@ pub enum Action {
     /// Changes the version. If the old revision is archived within a time, removes the owner label of an object immediately after that, which
     /// no watch shows until the time ends, and delays the request that takes the old owner off.
     Unlabel { extension: &'static str, version: &'static str, object: usize, time: Duration },
+    /// Changes the version. When the old revision is archived, deletes the extension immediately and orphans its objects, while the request
+    /// that takes the old owner off one of them is delayed.
+    Abandon { extension: &'static str, version: &'static str, object: usize },
+    /// Deletes the extension and orphans its objects, creates it again, and deletes it with policy `keep` when it owns its revisions
+    /// again. The answer to the request that made it their owner is lost, and their watch is late for a time.
+    Reclaim { extension: &'static str, time: Duration },
     /// Another extension installs the package instead. After a time this one is created, and collides with its objects until the other
     /// one is deleted.
     Rival { extension: &'static str, version: &'static str, time: Duration },
@@ -67,8 +73,8 @@ pub enum Action {
     /// Custom resources that bundles contain are not served, for a time or until the end; before that their watches may break, so that
     /// nothing shows how they go.
     Unserve { is_hidden: bool, time: Option<Duration> },
-    /// ConfigMaps cannot be created, as if their kind was not served, for a time. The extension needs one at the start, the others
-    /// at the end.
+    /// ConfigMaps cannot be created, as if their kind was not served, for a time. Those of the extension are deleted at the start, those
+    /// of the others at the end.
     Flap { extension: &'static str, time: Duration },
     /// Watch events of a kind come later, for a time.
     Delay { resource: &'static str, by: Duration, time: Duration },
@@ -147,7 +153,7 @@ pub fn schedule(seed: u64) -> Vec<Step> {
                 steps.push(Step { at: at + Duration::from_secs(2), action: install(version) });
             }
             // when rollouts have ended, so that only one watch shows what it does
-            Action::Flap { .. } => at += SETTLED,
+            Action::Flap { .. } | Action::Reclaim { .. } => at += SETTLED,
             // in the middle of an upgrade
             Action::Uninstall { policy: Policy::Orphan, .. } => {
                 at += SETTLED;
@@ -157,7 +163,12 @@ pub fn schedule(seed: u64) -> Vec<Step> {
             }
             _ => {}
         }
+        // what comes later often wakes the revisions that were not woken
+        let is_last = matches!(action, Action::Flap { .. }) && random.random_ratio(2, 3);
         steps.push(Step { at, action });
+        if is_last {
+            break;
+        }
     }
     steps.sort_by_key(|step| step.at);
     steps
@@ -186,7 +197,7 @@ fn seconds(random: &mut StdRng, most: u64) -> Duration {
 
 fn action(extension: &'static str, random: &mut StdRng) -> Action {
     let resource = KINDS.choose(random).copied().unwrap_or(KINDS[0]);
-    match random.random_range(0..113) {
+    match random.random_range(0..119) {
         0..13 => install(extension, random),
         13..16 => {
             let (version, object) = (version(random), random.random_range(0..16));
@@ -243,7 +254,11 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
             Action::Obstruct { extension, version: version(random), has_label: random.random(), time }
         }
         108..111 => Action::Flap { extension, time: seconds(random, 20) },
-        _ => Action::Overtake { extension, object: random.random_range(0..16), time: seconds(random, 2) },
+        111..113 => {
+            Action::Overtake { extension, object: random.random_range(0..16), time: seconds(random, 2) }
+        }
+        113..116 => Action::Reclaim { extension, time: seconds(random, 20) + Duration::from_secs(5) },
+        _ => Action::Abandon { extension, version: version(random), object: random.random_range(0..16) },
     }
 }
 

@@ -80,7 +80,10 @@ pub(crate) struct Conflict {
 }
 
 fn read(object: &Value) -> Vec<Entry> {
-    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    decode(&object["metadata"]["managedFields"])
+}
+
+fn decode(managed: &Value) -> Vec<Entry> {
     let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
     let entry = |entry: &Value| Entry {
         manager: Manager {
@@ -92,7 +95,7 @@ fn read(object: &Value) -> Vec<Entry> {
         time: entry["time"].clone(),
         fields: FieldSet::decode(&entry["fieldsV1"]),
     };
-    entries.into_iter().flatten().map(entry).collect()
+    managed.as_array().into_iter().flatten().map(entry).collect()
 }
 
 fn write(object: &mut Value, mut entries: Vec<Entry>) {
@@ -102,10 +105,10 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
         return;
     }
     entries.sort_by(|one, other| {
-        let key = |entry: &Entry| {
-            let Manager { name, is_apply, api_version, subresource } = entry.manager.clone();
-            (!is_apply, entry.time.as_str().map(str::to_owned), name, api_version, subresource)
-        };
+        fn key(entry: &Entry) -> (bool, Option<&str>, &str, &str, &str) {
+            let Manager { name, is_apply, api_version, subresource } = &entry.manager;
+            (!is_apply, entry.time.as_str(), name, api_version, subresource)
+        }
         key(one).cmp(&key(other))
     });
     let entry = |entry: Entry| {
@@ -141,7 +144,7 @@ pub(crate) fn update(live: &Value, new: &mut Value, by: &Attribution<'_>) {
         if is_reset(&requested) {
             entries.clear();
         } else {
-            let given = read(&json!({"metadata": {"managedFields": requested}}));
+            let given = decode(&requested);
             if !given.is_empty() {
                 entries = given;
             }
@@ -239,9 +242,9 @@ pub(crate) fn apply(
         }
     }
     entries.retain(|entry| !entry.fields.is_empty());
-    let key = |entry: &Entry| (entry.manager.clone(), entry.fields.clone());
+    let are_same = |one: &Entry, other: &Entry| one.manager == other.manager && one.fields == other.fields;
     let is_same = before.len() == entries.len()
-        && before.iter().all(|entry| entries.iter().any(|other| key(entry) == key(other)));
+        && before.iter().all(|entry| entries.iter().any(|other| are_same(entry, other)));
     let is_changed = new != bare || !is_same;
     if let Some(entry) = entries.iter_mut().find(|entry| entry.manager.is(&by.manager) && is_changed) {
         entry.time = by.now.clone().into();

@@ -383,8 +383,9 @@ impl ApiServer {
 
     /// All objects of a resource.
     pub fn list(&self, resource: &str) -> Vec<Arc<Value>> {
-        let all = self.all().into_iter();
-        all.filter(|(plural, _)| plural == resource).map(|(_, object)| object).collect()
+        let state = self.state();
+        let resources = state.store.resources.iter().filter(|((plural, _), _)| plural == resource);
+        resources.flat_map(|(_, it)| it.objects.values()).cloned().collect()
     }
 
     /// All objects of all resources, with the resource's plural name.
@@ -393,6 +394,13 @@ impl ApiServer {
         let resources = state.store.resources.iter();
         let all = resources.flat_map(|((plural, _), it)| it.objects.values().map(move |one| (plural, one)));
         all.map(|(plural, object)| (plural.clone(), Arc::clone(object))).collect()
+    }
+
+    /// The first that `find` finds in the objects of all resources.
+    pub fn find<T>(&self, mut find: impl FnMut(&str, &Value) -> Option<T>) -> Option<T> {
+        let state = self.state();
+        let mut resources = state.store.resources.iter();
+        resources.find_map(|((plural, _), it)| it.objects.values().find_map(|object| find(plural, object)))
     }
 
     /// Creates the object, or replaces it (a status in it is written, too). The process of the write is [`USER`].

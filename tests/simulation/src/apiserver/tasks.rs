@@ -65,8 +65,9 @@ impl Store {
                     }
                 }
                 (before, Some(after)) => {
-                    let references = |object: &Value| object["metadata"].get("ownerReferences").cloned();
-                    if references(after).is_some() && before.and_then(references) != references(after) {
+                    let references = after["metadata"].get("ownerReferences");
+                    let earlier = before.and_then(|before| before["metadata"].get("ownerReferences"));
+                    if references.is_some() && earlier != references {
                         self.later(collection, Task::Owners(resource.clone(), name.clone()));
                     }
                     let held = finalizers(after);
@@ -83,8 +84,7 @@ impl Store {
             ("namespaces", "") if is_deleted => self.later(collection, Task::Namespace(name.1.clone())),
             CRD if is_deleted => self.later(collection, Task::Definition(name.1.clone())),
             CRD => {
-                let spec = |object: &Value| object["spec"].clone();
-                if before.map(spec) != Some(spec(after)) {
+                if before.map(|before| &before["spec"]) != Some(&after["spec"]) {
                     self.later(self.settings.establishing, Task::Establish(name.1.clone()));
                 }
             }

@@ -492,8 +492,9 @@ fn restore_all(live: &Value, new: &mut Value, without: &[&str]) {
 
 /// Nothing changed but times of field managers.
 fn is_same(live: &Value, new: &Value) -> bool {
-    let managed =
-        |object: &Value| object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    fn managed(object: &Value) -> &[Value] {
+        object["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default()
+    }
     are_equal(live, new, |name| name != "metadata")
         && are_equal(&live["metadata"], &new["metadata"], |name| name != "managedFields")
         && {
