@@ -393,7 +393,7 @@ pub const EVENTS: &[Event] = &[
     warning(
         EXTENSION,
         "DependencyCheckSkipped",
-        "The annotation `dependency-check` says not to check what the bundle depends on.",
+        "The annotation `dependency-check` turns off the check of what the bundle depends on.",
     ),
     normal(
         EXTENSION,

@@ -202,8 +202,8 @@ impl Catalog {
         let file = self.files.iter().position(|(file, _)| file == path)?;
         let first = file.checked_sub(1).and_then(|before| self.files.get(before)).map_or(0, |(_, end)| *end);
         let objects = self.positions.get(first..self.files.get(file)?.1)?;
-        let wanted = ObjectPosition::from(position);
-        let after = objects.partition_point(|object| *object <= wanted);
+        let desired = ObjectPosition::from(position);
+        let after = objects.partition_point(|object| *object <= desired);
         Some(first + after.checked_sub(1)?)
     }
 }

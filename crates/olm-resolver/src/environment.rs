@@ -1,4 +1,4 @@
-//! What a bundle asks of the cluster, as its catalog states it: a Kubernetes version and native APIs (decision 34).
+//! The constraints of a bundle on the cluster, as its catalog states them: a Kubernetes version and native APIs (decision 34).
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -119,17 +119,17 @@ pub fn resolve(request: &Request, sources: &[CatalogSource]) -> Outcome {
 type Decided = (Result<Resolution, ResolveError>, Report);
 
 fn decide(request: &Request, sources: &[&CatalogSource]) -> Decided {
-    let (result, mut report) = decide_without_refusal(request, sources, Downwards::Allowed);
+    let (result, mut report) = decide_ignoring_refuse(request, sources, Downwards::Allowed);
     match (request.environment.constraints, &result) {
         (EnvironmentConstraints::Skip, Ok(found))
             if report.drops(Ineligible::EnvironmentNotMet) && is_lower(request, found) =>
         {
             // what is installed is not replaced by a lower bundle because a better one does not fit the cluster
-            let without = decide_without_refusal(&unconstrained(request), sources, Downwards::Allowed).0;
+            let without = decide_ignoring_refuse(&unconstrained(request), sources, Downwards::Allowed).0;
             if without.is_ok_and(|found| is_lower(request, &found)) {
                 (result, report)
             } else {
-                decide_without_refusal(request, sources, Downwards::Refused)
+                decide_ignoring_refuse(request, sources, Downwards::Refused)
             }
         }
         (EnvironmentConstraints::Refuse, Ok(found)) => match refuse_environment(found, &mut report) {
@@ -147,7 +147,7 @@ enum Downwards {
     Refused,
 }
 
-fn decide_without_refusal(request: &Request, sources: &[&CatalogSource], downwards: Downwards) -> Decided {
+fn decide_ignoring_refuse(request: &Request, sources: &[&CatalogSource], downwards: Downwards) -> Decided {
     let catalogs = sources.iter().map(|source| consider(request, source, downwards)).collect();
     let mut report = Report { request: request.clone(), catalogs };
     (choose(&mut report), report)

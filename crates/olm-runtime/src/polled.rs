@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn polled_takes_a_refusal_for_an_answer() {
+    fn polled_takes_a_rejection_for_an_answer() {
         let api = |code| {
             let status = kube::core::Status { code, ..Default::default() };
             answered::<()>(Err(kube::Error::Api(Box::new(status))))

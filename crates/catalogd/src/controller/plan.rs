@@ -137,8 +137,8 @@ pub enum Plan {
 #[derive(Debug)]
 pub struct Observed<'a> {
     pub catalog: &'a ClusterCatalog,
-    /// The image to serve ([`wanted`]).
-    pub wanted: Option<&'a str>,
+    /// The image to serve ([`desired`]).
+    pub desired: Option<&'a str>,
     /// Whether this replica decides and reports.
     pub leader: bool,
     /// What this replica serves.
@@ -167,7 +167,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     if !observed.leader {
         return follow(observed);
     }
-    let Some(reference) = observed.wanted.map(str::to_owned) else {
+    let Some(reference) = observed.desired.map(str::to_owned) else {
         let name = catalog.name_any();
         return Plan::Refuse(format!(
             "terminal error: error parsing ClusterCatalog \"{name}\", image source is nil"
@@ -313,7 +313,7 @@ pub fn image_of(template: &ResolvedTemplate) -> Option<&str> {
 
 /// The image to serve: that of the template, else that of the spec, which stays as it is.
 #[must_use]
-pub fn wanted<'a>(catalog: &'a ClusterCatalog, template: Option<&'a ResolvedTemplate>) -> Option<&'a str> {
+pub fn desired<'a>(catalog: &'a ClusterCatalog, template: Option<&'a ResolvedTemplate>) -> Option<&'a str> {
     let spec = || Some(catalog.spec.source.image.as_ref()?.reference.as_str());
     template.and_then(image_of).or_else(spec)
 }

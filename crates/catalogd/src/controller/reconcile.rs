@@ -53,7 +53,7 @@ pub struct Context {
     pub base: String,
     /// How long a minute of a poll interval is.
     pub intervals: Intervals,
-    /// The version of the cluster; `None` if it does not say.
+    /// The version of the cluster; `None` if it is unknown.
     pub version: Polled<Option<KubernetesVersion>>,
     /// What is remembered about each catalog.
     pub memory: Mutex<HashMap<String, Remembered>>,
@@ -121,7 +121,7 @@ impl Context {
         };
         let observed = Observed {
             catalog,
-            wanted: plan::wanted(catalog, template.as_ref()),
+            desired: plan::desired(catalog, template.as_ref()),
             leader,
             held: held.as_ref(),
             memory,

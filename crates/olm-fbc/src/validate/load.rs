@@ -34,7 +34,7 @@ pub(super) struct Loaded {
     pub(super) channels: Vec<(Decoded<Channel>, Meta)>,
     pub(super) bundles: Vec<Decoded<Bundle>>,
     pub(super) deprecations: Vec<Decoded<Deprecations>>,
-    /// What is wrong with single objects beside what their schema says.
+    /// What is wrong with single objects beside the rules of their schema.
     pub(super) object_findings: Vec<Finding>,
     /// (schema, package, name) of objects that did not decode, so that they are not reported as missing.
     pub(super) undecoded: BTreeSet<(String, String, String)>,

@@ -43,7 +43,7 @@ go_struct! {
     }
 }
 
-/// What is wrong with an object by itself, beside what its schema says.
+/// What is wrong with an object by itself, beside the rules of its schema.
 pub(super) fn check(meta: &Meta) -> Vec<Finding> {
     let subject = || Subject::from_meta(meta);
     let mut findings = Vec::new();
@@ -70,7 +70,7 @@ pub(super) fn check(meta: &Meta) -> Vec<Finding> {
                 properties(meta, index, property, &mut findings);
             }
         }
-        // of the others the schema has said so
+        // of the others the schema has reported it
         Err(problem) if !known => {
             let message = format!("properties are no list of properties: {problem}");
             findings.push(Finding::error("properties", subject(), message));

@@ -410,7 +410,7 @@ fn validate_rules_of_fbc_8_1_have_messages() {
     }
 }
 
-/// What the format forbids or reserves for objects of any schema, whatever `opm` says (fbc §14 row 10).
+/// What the format forbids or reserves for objects of any schema, whatever `opm` reports (fbc §14 row 10).
 #[test]
 fn validate_rules_for_any_object() {
     let package = |properties: &str| format!("schema: olm.package\nname: bar\nproperties: [{properties}]");

@@ -1,4 +1,4 @@
-//! The constraints of bundles on the cluster: which bundle is chosen, and what is said of the others (decision 34).
+//! The constraints of bundles on the cluster: which bundle is chosen, and what is reported of the others (decision 34).
 
 use std::sync::Arc;
 

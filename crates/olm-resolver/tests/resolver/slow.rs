@@ -107,7 +107,7 @@ impl Entry {
     }
 }
 
-/// Does the cluster lack something that this bundle needs? Of what is installed nobody asks that.
+/// Does the cluster lack something that this bundle needs? It does not count for what is installed.
 fn misses_something(bundle: &Bundle, request: &Request) -> bool {
     let cluster = &request.environment.cluster;
     let too_old = match (cluster.version, bundle.lowest.split('.').nth(1)) {

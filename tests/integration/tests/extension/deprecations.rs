@@ -39,7 +39,7 @@ async fn deprecations_of_all_scopes_are_conditions() -> Result<()> {
         world.installed(version).await?;
         let all = [PACKAGE, channel, bundle].into_iter().filter(|text| *text != none);
         let rollup = all.collect::<Vec<_>>().join("\n");
-        let wanted = [
+        let desired = [
             (condition::PACKAGE_DEPRECATED, PACKAGE.to_owned()),
             (condition::CHANNEL_DEPRECATED, channel.to_owned()),
             (condition::BUNDLE_DEPRECATED, bundle.to_owned()),
@@ -48,7 +48,7 @@ async fn deprecations_of_all_scopes_are_conditions() -> Result<()> {
         world
             .until(&format!("the deprecations of {catalog}"), |extension| {
                 let conditions = extension.status.as_ref().map(|status| status.conditions.as_slice());
-                wanted.iter().all(|(type_, message)| {
+                desired.iter().all(|(type_, message)| {
                     let found = condition::find(conditions.unwrap_or_default(), type_);
                     found.is_some_and(|found| match message.as_str() {
                         "not deprecated" => {

@@ -61,15 +61,15 @@ async fn bundle_is_skipped_until_the_cluster_fits_it() -> Result<()> {
          not serve",
         world.name
     );
-    let says = async |message: &str| {
+    let reports = async |message: &str| {
         world.until(message, |extension| unfit(extension).as_deref() == Some(message)).await.map(drop)
     };
-    says(&lacks).await?;
+    reports(&lacks).await?;
 
     // the cluster changes, and nothing else
     world.stack.cluster.apply(&crd.manifest().to_string()).await?;
     world.installed("1.1.0").await?;
-    says(&needs).await?;
+    reports(&needs).await?;
 
     // what is installed is not judged again
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
@@ -79,7 +79,7 @@ async fn bundle_is_skipped_until_the_cluster_fits_it() -> Result<()> {
     let lowered = json!({"channels": ["stable"], "upgradeConstraintPolicy": "SelfCertified"});
     world.want(lowered).await?;
     world.installed("1.1.0").await?;
-    says(&needs).await?;
+    reports(&needs).await?;
     assert_eq!(world.revisions().await?.len(), 2);
     let notes = world.events("EnvironmentNotMet").await?;
     assert!(notes.contains(&needs) && notes.contains(&lacks), "{notes:?}");

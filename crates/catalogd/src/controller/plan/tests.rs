@@ -61,7 +61,7 @@ impl Case {
         let template = template(&self.catalog, "1.33.1".parse().ok());
         plan(&Observed {
             catalog: &self.catalog,
-            wanted: wanted(&self.catalog, template.as_ref()),
+            desired: desired(&self.catalog, template.as_ref()),
             leader: self.leader,
             held: self.held.as_ref(),
             memory: &self.memory,
