@@ -114,8 +114,9 @@ pub struct ImageSource {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterCatalogStatus {
-    /// Observations: `Serving` (content can be fetched), `Progressing` (what is being done about the source) and `Quarantined` (the image
-    /// is not read again, because reading it ended the process twice).
+    /// Observations: `Serving` (content can be fetched), `Progressing` (what is being done about the source), `Quarantined` (the image
+    /// is not read again, because reading it ended the process twice) while it holds; with the annotation `olm.catalogImageTemplate` also
+    /// `TemplatesHaveResolved` (its variables have a value) and `ResolvedImage` (its image is used).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

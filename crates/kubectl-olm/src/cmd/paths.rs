@@ -11,7 +11,7 @@ use super::plan::beyond_one;
 use super::why;
 use crate::CommandOutput;
 use crate::failure::CommandError;
-use crate::sources::{Controller, Sources, note_unknown_cluster};
+use crate::sources::{Controller, Sources};
 
 /// Most candidates shown as not offered for a hop.
 const MAX_NOT_OFFERED: usize = 5;
@@ -80,7 +80,6 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let from = installed(&graph, &arguments.from)?;
     let invalid_range = |error: RangeError| CommandError::Usage(format!("--version: {}", error.explain()));
     let environment = arguments.controller.environment.read(&arguments.sources).await;
-    note_unknown_cluster(&environment, [&*graph]);
     let query = PathQuery {
         channels: channels(&graph, &arguments.channels)?,
         range: arguments.version.as_deref().map(Range::masterminds).transpose().map_err(invalid_range)?,

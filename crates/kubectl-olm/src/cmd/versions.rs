@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::output::{Output, Table, or_dash};
 use crate::CommandOutput;
 use crate::failure::CommandError;
-use crate::sources::{EnvironmentFlags, Sources, note_unknown_cluster};
+use crate::sources::{EnvironmentFlags, Sources};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  kubectl olm versions argocd-operator\n  \
@@ -65,7 +65,6 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         .into_iter()
         .map(|found| (found.catalog, found.content.into_graph(ReleaseField::Counts)))
         .collect();
-    note_unknown_cluster(&request.environment, graphs.iter().map(|(_, graph)| graph));
     let listed: Vec<Row> =
         graphs.iter().flat_map(|(catalog, graph)| rows(catalog, graph, &request)).collect();
     let names = || listed.iter().map(|row| row.bundle.clone()).collect();

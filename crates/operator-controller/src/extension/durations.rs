@@ -16,6 +16,9 @@ struct Labels {
     outcome: &'static str,
 }
 
+const SUCCEEDED: &str = "succeeded";
+const FAILED: &str = "failed";
+
 /// [`observe::RESOLUTION_DURATION`]. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ResolutionDurations(Family<Labels, Histogram, fn() -> Histogram>);
@@ -25,12 +28,16 @@ impl ResolutionDurations {
     pub fn register(metrics: &Metrics) -> Self {
         let durations = Self(Family::new_with_constructor(|| Histogram::new(BUCKETS)));
         metrics.register(&observe::RESOLUTION_DURATION, durations.0.clone());
+        // shown from the start
+        for outcome in [SUCCEEDED, FAILED] {
+            drop(durations.0.get_or_create(&Labels { outcome }));
+        }
         durations
     }
 
     /// Counts one resolution.
     pub fn observe(&self, succeeded: bool, time: Duration) {
-        let outcome = if succeeded { "succeeded" } else { "failed" };
+        let outcome = if succeeded { SUCCEEDED } else { FAILED };
         self.0.get_or_create(&Labels { outcome }).observe(time.as_secs_f64());
     }
 }

@@ -157,7 +157,7 @@ async fn annotation_policy_accepts_the_values_of_the_table_only() -> Result<()> 
             checked += 1;
         }
     }
-    ensure!(checked == 15, "five annotations of an extension have known values: {checked}");
+    ensure!(checked == 18, "six annotations of an extension have known values: {checked}");
     // what is there may stay while something else changes, and may not change to another unknown value
     let name = stored.metadata.name.unwrap_or_default();
     let patch = async |value: &str| -> Result<Option<String>> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use olm_api::{ClusterCatalog, ClusterExtension, condition};
+use olm_api::{ClusterCatalog, ClusterExtension, condition, reason};
 use olm_integration::extension::{current, installed_version};
 use olm_kit::{BundleImage, Ca, Cluster, Entry, Package, Process, Program, Wait, eventually};
 use rustls::pki_types::pem::PemObject as _;
@@ -272,7 +272,10 @@ impl World {
         self.create_catalog(name, reference).await?;
         let settled = |catalog: &ClusterCatalog| {
             let conditions = catalog.status.clone().unwrap_or_default().conditions;
-            condition::find(&conditions, condition::PROGRESSING).cloned()
+            // a pull of more than a few seconds has a status of its own before
+            condition::find(&conditions, condition::PROGRESSING)
+                .filter(|it| it.reason != reason::PULLING)
+                .cloned()
         };
         let catalog = Wait::new(&self.catalogs, name).within(SETTLE);
         let catalog = catalog.until("has a status", |catalog| settled(catalog).is_some()).await?;

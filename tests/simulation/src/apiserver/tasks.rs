@@ -83,10 +83,8 @@ impl Store {
         match (resource.0.as_str(), resource.1.as_str()) {
             ("namespaces", "") if is_deleted => self.later(collection, Task::Namespace(name.1.clone())),
             CRD if is_deleted => self.later(collection, Task::Definition(name.1.clone())),
-            CRD => {
-                if before.map(|before| &before["spec"]) != Some(&after["spec"]) {
-                    self.later(self.settings.establishing, Task::Establish(name.1.clone()));
-                }
+            CRD if before.map(|before| &before["spec"]) != Some(&after["spec"]) => {
+                self.later(self.settings.establishing, Task::Establish(name.1.clone()));
             }
             ("deployments", "apps") if !is_deleted => {
                 let generation = |object: &Value| object["metadata"]["generation"].clone();
