@@ -145,6 +145,11 @@ verify: ## Fail if generated files are not current, a crate uses what it may not
 	$(programs_dir)/xtask verify
 	@$(manifest_tools); $(programs_dir)/xtask manifests
 
+.PHONY: conformance
+conformance: ## Check the conformance pages, and print each gap and the number of rows of each verdict
+	@$(call build,-p xtask)
+	@$(programs_dir)/xtask conformance
+
 .PHONY: figures
 figures: ## Print sizes, watches, stores, words, citations, test programs and times of the last runs (CHECKOUT=DIR; FORMAT=json)
 	@$(call build,-p xtask)
@@ -264,7 +269,7 @@ endif
 
 # each as typed; all of them run, also after one failed
 NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-upgrade soak \
-    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny acceptance-exact generate demo-down
+    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny acceptance-exact conformance generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

@@ -41,6 +41,26 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     index::check(root)
 }
 
+/// Checks, and prints each row with a gap and how many rows there are of each verdict.
+pub(crate) fn print(root: &Path) -> Result<()> {
+    check(root)?;
+    let mut out = std::io::stdout().lock();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (page, text) in pages(root)? {
+        for (number, line, cell) in verdict::rows(&text) {
+            let Ok(verdict) = Conformance::parse(cell) else { continue };
+            *counts.entry(verdict.words()).or_default() += 1;
+            if verdict == Conformance::Gap {
+                let section = line.split('|').nth(1).unwrap_or_default().trim();
+                writeln!(out, "{page}:{}: {section}: {cell}", number + 1)?;
+            }
+        }
+    }
+    let counts: Vec<String> = counts.iter().map(|(words, count)| format!("{count} {words}")).collect();
+    writeln!(out, "{}", counts.join(", "))?;
+    Ok(())
+}
+
 /// Prints `count` rows of each page that claim something by a test: at random, equal for an equal `seed` and page. A page is
 /// drawn from on its own, so that other pages may come and grow.
 pub(crate) fn draw(root: &Path, count: usize, seed: u64) -> Result<()> {

@@ -38,7 +38,7 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
                         or a citation names nothing
   language [PATH…]      print how many words are left that the glossary replaces, and those below the paths
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
-  conformance           only the tables; --draw N --seed S prints N rows of each table, to break the code behind them
+  conformance           only the tables; prints gaps and counts; --draw N --seed S prints N rows of each table, to break the code behind them
   manifests             render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
   links, citations, limits   only these
   wire                  print what leaves a process or is stored
@@ -67,7 +67,7 @@ fn run() -> Result<()> {
         ["language", ref below @ ..] => language::print(&root, below),
         ["layering"] => layering::check(&root),
         ["layering", "--table"] => layering::print(&root),
-        ["conformance"] => conformance::check(&root),
+        ["conformance"] => conformance::print(&root),
         ["conformance", "--draw", count, "--seed", seed] => conformance::draw(
             &root,
             count.parse().with_context(|| format!("--draw {count:?}"))?,
