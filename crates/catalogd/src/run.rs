@@ -87,14 +87,13 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let serving =
         server::serve(listener, Arc::clone(&tls), catalogs, http_metrics, server::LIMITS, stop.clone());
     let content_server = tokio::spawn(task::supervised("content server", serving));
-    readiness.listening();
-
     if let Some(address) = metrics_address {
         let router = olm_runtime::metrics::router(metrics.clone(), KubeReviews(client.clone()));
         let listener = listen::bind(&address).await?;
         let shown = serve::https(listener, router, tls, serve::Limits::default(), stop.clone());
         parts.spawn(task::supervised("metrics server", shown));
     }
+    readiness.listening();
     parts.spawn(task::supervised("compression", crate::compress::run(store.clone(), stop.clone())));
     let (damage, damaged) = mpsc::channel(16);
     let checking = tokio::task::spawn_blocking({

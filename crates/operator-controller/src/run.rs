@@ -58,11 +58,6 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let client = client::connect(args.run.kubeconfig(), &metrics).await?;
 
     let mut parts = tokio::task::JoinSet::new();
-    if !listen::is_off(&args.run.health_probe_bind_address) {
-        let listener = listen::bind(&args.run.health_probe_bind_address).await?;
-        let probes = serve::http(listener, health::router([]), serve::Limits::default(), stop.clone());
-        parts.spawn(task::supervised("health server", probes));
-    }
     let namespace = args.run.system_namespace();
     match (args.run.tls.serving()?, metrics_address) {
         (Some(serving), Some(address)) => {
@@ -81,6 +76,12 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
             parts.spawn(task::supervised("metrics server", shown));
         }
         _ => tracing::warn!("metrics are not served: no certificate is given and none is self-issued"),
+    }
+    // after the listener of the metrics, so that a ready process answers there too
+    if !listen::is_off(&args.run.health_probe_bind_address) {
+        let listener = listen::bind(&args.run.health_probe_bind_address).await?;
+        let probes = serve::http(listener, health::router([]), serve::Limits::default(), stop.clone());
+        parts.spawn(task::supervised("health server", probes));
     }
     let published = args.catalogd_ca_config_map().map(|name| PublishedCa::new(&namespace, name));
     if let Some(published) = &published {

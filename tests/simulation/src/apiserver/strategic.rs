@@ -69,15 +69,9 @@ fn merge_map(object: &mut Map<String, Value>, patch: &Map<String, Value>, kind: 
         }
         Some(_) => return Err(unknown(&patch[DIRECTIVE])),
     }
-    for (field, value) in patch {
-        if let Some(list) = field.strip_prefix(DELETED_ITEMS) {
-            if let (Some(live), Some(deleted)) =
-                (object.get_mut(list).and_then(Value::as_array_mut), value.as_array())
-            {
-                live.retain(|item| !deleted.contains(item));
-            }
-            continue;
-        }
+    let (deletions, fields): (Vec<_>, Vec<_>) =
+        patch.iter().partition(|(field, _)| field.starts_with(DELETED_ITEMS));
+    for (field, value) in fields {
         if field.starts_with('$') {
             return Err(unknown(&field.as_str().into()));
         }
@@ -92,7 +86,18 @@ fn merge_map(object: &mut Map<String, Value>, patch: &Map<String, Value>, kind: 
                 Some(Items::Keyed(key)) => *live = merge_items(live, value, key, kind)?,
                 None => live.clone_from(value),
             },
+            // a directive says what happens to a map that is there: a new one with a directive is left out
+            (None, value) if value.get(DIRECTIVE).is_some() => {}
             _ => drop(object.insert(field.clone(), without_directives(value))),
+        }
+    }
+    // after the lists are merged: what is added and deleted by one patch is absent
+    for (field, value) in deletions {
+        let list = &field[DELETED_ITEMS.len()..];
+        if let (Some(live), Some(deleted)) =
+            (object.get_mut(list).and_then(Value::as_array_mut), value.as_array())
+        {
+            live.retain(|item| !deleted.contains(item));
         }
     }
     Ok(())
@@ -151,14 +156,14 @@ fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value, Status> {
     })
 }
 
-/// Joins the items of the patch with those of the live list alone: in the order of the live list as far as it has both, the others of
-/// the patch last.
+/// Joins the items of the patch, in its order, with those of the live list alone. Before an item that the live list has go those that
+/// precede it there; an item that is new goes before all that are left.
 fn in_order(patched: Vec<Value>, rest: Vec<Value>, at: impl Fn(&Value) -> Option<usize>) -> Vec<Value> {
     let mut out = Vec::with_capacity(patched.len() + rest.len());
     let mut rest = rest.into_iter().peekable();
     for item in patched {
         let place = at(&item);
-        while let Some(other) = rest.next_if(|other| place.is_none_or(|place| at(other) < Some(place))) {
+        while let Some(other) = rest.next_if(|other| at(other) < place) {
             out.push(other);
         }
         out.push(item);
@@ -171,7 +176,9 @@ fn in_order(patched: Vec<Value>, rest: Vec<Value>, at: impl Fn(&Value) -> Option
 fn without_directives(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            let fields = map.iter().filter(|(name, value)| !name.starts_with('$') && !value.is_null());
+            let fields = map.iter().filter(|(name, value)| {
+                !name.starts_with('$') && !value.is_null() && value.get(DIRECTIVE).is_none()
+            });
             fields.map(|(name, value)| (name.clone(), without_directives(value))).collect()
         }
         Value::Array(list) => {
@@ -227,7 +234,28 @@ mod tests {
                 "Secret",
                 json!({"ownerReferences": [{"uid": "1", "name": "x"}, {"uid": "2"}]}),
                 json!({"ownerReferences": [{"uid": "1", "controller": true}, {"uid": "3"}]}),
-                json!({"ownerReferences": [{"uid": "1", "name": "x", "controller": true}, {"uid": "2"}, {"uid": "3"}]}),
+                json!({"ownerReferences": [{"uid": "1", "name": "x", "controller": true}, {"uid": "3"}, {"uid": "2"}]}),
+            ),
+            (
+                "new owners first",
+                "Secret",
+                json!({"ownerReferences": [{"uid": "1"}, {"uid": "2"}, {"uid": "3"}]}),
+                json!({"ownerReferences": [{"uid": "4"}, {"uid": "2"}, {"uid": "5"}]}),
+                json!({"ownerReferences": [{"uid": "4"}, {"uid": "1"}, {"uid": "2"}, {"uid": "5"}, {"uid": "3"}]}),
+            ),
+            (
+                "new map with a directive",
+                "Secret",
+                json!({}),
+                json!({"data": {"$patch": "replace", "b": "2"}}),
+                json!({}),
+            ),
+            (
+                "added and deleted",
+                "Secret",
+                json!({"finalizers": ["b"]}),
+                json!({"finalizers": ["a"], "$deleteFromPrimitiveList/finalizers": ["a"]}),
+                json!({"finalizers": ["b"]}),
             ),
             (
                 "owner deleted",
