@@ -91,7 +91,7 @@ fn merge_map(object: &mut Map<String, Value>, patch: &Map<String, Value>, kind: 
             _ => drop(object.insert(field.clone(), without_directives(value))),
         }
     }
-    // after the lists are merged: what is added and deleted by one patch is absent
+    // after the lists are merged; the apiserver does either first, by chance
     for (field, value) in deletions {
         let list = &field[DELETED_ITEMS.len()..];
         if let (Some(live), Some(deleted)) =

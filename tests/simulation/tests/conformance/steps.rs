@@ -300,7 +300,14 @@ impl Sequence<'_> {
             1 => meta["labels"] = json!({"x": null, "y": "2"}),
             2 => meta["annotations"] = json!({"$patch": "replace", "y": "2"}),
             3 => meta["annotations"] = json!({"$patch": "delete"}),
-            4 | 5 => meta["$deleteFromPrimitiveList/finalizers"] = json!([self.pick(&FINALIZERS)]),
+            4 | 5 => {
+                let deleted = self.pick(&FINALIZERS);
+                // if one patch adds and deletes an item, the apiserver does either first, by chance
+                if let Some(added) = meta.get_mut("finalizers").and_then(Value::as_array_mut) {
+                    added.retain(|finalizer| *finalizer != deleted);
+                }
+                meta["$deleteFromPrimitiveList/finalizers"] = json!([deleted]);
+            }
             6 => meta["finalizers"] = json!([self.pick(&FINALIZERS)]),
             7 => meta["uid"] = format!("$uid:{path}").into(),
             8 => meta["uid"] = "00000000-0000-4000-8000-000000000000".into(),
