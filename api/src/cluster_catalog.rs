@@ -26,6 +26,8 @@ use crate::schema;
     kind = "ClusterCatalog",
     plural = "clustercatalogs",
     singular = "clustercatalog",
+    shortname = "cc",
+    category = "olm",
     status = "ClusterCatalogStatus",
     derive = "PartialEq",
     doc = "ClusterCatalog makes the file-based catalog inside a container image available in the cluster.",
@@ -35,7 +37,20 @@ use crate::schema;
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Serving")].status"#
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        priority = 1,
+        json_path = r#".status.conditions[?(@.type=="Progressing")].reason"#
+    ),
+    printcolumn(name = "Priority", type_ = "integer", priority = 1, json_path = r#".spec.priority"#),
+    printcolumn(
+        name = "Digest",
+        type_ = "string",
+        priority = 1,
+        json_path = r#".status.resolvedSource.image.ref"#
+    )
 )]
 pub struct ClusterCatalogSpec {
     /// Where the catalog's content comes from.

@@ -26,6 +26,8 @@ use crate::schema::{self, Selector};
     kind = "ClusterExtension",
     plural = "clusterextensions",
     singular = "clusterextension",
+    shortname = "ce",
+    category = "olm",
     status = "ClusterExtensionStatus",
     derive = "PartialEq",
     doc = "ClusterExtension asks for one package to be installed in the cluster and kept at a version that the request allows.",
@@ -41,7 +43,37 @@ use crate::schema::{self, Selector};
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Progressing')].status"
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        priority = 1,
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        priority = 1,
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
+    ),
+    printcolumn(
+        name = "Package",
+        type_ = "string",
+        priority = 1,
+        json_path = r#".spec.source.catalog.packageName"#
+    ),
+    printcolumn(
+        name = "Catalog",
+        type_ = "string",
+        priority = 1,
+        json_path = r#".spec.source.catalog.selector.matchLabels.olm\.operatorframework\.io/metadata\.name"#
+    ),
+    printcolumn(
+        name = "Deprecated",
+        type_ = "string",
+        priority = 1,
+        json_path = r#".status.conditions[?(@.type=="Deprecated")].status"#
+    )
 )]
 pub struct ClusterExtensionSpec {
     /// The namespace for the package's own namespaced objects, such as its Deployments and ServiceAccounts.

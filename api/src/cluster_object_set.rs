@@ -26,6 +26,8 @@ use crate::schema::{self, Selector};
     kind = "ClusterObjectSet",
     plural = "clusterobjectsets",
     singular = "clusterobjectset",
+    shortname = "cos",
+    category = "olm",
     status = "ClusterObjectSetStatus",
     derive = "PartialEq",
     doc = "ClusterObjectSet is one revision of a set of objects, applied in ordered phases. It is made by the controller for a ClusterExtension and is not meant to be written by hand.",
@@ -39,7 +41,15 @@ use crate::schema::{self, Selector};
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Progressing')].status"
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "State", type_ = "string", priority = 1, json_path = r#".spec.lifecycleState"#),
+    printcolumn(name = "Revision", type_ = "integer", priority = 1, json_path = r#".spec.revision"#),
+    printcolumn(
+        name = "Version",
+        type_ = "string",
+        priority = 1,
+        json_path = r#".metadata.annotations.olm\.operatorframework\.io/bundle-version"#
+    )
 )]
 pub struct ClusterObjectSetSpec {
     /// `Active`: the objects are applied and kept. `Archived`: the objects are deleted unless a newer revision has taken them
