@@ -25,6 +25,7 @@ mod cancellation;
 pub mod go;
 mod image;
 mod kubernetes;
+pub mod message;
 mod names;
 mod object;
 pub mod openshift;

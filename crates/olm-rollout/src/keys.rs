@@ -3,6 +3,8 @@
 //! The crate must not know CR types, so it keeps its own copy of these words; a test of the controller compares them
 //! with those of the API crate. Rule: revisions §3.
 
+/// The kind of revisions.
+pub const OBJECT_SET: &str = "ClusterObjectSet";
 /// Label: the kind of the owner.
 pub const OWNER_KIND: &str = "olm.operatorframework.io/owner-kind";
 /// Value of [`OWNER_KIND`].

@@ -1,34 +1,34 @@
 //! The reasons why an object may not be changed, as text for a condition.
 //!
-//! Rule: revisions §9.3. Field lists are cut at [`MAX_PATHS`] and a phase's text at [`MAX_TEXT`], so that a status never
-//! becomes too large to be written.
+//! Rule: revisions §9.3. The first line says whose the object is and what to do; the report follows as details, which are limited,
+//! so that a status never becomes too large to be written (decision 33).
 
 use std::collections::BTreeMap;
 
-use olm_core::Object;
+use olm_core::{Object, message};
 use serde_json::{Map, Value, json};
 
 use crate::applied::{is_identity, our_entry, unowned};
 use crate::desired::{OwnerRef, Revision, adopting, controller_of};
 use crate::fields::{self, PathSet, Step, entries, owns, print_step};
-use crate::probe::ProbeResult;
+use crate::keys;
 
 /// Field paths that are listed in one section, at most.
 pub const MAX_PATHS: usize = 100;
-/// Characters of all reports of a phase, at most.
-pub const MAX_TEXT: usize = 30_000;
+
+/// Why the adoption of one object is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collision {
+    /// Whose it is.
+    summary: String,
+    /// What makes it another's: one line each.
+    report: String,
+}
 
 /// The report on one object whose adoption is refused.
-pub fn collision(content: &Object, live: &Object, revision: &Revision, verdict: &ProbeResult) -> String {
+pub fn collision(content: &Object, live: &Object, revision: &Revision) -> Collision {
     let desired = adopting(content, revision, live);
-    let mut text = format!(
-        "Object {}\nAction: \"Collision\"\nProbes:\n- Progress: {}\n",
-        title(content),
-        verdict.ready.word()
-    );
-    for message in &verdict.messages {
-        text.push_str(&format!("  - {message}\n"));
-    }
+    let mut text = format!("Object {}\n", title(content));
     let managers = conflicts(&desired, live);
     if !managers.is_empty() {
         text.push_str("Conflicts:\n");
@@ -50,22 +50,42 @@ pub fn collision(content: &Object, live: &Object, revision: &Revision, verdict: 
             }
         }
     }
-    text.push_str(&format!("Conflicting Owner: {}\n", owner_text(controller_of(live).as_ref())));
-    text
+    let owner = controller_of(live);
+    if let Some(owner) = &owner {
+        text.push_str(&format!("Conflicting Owner: {} {}\n", owner.kind, owner.name));
+    }
+    Collision { summary: summary(content, live, owner.as_ref()), report: text }
+}
+
+/// Who has the object, and what to do about it.
+fn summary(content: &Object, live: &Object, owner: Option<&OwnerRef>) -> String {
+    let place = content.namespace().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    let object = format!("{} {place}{}", content.kind(), content.name());
+    match owner {
+        None => format!("{object} exists already and is not managed by OLM; delete it, and it is created"),
+        Some(owner) if owner.kind == keys::OBJECT_SET => match live.labels().get(keys::OWNER_NAME) {
+            Some(extension) => {
+                format!("{object} belongs to ClusterExtension {extension}; uninstall one of the two")
+            }
+            None => format!("{object} belongs to {} {}; delete one of the two", owner.kind, owner.name),
+        },
+        Some(OwnerRef { kind, name, .. }) => {
+            format!("{object} belongs to {kind} {name}; remove that, or its owner reference from the object")
+        }
+    }
 }
 
 /// The condition text of a phase with collisions; `index` counts from 0.
-pub fn collisions(index: usize, reports: &[String]) -> String {
-    let mut text = format!("revision object collisions in phase {index}");
-    for (number, report) in reports.iter().enumerate() {
-        if text.len() + report.len() > MAX_TEXT && number > 0 {
-            text.push_str(&format!("\n… and {} more objects", reports.len() - number));
-            break;
-        }
-        text.push_str(if number == 0 { "\n" } else { "\n\n" });
-        text.push_str(report);
-    }
-    text
+pub fn collisions(index: usize, collisions: &[Collision]) -> String {
+    let Some((first, others)) = collisions.split_first() else { return String::new() };
+    let summary = match others.len() {
+        0 => first.summary.clone(),
+        1 => format!("{} (and 1 more object)", first.summary),
+        more => format!("{} (and {more} more objects)", first.summary),
+    };
+    let phase = format!("revision object collisions in phase {index}");
+    let reports = collisions.iter().flat_map(|collision| collision.report.lines());
+    message::with_details(&summary, std::iter::once(phase.as_str()).chain(reports))
 }
 
 /// `<Kind>.<apiVersion> <namespace>/<name>`
@@ -83,15 +103,6 @@ fn push_paths(text: &mut String, paths: &PathSet) {
     for path in paths.print(MAX_PATHS) {
         text.push_str(&format!("  {path}\n"));
     }
-}
-
-fn owner_text(owner: Option<&OwnerRef>) -> String {
-    let Some(owner) = owner else { return "nil".to_owned() };
-    let block = owner.block_owner_deletion.map_or_else(|| "nil".to_owned(), |block| format!("*{block}"));
-    format!(
-        "&OwnerReference{{Kind:{},Name:{},UID:{},APIVersion:{},Controller:*{},BlockOwnerDeletion:{block},}}",
-        owner.kind, owner.name, owner.uid, owner.api_version, owner.controller
-    )
 }
 
 fn printed(path: &[String]) -> Vec<String> {
@@ -275,9 +286,9 @@ mod tests {
             ]},
         }));
         assert_eq!(
-            collisions(1, &[collision(&content, &live, &test_revision(), &ProbeResult::yes())]),
-            "revision object collisions in phase 1\nObject ConfigMap.v1 n/c\nAction: \"Collision\"\nProbes:\n- Progress: Succeeded\n\
-             Conflicting Owner: nil\n"
+            collisions(1, &[collision(&content, &live, &test_revision())]),
+            "ConfigMap n/c exists already and is not managed by OLM; delete it, and it is created\n\
+             revision object collisions in phase 1\nObject ConfigMap.v1 n/c"
         );
     }
 
@@ -299,8 +310,7 @@ mod tests {
                     "f:names": {"f:kind": {}, "f:listKind": {}, "f:plural": {}, "f:singular": {}}}}},
             ]),
         );
-        let verdict = ProbeResult::holds(".status.condition[\"Established\"] is True");
-        insta::assert_snapshot!(collision(&content, &live, &test_revision(), &verdict));
+        insta::assert_snapshot!(collision(&content, &live, &test_revision()).report);
     }
 
     /// As recorded in the scenario own-two-ce.
@@ -325,14 +335,25 @@ mod tests {
                 }}}],
             },
         }));
-        insta::assert_snapshot!(collision(&content, &live, &test_revision(), &ProbeResult::yes()));
+        let found = collision(&content, &live, &test_revision());
+        assert_eq!(
+            collisions(0, &[found.clone(), found.clone()]).lines().next(),
+            Some(
+                "ServiceAccount n/sa belongs to ClusterExtension other; uninstall one of the two (and 1 more object)"
+            )
+        );
+        insta::assert_snapshot!(found.report);
     }
 
     #[test]
     fn report_of_many_collisions_is_cut() {
-        let reports: Vec<String> = (0..50).map(|_| "x".repeat(1000)).collect();
-        let text = collisions(0, &reports);
-        assert!(text.len() <= MAX_TEXT + 100, "{}", text.len());
-        assert!(text.ends_with("\n… and 21 more objects"), "{}", &text[text.len() - 60..]);
+        let one = Collision { summary: "Secret n/s is not ours".to_owned(), report: "x\n".repeat(1000) };
+        let text = collisions(0, &vec![one; 50]);
+        assert!(
+            text.starts_with("Secret n/s is not ours (and 49 more objects)\nrevision object collisions"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1 + message::MAX_DETAILS);
+        assert!(text.ends_with("\n… and 49992 more lines"), "{text}");
     }
 }

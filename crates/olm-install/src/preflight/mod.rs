@@ -19,7 +19,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use olm_api::ClusterObjectSet;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
-use olm_core::{Cancellation, Object};
+use olm_core::{Cancellation, Object, message};
 use olm_crd_safety::{ExistingObjects, Finding, Policy, SchemaError, compare_until};
 use serde_json::Value;
 
@@ -200,16 +200,33 @@ fn classify(
     let Found { blocking, warnings } = found;
     let is_accepted = |found: &Blocker| waiver.is_some_and(|waiver| waiver.covers(&found.crd, found.check));
     let (accepted, blocking): (Vec<Blocker>, Vec<Blocker>) = blocking.into_iter().partition(is_accepted);
-    let (accepted, blocking) = (messages(&accepted), messages(&blocking));
+    let accepted = messages(&accepted);
     if blocking.is_empty() || enforcement == CrdUpgradeSafetyEnforcement::Warn {
-        return Ok(Checked { warnings: blocking.into_iter().chain(warnings).collect(), accepted });
+        return Ok(Checked { warnings: messages(&blocking).into_iter().chain(warnings).collect(), accepted });
     }
-    let fix = format!(
-        "; to accept this, set spec.install.preflight.crdUpgradeSafety.enforcement to None, or for this bundle alone the \
-         annotation {annotation}"
-    );
-    let message = format!("{}{fix}", blocking.join("\n"));
+    let message = refusal(&blocking, annotation);
     Err(PassError { cause: Cause::CrdSafety, ..PassError::new(Class::NeedsChange, message) })
+}
+
+/// Why the upgrade is refused: the CRDs and how to accept the change, then the findings (decision 33).
+fn refusal(blocking: &[Blocker], annotation: &str) -> String {
+    let mut crds: Vec<&str> = blocking.iter().map(|found| found.crd.as_str()).collect();
+    crds.dedup();
+    let changes = match (crds.as_slice(), blocking.len()) {
+        ([crd], 1) => format!("the change of CRD {crd} is not safe"),
+        ([crd], count) => format!("{count} changes of CRD {crd} are not safe"),
+        (crds, count) => format!("{count} changes of {} CRDs are not safe", crds.len()),
+    };
+    let accept = format!(
+        "to accept this, set spec.install.preflight.crdUpgradeSafety.enforcement to None, or for this bundle alone the annotation \
+         {annotation}"
+    );
+    let findings = messages(blocking);
+    let details = std::iter::once(accept.as_str()).chain(findings.iter().flat_map(|text| text.lines()));
+    message::with_details(
+        &format!("{changes}; install another version, or accept it as the next line says"),
+        details,
+    )
 }
 
 /// One message for each run of findings that share its beginning.
@@ -332,12 +349,17 @@ mod tests {
             (found(&[], &[]), Strict, None, Ok("")),
             (found(&[], &["n"]), Strict, None, Ok("n")),
             (found(&["a", "b"], &["n"]), Warn, None, Ok("crd a: x,crd b: x,n")),
-            (found(&["a", "b"], &["n"]), Strict, None, Err("crd a: x\ncrd b: x; to accept this, set ")),
-            (found(&["a", "a"], &[]), Strict, None, Err("crd a: x\nx; to accept this, set ")),
+            (
+                found(&["a", "b"], &["n"]),
+                Strict,
+                None,
+                Err("2 changes of 2 CRDs are not safe; \ncrd a: x\ncrd b: x"),
+            ),
+            (found(&["a", "a"], &[]), Strict, None, Err("2 changes of CRD a are not safe; \ncrd a: x\nx")),
             (found(&["a", "b"], &["n"]), Strict, Some(&all), Ok("n accepted crd a: x,crd b: x")),
-            (found(&["a", "b"], &[]), Strict, Some(&one), Err("crd b: x; to accept this, set ")),
+            (found(&["a", "b"], &[]), Strict, Some(&one), Err("the change of CRD b is not safe; \ncrd b: x")),
             (found(&["a", "b"], &[]), Warn, Some(&one), Ok("crd b: x accepted crd a: x")),
-            (found(&["a"], &[]), Strict, Some(&other), Err("crd a: x; to accept this, set ")),
+            (found(&["a"], &[]), Strict, Some(&other), Err("the change of CRD a is not safe; \ncrd a: x")),
         ] {
             match (classify(found, enforcement, waiver, "key=value"), want) {
                 (Ok(Checked { warnings, accepted }), Ok(want)) => {
@@ -347,8 +369,13 @@ mod tests {
                     assert_eq!(format!("{}{accepted}", warnings.join(",")), want);
                 }
                 (Err(failure), Err(want)) => {
-                    assert!(failure.message.starts_with(want), "{}", failure.message);
-                    assert!(failure.message.ends_with(" key=value"), "{}", failure.message);
+                    let (first, findings) = want.split_once('\n').unwrap();
+                    assert!(failure.message.starts_with(first), "{}", failure.message);
+                    assert!(
+                        failure.message.ends_with(&format!(" key=value\n{findings}")),
+                        "{}",
+                        failure.message
+                    );
                     assert_eq!((failure.cause, failure.class), (Cause::CrdSafety, Class::NeedsChange));
                 }
                 (got, want) => panic!("{got:?} instead of {want:?}"),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus, WebhookCertificates};
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
-use olm_core::dns_subdomain;
+use olm_core::{dns_subdomain, message};
 use olm_install::resolution::{Cause, Class, PassError, RevisionFacts, RevisionStates, UpgradeUpdate};
 
 use super::deprecation;
@@ -37,6 +37,8 @@ pub fn derive(
     let available = states.installed.as_ref().and_then(|revision| revision.condition(condition::AVAILABLE));
     let progressing = progressing(&result.progress, states, stored, &make);
     let ready = ready(&result.progress, states, progressing.as_ref(), available, &make);
+    // tools that show one condition show this one or `Stalled`; the details are in `Progressing` (decision 33)
+    let ready = Condition { message: message::first_line(&ready.message).to_owned(), ..ready };
     let (reconciling, stalled) = kstatus(&result.progress, progressing.as_ref(), &ready, &make);
 
     conditions.extend(deprecation::conditions(

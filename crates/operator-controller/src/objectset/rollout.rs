@@ -70,7 +70,7 @@ impl Problems {
 /// What became of one object.
 struct Done {
     state: ObjectState,
-    collision: Option<String>,
+    collision: Option<report::Collision>,
 }
 
 impl Rollout<'_> {
@@ -259,8 +259,8 @@ impl Rollout<'_> {
                 (Step::Wait | Step::Refuse, Some(found)) => {
                     self.wait_for(watch, key, &found);
                     let verdict = self.evaluate(probes, &found);
-                    let collision = (step == Step::Refuse)
-                        .then(|| report::collision(manifest, &found, &self.own, &verdict));
+                    let collision =
+                        (step == Step::Refuse).then(|| report::collision(manifest, &found, &self.own));
                     return Ok(Done { collision, ..self.done(key, verdict, false, false) });
                 }
             }

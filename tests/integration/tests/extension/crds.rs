@@ -169,6 +169,7 @@ async fn crd_change_is_accepted_for_one_bundle_by_annotation() -> Result<()> {
     let key = annotations::ACCEPT_CRD_CHANGE;
     let (_, waiver) =
         text.split_once(&format!(" the annotation {key}=")).context("no annotation is named")?;
+    let waiver = waiver.lines().next().unwrap_or_default();
     let accept = async |value: String| {
         let patch = json!({"metadata": {"annotations": {(key): value}}});
         world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(patch)).await

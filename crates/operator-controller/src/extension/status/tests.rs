@@ -259,11 +259,25 @@ fn status_errors_are_stable_and_bounded() {
     for type_ in [condition::PROGRESSING, condition::READY] {
         let message = &condition::find(&status.conditions, type_).unwrap().message;
         assert!(message.starts_with("get: reset xxx"), "{}", &message[..40]);
-        assert!(
-            message.ends_with("\n\n... [message truncated]") && message.len() == 32_768,
-            "{}",
-            message.len()
-        );
+        let (end, lines) = match type_ {
+            condition::READY => ("x", 1),
+            _ => ("\n\n... [message truncated]", 3),
+        };
+        assert!(message.ends_with(end) && message.len() <= 32_768, "{}", message.len());
+        assert_eq!(message.lines().count(), lines);
+    }
+}
+
+#[test]
+fn status_of_one_line_has_no_details() {
+    let text = "what is wrong; what to do\ndetails\nmore";
+    let status = derived(vec![], Progress::Failed(PassError::new(Class::NeedsChange, text.to_owned())), None);
+    for (type_, want) in [
+        (condition::PROGRESSING, text),
+        (condition::READY, "what is wrong; what to do"),
+        (condition::STALLED, "what is wrong; what to do"),
+    ] {
+        assert_eq!(condition::find(&status.conditions, type_).unwrap().message, want, "{type_}");
     }
 }
 
