@@ -27,7 +27,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
@@ -46,6 +46,12 @@ pub const SEND_BUFFER: usize = 128 * 1024;
 
 /// Bytes of the preface of HTTP/2 (RFC 9113 §3.4).
 const HTTP2_PREFACE: usize = 24;
+
+/// The answer to HTTP on a port of HTTPS, as Go's server gives it.
+const PLAIN_HTTP: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+/// Bytes of such a request that are read.
+const MAX_PLAIN_HTTP: u64 = 64 << 10;
 
 /// What clients may take.
 #[derive(Clone, Copy, Debug)]
@@ -238,6 +244,18 @@ impl<S: HttpService> Connection<S> {
     async fn serve(self, stream: TcpStream, shutdown: Shutdown) -> ConnectionResult {
         // small answers would otherwise wait for the client's delayed acknowledgement
         stream.set_nodelay(true)?;
+        if self.tls.is_some() {
+            let mut first = [0];
+            let peeked = tokio::time::timeout(self.limits.handshake, stream.peek(&mut first));
+            let peeked = tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                peeked = peeked => peeked??,
+            };
+            // a method begins with a letter, a handshake with another byte
+            if peeked == 1 && first[0].is_ascii_alphabetic() {
+                return refuse_plain_http(stream, self.limits.handshake).await;
+            }
+        }
         let stream = StallGuard::new(stream, self.limits.stall);
         let Some(acceptor) = &self.tls else { return self.serve_http(stream, false).await };
         let accept = acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(SEND_BUFFER)));
@@ -288,6 +306,18 @@ impl<S: HttpService> Connection<S> {
             error = stalled => Err(error),
         }
     }
+}
+
+/// Tells a client that sent HTTP without TLS so, in its own protocol.
+async fn refuse_plain_http(mut stream: TcpStream, limit: Duration) -> ConnectionResult {
+    let exchange = async {
+        stream.write_all(PLAIN_HTTP).await?;
+        stream.shutdown().await?;
+        // to close while bytes are unread would take the answer away from the client
+        tokio::io::copy(&mut stream.take(MAX_PLAIN_HTTP), &mut tokio::io::sink()).await
+    };
+    tokio::time::timeout(limit, exchange).await??;
+    Ok(())
 }
 
 async fn respond<S: HttpService>(

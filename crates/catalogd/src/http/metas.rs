@@ -40,19 +40,21 @@ impl Filter {
 /// Reads the query part of a URL. A repeated key's first value counts, an empty value is none.
 ///
 /// # Errors
-/// When a key is unknown or a pair cannot be decoded.
-pub(super) fn query(text: &str) -> Result<Filter, ()> {
+/// When a key is unknown or a pair cannot be decoded: what is wrong with it.
+pub(super) fn query(text: &str) -> Result<Filter, String> {
     let mut first: [Option<String>; 3] = [None, None, None];
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
         if pair.contains(';') {
-            return Err(());
+            return Err(format!(
+                "{pair:?} has a semicolon; parameters are separated by &, and ; is written %3B"
+            ));
         }
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let slot = match decode(key)?.as_str() {
             "schema" => 0,
             "package" => 1,
             "name" => 2,
-            _ => return Err(()),
+            other => return Err(format!("unknown parameter {other:?}; schema, package and name are known")),
         };
         let value = decode(value)?;
         first[slot].get_or_insert(value);
@@ -61,12 +63,12 @@ pub(super) fn query(text: &str) -> Result<Filter, ()> {
     Ok(Filter { schema, package, name })
 }
 
-fn decode(text: &str) -> Result<String, ()> {
+fn decode(text: &str) -> Result<String, String> {
     let bytes = text.as_bytes();
     for (at, byte) in bytes.iter().enumerate() {
         let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
         if *byte == b'%' && !(hex(at + 1) && hex(at + 2)) {
-            return Err(());
+            return Err(format!("{text:?} has a % without two hexadecimal digits; write %25"));
         }
     }
     let spaced = text.replace('+', " ");
@@ -214,17 +216,22 @@ mod tests {
             ("schema=a%20b+c%2Bd", want("a b c+d", "", "")),
             ("sch%65ma=x", want("x", "", "")),
             ("schema=a=b", want("a=b", "", "")),
-            ("Schema=a", Err(())),
-            ("foo=1", Err(())),
-            ("foo", Err(())),
-            ("schema=a&foo=1", Err(())),
-            ("schema=%zz", Err(())),
-            ("schema=%2", Err(())),
-            ("a;b", Err(())),
-            ("schema=a;package=b", Err(())),
-            ("=x", Err(())),
         ] {
             assert_eq!(query(text), want, "{text:?}");
+        }
+        for (text, want) in [
+            ("Schema=a", "unknown parameter \"Schema\"; schema, package and name are known"),
+            ("foo=1", "unknown parameter \"foo\";"),
+            ("foo", "unknown parameter \"foo\";"),
+            ("schema=a&foo=1", "unknown parameter \"foo\";"),
+            ("schema=%zz", "\"%zz\" has a % without two hexadecimal digits; write %25"),
+            ("schema=%2", "\"%2\" has a %"),
+            ("a;b", "\"a;b\" has a semicolon;"),
+            ("schema=a;package=b", "\"schema=a;package=b\" has a semicolon;"),
+            ("=x", "unknown parameter \"\";"),
+        ] {
+            let why = query(text).unwrap_err();
+            assert!(why.starts_with(want), "{text:?}: {why}");
         }
     }
 

@@ -19,8 +19,13 @@ mod respond;
 mod routes;
 pub mod server;
 
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Buf;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
 
 pub use body::{Body, FRAME};
 pub use conditions::http_date;
@@ -35,6 +40,11 @@ use crate::store::{Served, Store};
 const JSONL: HeaderValue = HeaderValue::from_static("application/jsonl");
 /// Bound of the cache of compressed answers.
 const CACHE_BYTES: usize = 8 << 20;
+
+/// Bytes of the body of a request that are read though nothing needs them.
+const MAX_DISCARDED: usize = 256 << 10;
+/// How long the rest of such a body is waited for.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which endpoints exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +84,9 @@ impl Catalogs {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (head, body) = request.into_parts();
-        let mut response = self.find(&head, body).await;
+        let mut body = std::pin::pin!(body);
+        let mut response = self.find(&head, body.as_mut()).await;
+        discard(body).await;
         if head.method == Method::HEAD {
             *response.body_mut() = without_body(&mut response);
         }
@@ -114,7 +126,7 @@ impl Catalogs {
                 None => respond::no_content(),
             },
             Endpoint::Metas => match (metas::query(head.uri.query().unwrap_or("")), served()) {
-                (Err(()), _) => respond::bad_request(),
+                (Err(why), _) => respond::bad_request(&why),
                 (Ok(_), None) => respond::no_content(),
                 (Ok(filter), Some(served)) => {
                     metas::handle(&head.method, &head.headers, &served, &filter, &self.cache)
@@ -141,6 +153,21 @@ impl Catalogs {
             },
         }
     }
+}
+
+/// Reads what is left of the body of a request: a client of HTTP/2 that still sends when the answer is complete takes the end of its
+/// stream for an error, and does not show the answer. What is too long or too slow is given up.
+async fn discard<B: http_body::Body>(mut body: Pin<&mut B>) {
+    let reading = async {
+        let mut left = MAX_DISCARDED;
+        while let Some(Ok(frame)) = body.frame().await {
+            let read = frame.data_ref().map_or(0, Buf::remaining);
+            let Some(rest) = left.checked_sub(read) else { break };
+            left = rest;
+        }
+    };
+    // without it the answer is what it was: nothing depends on it
+    let _elapsed = tokio::time::timeout(DISCARD_TIMEOUT, reading).await;
 }
 
 /// Drops the body of an answer to HEAD; its length stays known where it was.

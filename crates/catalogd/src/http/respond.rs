@@ -43,10 +43,10 @@ pub(super) fn no_content() -> Response<Body> {
     error(StatusCode::NOT_FOUND, "404 Not Found")
 }
 
-/// 400 for a query that is not understood.
+/// 400 for a query that is not understood, with what is wrong with it.
 #[must_use]
-pub(super) fn bad_request() -> Response<Body> {
-    error(StatusCode::BAD_REQUEST, "400 Bad Request")
+pub(super) fn bad_request(why: &str) -> Response<Body> {
+    error(StatusCode::BAD_REQUEST, &format!("400 Bad Request: {why}"))
 }
 
 /// 500; the cause belongs into the log.

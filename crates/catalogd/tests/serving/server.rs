@@ -61,6 +61,28 @@ async fn server_disconnects_a_client_that_reads_nothing() -> Result<()> {
     world.end().await
 }
 
+/// Clients of HTTP/2 took the end of a stream whose body they still sent for an error.
+#[tokio::test]
+async fn server_answers_refused_posts_with_bodies() -> Result<()> {
+    let world = World::new(LIMITS, 1).await?;
+    let graphql = world.url().replace("/all", "/graphql");
+    for _ in 0..20 {
+        for (url, status) in [(world.url(), 405), (graphql.clone(), 404)] {
+            let answer = world.client.post(&url).body("b".repeat(100_000)).send().await?;
+            assert_eq!((answer.version(), answer.status().as_u16()), (reqwest::Version::HTTP_2, status));
+            ensure!(!answer.text().await?.is_empty());
+        }
+    }
+    // a body without an end is not read without an end
+    let endless = futures::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![0_u8; 65_536]));
+    let sent = world.client.post(world.url()).body(reqwest::Body::wrap_stream(endless)).send();
+    let answered = tokio::time::timeout(LIMIT, sent).await.context("the body is read without an end")?;
+    if let Ok(answer) = answered {
+        assert_eq!(answer.status(), 405);
+    }
+    world.end().await
+}
+
 #[tokio::test]
 async fn server_reports_limits_on_requests() -> Result<()> {
     let world = World::new(LIMITS, 1).await?;
