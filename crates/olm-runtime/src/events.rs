@@ -51,7 +51,7 @@ pub struct NewEvent<'a> {
     pub reason: &'a str,
     /// What was being done, one CamelCase word.
     pub action: &'a str,
-    /// The message for people; cut at 1,024 bytes.
+    /// The message for people; its first line is sent, cut at 1,024 bytes.
     pub note: &'a str,
 }
 
@@ -94,6 +94,7 @@ impl Events {
         if let Some(metrics) = &self.metrics {
             metrics.event(new.reason, new.warning);
         }
+        log(about, &new);
         // events about cluster-scoped objects live in this namespace
         let namespace = about.namespace.as_deref().unwrap_or("default");
         let event = self.event(about, namespace, &new, Timestamp::now());
@@ -133,6 +134,17 @@ impl Events {
     }
 }
 
+/// The line of the log for an event: operators of OLM read logs, users read events.
+fn log(about: &ObjectReference, new: &NewEvent<'_>) {
+    let (kind, name) = (about.kind.as_deref().unwrap_or_default(), about.name.as_deref().unwrap_or_default());
+    let (reason, message) = (new.reason, cut(new.note));
+    if new.warning {
+        tracing::warn!(kind, name, reason, "{message}");
+    } else {
+        tracing::info!(kind, name, reason, "{message}");
+    }
+}
+
 fn key_about(about: &ObjectReference, key: &str) -> String {
     let about = [&about.kind, &about.namespace, &about.name, &about.uid]
         .map(|part| part.as_deref().unwrap_or_default());
@@ -141,7 +153,8 @@ fn key_about(about: &ObjectReference, key: &str) -> String {
 }
 
 fn cut(note: &str) -> &str {
-    &note[..note.floor_char_boundary(MAX_NOTE)]
+    let line = note.lines().next().unwrap_or_default();
+    &line[..line.floor_char_boundary(MAX_NOTE)]
 }
 
 /// When what was sent last, by a hash of it: the words themselves would be most of what the process remembers.
@@ -204,6 +217,7 @@ mod tests {
     #[test]
     fn events_notes_are_cut_at_a_character() {
         assert_eq!(cut("short"), "short");
+        assert_eq!(cut("what; do this\ndetails"), "what; do this");
         assert_eq!(cut(&"é".repeat(600)).len(), MAX_NOTE);
         assert_eq!(cut(&format!("x{}", "é".repeat(600))).len(), MAX_NOTE - 1);
     }

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::error_text::chain;
 use crate::{backoff, task};
 
 /// The rows of a kind by key. A new listing replaces them when it is complete, never before.
@@ -336,11 +337,25 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Watched<K, V> {
         let table = self.clone();
         let url = api.resource_url().to_owned();
         let events = watcher(api, config).backoff(backoff::of_watch());
+        let mut is_interrupted = false;
         events.flat_map(move |event| {
             let changes = match event {
-                Ok(event) => table.apply(event, &row),
+                Ok(event) => {
+                    // that it begins says nothing yet
+                    if is_interrupted && !matches!(event, Event::Init) {
+                        tracing::info!(resource = url, "watch continues");
+                        is_interrupted = false;
+                    }
+                    table.apply(event, &row)
+                }
                 Err(error) => {
-                    tracing::warn!(resource = url, %error, "watch interrupted");
+                    let why = chain(&error);
+                    if is_interrupted {
+                        tracing::debug!(resource = url, error = why, "watch is still interrupted");
+                    } else {
+                        tracing::warn!(resource = url, error = why, "watch interrupted");
+                    }
+                    is_interrupted = true;
                     table.0.interruptions.send_modify(|count| *count += 1);
                     Vec::new()
                 }

@@ -89,7 +89,7 @@ pub async fn run(
         state.report_missing();
     };
     let passes = controller::run(controller, ready, |name| {
-        let span = tracing::info_span!("catalog", name);
+        let span = tracing::info_span!("catalog", catalog = name);
         Some(Arc::clone(&state).pass(name.to_owned()).instrument(span))
     });
     tokio::select! {

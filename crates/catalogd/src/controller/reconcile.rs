@@ -255,7 +255,7 @@ impl Context {
             }
             Plan::Pull { reference, why } => {
                 self.adopt(catalog).await?;
-                tracing::info!(catalog = name, reference, ?why, "resolving");
+                tracing::debug!(catalog = name, reference, ?why, "resolving");
                 let observed = catalog.clone();
                 let pull = self.fetch.by_reference(&reference, None, history(&observed, remembered));
                 let fetched = match plan::is_reported(&observed) {
@@ -341,13 +341,14 @@ impl Context {
                     retry: pause.and_then(|pause| now.checked_add(pause)),
                     quarantine,
                 };
-                tracing::warn!(
-                    catalog = name,
-                    reference,
-                    attempts,
-                    error = failure.message,
-                    "cannot fetch catalog content"
-                );
+                let before = remembered.plan.failure.as_ref().map(|failure| &failure.message);
+                let (error, text) = (&failure.message, "cannot fetch catalog content");
+                // the leader's event is logged
+                if leader || before == Some(error) {
+                    tracing::debug!(catalog = name, reference, attempts, error, "{text}");
+                } else {
+                    tracing::warn!(catalog = name, reference, attempts, error, "{text}");
+                }
                 let next = failure.retry;
                 let attempt =
                     self.failed(&failure, self.store.get(name).is_some(), remembered.unserved_since);

@@ -36,7 +36,7 @@ pub use self::sources::Feeds;
 /// Name of the controller in metrics and logs.
 pub const NAME: &str = "controller-operator-cluster-extension-controller";
 /// Extensions that are reconciled at the same time; those that wait for a registry or a catalog do not count.
-pub(crate) const WORKERS: u16 = 16;
+pub(crate) const WORKERS: u16 = 8;
 /// Events of one object within this time are one reconcile.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
@@ -62,7 +62,7 @@ pub async fn run(context: Arc<Context>, feeds: Feeds, metrics: ControllerMetrics
     };
     let passes = controller::run(controller, ready, |name| {
         let extension = context.extensions.get(&name.to_owned())?;
-        let span = tracing::info_span!("extension", name);
+        let span = tracing::info_span!("extension", extension = name);
         Some(pass(extension, Arc::clone(&context)).instrument(span))
     });
     tokio::select! {

@@ -60,7 +60,7 @@ pub use identity::{ControllerIdentity, Identities, IdentityError, Owner, Purpose
 const FIELD_MANAGER: &str = "operator-controller";
 
 /// Passes over different revisions that run at the same time.
-pub(crate) const WORKERS: u16 = 16;
+pub(crate) const WORKERS: u16 = 8;
 
 /// Events of one revision within this time are one pass.
 const DEBOUNCE: Duration = Duration::from_millis(10);
@@ -145,7 +145,7 @@ pub async fn run(context: Context, metrics: ControllerMetrics, stop: Shutdown) {
     };
     controller::run(controller, ready, |name| {
         let revision = context.revisions.get(&name.to_owned())?;
-        let span = info_span!("revision", name);
+        let span = info_span!("revision", revision = name);
         Some(pass(revision, Arc::clone(&context)).instrument(span))
     })
     .await;
