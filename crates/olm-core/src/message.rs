@@ -1,4 +1,4 @@
-//! The form of messages in conditions and events (decision 33): the first line says who, what and the remedy; details follow from the
+//! The form of messages in conditions and events (decision 33): the first line has who, what and the remedy; details follow from the
 //! second line.
 
 /// Lines of details below the first line, at most.
@@ -6,7 +6,7 @@ pub const MAX_DETAILS: usize = 10;
 /// Bytes of details, at most.
 pub const MAX_DETAIL_BYTES: usize = 2048;
 
-/// What stands in places that have room for one line: `Ready`, `Stalled`, events, logs.
+/// What stands in places for one line: `Ready`, `Stalled`, events, logs.
 #[must_use]
 pub fn first_line(message: &str) -> &str {
     message.lines().next().unwrap_or_default()

@@ -1,6 +1,6 @@
 //! The reasons why an object may not be changed, as text for a condition.
 //!
-//! Rule: revisions §9.3. The first line says whose the object is and what to do; the report follows as details, which are limited,
+//! Rule: revisions §9.3. The first line names the owner of the object and what to do; the report follows as details, which are limited,
 //! so that a status never becomes too large to be written (decision 33).
 
 use std::collections::BTreeMap;
@@ -29,6 +29,10 @@ pub struct Collision {
 pub fn collision(content: &Object, live: &Object, revision: &Revision) -> Collision {
     let desired = adopting(content, revision, live);
     let mut text = format!("Object {}\n", title(content));
+    let owner = controller_of(live);
+    if let Some(owner) = &owner {
+        text.push_str(&format!("Conflicting Owner: {} {}\n", owner.kind, owner.name));
+    }
     let managers = conflicts(&desired, live);
     if !managers.is_empty() {
         text.push_str("Conflicts:\n");
@@ -49,10 +53,6 @@ pub fn collision(content: &Object, live: &Object, revision: &Revision) -> Collis
                 }
             }
         }
-    }
-    let owner = controller_of(live);
-    if let Some(owner) = &owner {
-        text.push_str(&format!("Conflicting Owner: {} {}\n", owner.kind, owner.name));
     }
     Collision { summary: summary(content, live, owner.as_ref()), report: text }
 }

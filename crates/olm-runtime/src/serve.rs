@@ -308,7 +308,7 @@ impl<S: HttpService> Connection<S> {
     }
 }
 
-/// Tells a client that sent HTTP without TLS so, in its own protocol.
+/// Answers a client that sent HTTP without TLS in its own protocol.
 async fn refuse_plain_http(mut stream: TcpStream, limit: Duration) -> ConnectionResult {
     let exchange = async {
         stream.write_all(PLAIN_HTTP).await?;

@@ -341,7 +341,7 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Watched<K, V> {
         events.flat_map(move |event| {
             let changes = match event {
                 Ok(event) => {
-                    // that it begins says nothing yet
+                    // that it begins is no success yet
                     if is_interrupted && !matches!(event, Event::Init) {
                         tracing::info!(resource = url, "watch continues");
                         is_interrupted = false;

@@ -204,12 +204,12 @@ fn classify(
     if blocking.is_empty() || enforcement == CrdUpgradeSafetyEnforcement::Warn {
         return Ok(Checked { warnings: messages(&blocking).into_iter().chain(warnings).collect(), accepted });
     }
-    let message = refusal(&blocking, annotation);
+    let message = blocked(&blocking, annotation);
     Err(PassError { cause: Cause::CrdSafety, ..PassError::new(Class::NeedsChange, message) })
 }
 
 /// Why the upgrade is refused: the CRDs and how to accept the change, then the findings (decision 33).
-fn refusal(blocking: &[Blocker], annotation: &str) -> String {
+fn blocked(blocking: &[Blocker], annotation: &str) -> String {
     let mut crds: Vec<&str> = blocking.iter().map(|found| found.crd.as_str()).collect();
     crds.dedup();
     let changes = match (crds.as_slice(), blocking.len()) {
@@ -224,7 +224,7 @@ fn refusal(blocking: &[Blocker], annotation: &str) -> String {
     let findings = messages(blocking);
     let details = std::iter::once(accept.as_str()).chain(findings.iter().flat_map(|text| text.lines()));
     message::with_details(
-        &format!("{changes}; install another version, or accept it as the next line says"),
+        &format!("{changes}; install another version, or accept it (next line)"),
         details,
     )
 }

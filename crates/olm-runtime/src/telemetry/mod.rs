@@ -68,7 +68,7 @@ fn program() -> String {
 
 fn directives(verbosity: u8) -> &'static str {
     match verbosity {
-        // the client logs each failed request without its URL; who made the request says what failed
+        // the client logs each failed request without its URL; the caller logs what failed
         0 | 1 => "info,kube_client::client::builder=off",
         2..=5 => {
             "debug,hyper=info,hyper_util=info,h2=info,rustls=info,tower=info,kube_client=info,reqwest=info"

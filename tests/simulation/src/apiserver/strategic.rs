@@ -86,7 +86,7 @@ fn merge_map(object: &mut Map<String, Value>, patch: &Map<String, Value>, kind: 
                 Some(Items::Keyed(key)) => *live = merge_items(live, value, key, kind)?,
                 None => live.clone_from(value),
             },
-            // a directive says what happens to a map that is there: a new one with a directive is left out
+            // a directive is about a map that is there: a new one with a directive is left out
             (None, value) if value.get(DIRECTIVE).is_some() => {}
             _ => drop(object.insert(field.clone(), without_directives(value))),
         }
