@@ -14,6 +14,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
+use olm_install::probes::author;
 use olm_install::resolution::revision::has_succeeded;
 use olm_rollout::probe::{Author, Probe, ProbeResult, Ready, Selector, builtin, evaluate};
 use olm_rollout::status::{ObjectState, Outcome, PhaseState};
@@ -27,7 +28,6 @@ use tracing::{debug, info};
 
 use super::Context;
 use super::content::Item;
-use super::convert;
 use super::errors::{applying, is_code, is_kind_missing, is_namespace_missing, text, write_failed};
 use super::identity::{Owner, Purpose};
 use super::live::Live;
@@ -408,7 +408,7 @@ impl Rollout<'_> {
     }
 
     fn evaluate(&self, probes: &[Probe], object: &Object) -> ProbeResult {
-        evaluate(probes, convert::author(self.revision), object)
+        evaluate(probes, author(self.revision), object)
     }
 
     /// Probes what is remembered of an object; reads the rest of it only if a probe may look there.
@@ -419,7 +419,7 @@ impl Rollout<'_> {
         key: &ObjectKey,
         live: &Live,
     ) -> Result<ProbeResult, String> {
-        if !live.outdated && !is_probed(probes, convert::author(self.revision), key) {
+        if !live.outdated && !is_probed(probes, author(self.revision), key) {
             return Ok(ProbeResult::yes());
         }
         if live.partial && needs_whole(probes) {
