@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus, WebhookCertificates};
-use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
+use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, annotations, condition, reason};
 use olm_core::dns_subdomain;
 use olm_install::resolution::{Cause, Class, PassError, RevisionFacts, RevisionStates, UpgradeUpdate};
 
@@ -145,7 +145,7 @@ fn progressing(
         Progress::Invalid(failure) | Progress::Failed(failure) => Some(failed(failure)),
         Progress::Applied { .. } => rollout(states, make),
         Progress::Paused => rollout(states, make).or_else(|| condition::find(stored, type_).cloned()),
-        Progress::Uninstalling { message } => {
+        Progress::Uninstalling { message, .. } => {
             Some(make.made(type_, ConditionStatus::True, reason::ROLLING_OUT, fit(message)))
         }
     }
@@ -215,8 +215,11 @@ fn ready(
         |reason: &str, message: String| make.made(condition::READY, ConditionStatus::False, reason, message);
     let message = || progressing.map(|found| found.message.clone()).unwrap_or_default();
     match progress {
-        Progress::Paused => no(reason::PAUSED, "reconciliation is paused by annotation".to_owned()),
-        Progress::Uninstalling { message } => no(reason::ROLLING_OUT, fit(message)),
+        Progress::Paused => no(
+            reason::PAUSED,
+            format!("reconciliation is paused by annotation {}; remove it to continue", annotations::PAUSED),
+        ),
+        Progress::Uninstalling { message, .. } => no(reason::ROLLING_OUT, fit(message)),
         Progress::Invalid(failure) | Progress::Failed(failure) => {
             let reason = match failure.class {
                 Class::Transient | Class::NeedsChange => reason::RETRYING,

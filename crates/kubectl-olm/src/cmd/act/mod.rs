@@ -4,6 +4,7 @@
 //! because it would revert the edit.
 
 pub(crate) mod install;
+mod losses;
 pub(crate) mod rollback;
 pub(crate) mod uninstall;
 pub(crate) mod upgrade;
