@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::probe::field;
 
 /// Most characters of a message of the kubelet.
-const MAX_MESSAGE_CHARS: usize = 200;
+const MAX_MESSAGE_CHARS: usize = 120;
 
 /// A pod as a table shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -201,7 +201,7 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
         // what is missing is watched; rule: revisions §17 row 35
         _ => Requeue::Unfinished,
     };
-    Pass { outcome, requeue }
+    Pass { outcome, requeue: requeue.within(memory.next_pod_list(Instant::now())) }
 }
 
 /// Is a newer revision of the same extension in force that has not succeeded yet?

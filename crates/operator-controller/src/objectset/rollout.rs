@@ -19,8 +19,8 @@ use olm_install::resolution::revision::has_succeeded;
 use olm_rollout::probe::{Author, Probe, ProbeResult, Ready, Selector, builtin, evaluate};
 use olm_rollout::status::{ObjectState, Outcome, PhaseState};
 use olm_rollout::{
-    Revision, Sibling, Step, adopting, controller_of, converted, decide_object, enforcing, keeps_items, keys,
-    mark, report, resource_version,
+    Revision, Sibling, Step, adopting, controller_of, converted, decide_object, enforcing,
+    keeps_items, keys, mark, report, resource_version,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -32,6 +32,7 @@ use super::errors::{applying, is_code, is_kind_missing, is_namespace_missing, te
 use super::identity::{Owner, Purpose};
 use super::live::Live;
 use super::memory::Memory;
+use super::pods::{PodCause, has_pods};
 use super::world::KindWatch;
 use crate::written_by;
 
@@ -87,6 +88,7 @@ impl Rollout<'_> {
         let mut phases = vec![];
         let mut refused = None;
         let mut failed = None;
+        let mut causes = std::mem::take(&mut memory.pod_causes);
         for (index, (_, items)) in inventory.phases.iter().enumerate() {
             let mut errors = vec![];
             let mut reports = vec![];
@@ -107,8 +109,15 @@ impl Rollout<'_> {
                     }
                 };
                 match self.object(memory, &watch, item, (index, position), &probes).await {
-                    Ok(done) => {
+                    Ok(mut done) => {
                         reports.extend(done.collision);
+                        // the condition names the first object of a phase that is not ready
+                        let is_first = state.objects.iter().all(|object| object.verdict.is_ready());
+                        if is_first && !done.state.verdict.is_ready() && has_pods(&item.key) {
+                            let before = causes.remove(&item.key);
+                            let found = self.pod_cause(&watch, &item.key, before, &mut done.state.verdict);
+                            memory.pod_causes.extend(found.await.map(|cause| (item.key.clone(), cause)));
+                        }
                         state.objects.push(done.state);
                     }
                     Err(problem) => {
@@ -146,6 +155,27 @@ impl Rollout<'_> {
             self.context.world.release(&self.own.uid, &used);
         }
         outcome
+    }
+
+    /// Adds to the result of the probes why pods of the object do not run.
+    async fn pod_cause(
+        &self,
+        watch: &KindWatch,
+        key: &ObjectKey,
+        before: Option<PodCause>,
+        verdict: &mut ProbeResult,
+    ) -> Option<PodCause> {
+        let live = watch.get(key)?.object();
+        // until its controller has seen the object, there are no pods
+        live.0.get("status")?.get("observedGeneration")?;
+        let now = Instant::now();
+        let mut cause = PodCause::update(before, &live, now);
+        if let Some(text) = cause.read(&self.context.client, &live, now).await
+            && let Some(last) = verdict.messages.last_mut()
+        {
+            last.push_str(&format!("; {text}"));
+        }
+        Some(cause)
     }
 
     /// How long until an object that others write to is corrected again, if there is one.

@@ -301,7 +301,24 @@ fn ready_and_kstatus_in_every_state() {
             "rolling out",
             vec![running(1, "1.0.0")],
             applied("1.0.0"),
-            "False/RollingOut: Revision 1.0.0 is rolling out.",
+            "False/RollingOut: Revision 1.0.0 is rolling out: not yet",
+            true,
+            false,
+        ),
+        (
+            "rolling out, a pod crashes",
+            vec![revision(
+                1,
+                "1.0.0",
+                &[
+                    "Available=False/ProbeFailure/Object Deployment.apps/v1 n/x: .status.condition[\"Available\"] is False; 0 of 1 replicas \
+                     available: pod x-a: container m: OOMKilled (exit code 137)\nObject Deployment.apps/v1 n/y: \"a\" missing",
+                    "Progressing=True/RollingOut/Revision 1.0.0 is rolling out.",
+                ],
+            )],
+            applied("1.0.0"),
+            "False/RollingOut: Revision 1.0.0 is rolling out: Deployment n/x: 0 of 1 replicas available: pod x-a: container m: OOMKilled \
+             (exit code 137)",
             true,
             false,
         ),
@@ -309,7 +326,7 @@ fn ready_and_kstatus_in_every_state() {
             "an upgrade",
             vec![done(1, "1.0.0"), running(2, "1.1.0")],
             applied("1.1.0"),
-            "False/RollingOut: Revision 1.1.0 is rolling out.",
+            "False/RollingOut: Revision 1.1.0 is rolling out: not yet",
             true,
             false,
         ),
