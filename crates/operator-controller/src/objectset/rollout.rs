@@ -19,7 +19,7 @@ use olm_install::resolution::revision::has_succeeded;
 use olm_rollout::probe::{Author, Probe, ProbeResult, Ready, Selector, builtin, evaluate};
 use olm_rollout::status::{ObjectState, Outcome, PhaseState};
 use olm_rollout::{
-    Revision, Sibling, Step, adopting, controller_of, converted, decide_object, enforcing,
+    Revision, Sibling, Step, adopting, changes, controller_of, converted, decide_object, enforcing,
     keeps_items, keys, mark, report, resource_version,
 };
 use parking_lot::Mutex;
@@ -38,6 +38,8 @@ use crate::written_by;
 
 /// How often one object is judged again within a pass because it changed under our hands.
 const ROUNDS: usize = 3;
+/// Fields that the event of a correction names.
+const MAX_FIELDS: usize = 3;
 
 pub(super) struct Rollout<'a> {
     pub(super) context: &'a Context,
@@ -354,7 +356,7 @@ impl Rollout<'_> {
             Ok(created) => {
                 info!(revision = %self.own.name, object = %key.objref(), "created");
                 if has_succeeded(self.revision) {
-                    let note = format!("created {} again after somebody deleted it", key.objref());
+                    let note = format!("created {} again after a foreign deletion", key.objref());
                     self.context.record(self.revision, false, "Corrected", &note).await;
                 }
                 Ok(Some(created))
@@ -398,8 +400,10 @@ impl Rollout<'_> {
         match requests.patch(&params, &Patch::Apply(&object)).await {
             Ok(applied) => {
                 debug!(revision = %self.own.name, object = %key.objref(), force, "applied");
-                if has_succeeded(self.revision) {
-                    let note = format!("put {} right after somebody changed it", key.objref());
+                if has_succeeded(self.revision)
+                    && let Some(fields) = corrected_fields(judged, &applied)
+                {
+                    let note = format!("reverted a foreign change of {} ({fields})", key.objref());
                     self.context.record(self.revision, false, "Corrected", &note).await;
                 }
                 Ok(Some(applied))
@@ -483,6 +487,16 @@ fn needs_whole(probes: &[Probe]) -> bool {
     })
 }
 
+/// The fields that a correction changed. `None` when there are none: owner references and the managers of fields also change because of
+/// what revisions do among themselves.
+fn corrected_fields(judged: &Object, applied: &Object) -> Option<String> {
+    let changed = changes(judged, applied);
+    let shown: Vec<&str> = changed.iter().take(MAX_FIELDS).map(|change| change.path.as_str()).collect();
+    let more = changed.len().saturating_sub(MAX_FIELDS);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!shown.is_empty()).then(|| format!("{}{more}", shown.join(", ")))
+}
+
 fn already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
 }
@@ -490,4 +504,33 @@ fn already_exists(error: &kube::Error) -> bool {
 /// Group, version and kind of an object.
 pub(super) fn gvk(key: &ObjectKey) -> GroupVersionKind {
     GroupVersionKind::gvk(&key.group, &key.version, &key.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corrected_fields_leave_out_owners_and_managers() {
+        let object = |labels: Value, owners: Value, version: &str| {
+            Object::from_value(json!({
+                "kind": "ConfigMap", "metadata": {"name": "x", "labels": labels, "ownerReferences": owners,
+                    "resourceVersion": version, "managedFields": [{"manager": version}]},
+            }))
+            .unwrap()
+        };
+        let live = object(json!({"a": "1"}), json!([{"uid": "old"}, {"uid": "new"}]), "1");
+        for (labels, owners, want) in [
+            (json!({"a": "1"}), json!([{"uid": "new"}]), None),
+            (json!({"a": "2"}), json!([{"uid": "new"}]), Some("metadata.labels.a")),
+            (
+                json!({"a": "2", "b": "2", "c": "2", "d": "2", "e": "2"}),
+                json!([]),
+                Some("metadata.labels.a, metadata.labels.b, metadata.labels.c and 2 more"),
+            ),
+        ] {
+            let applied = object(labels, owners, "2");
+            assert_eq!(corrected_fields(&live, &applied).as_deref(), want);
+        }
+    }
 }
