@@ -28,6 +28,11 @@ const MAX_PODS: usize = 10;
 /// Kinds whose pods are listed, all with `spec.selector`.
 const RUNNERS: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
 
+/// Whether an object of this kind has pods of its own, which its selector picks.
+pub(crate) fn is_runner(api_version: &str, kind: &str) -> bool {
+    RUNNERS.contains(&kind) && api_version.starts_with("apps/")
+}
+
 /// The revisions in force, and the number of archived ones.
 pub(crate) struct LiveRevisions {
     pub(crate) revisions: Vec<Revision>,
@@ -228,7 +233,7 @@ async fn live_object(
     let Ok(live) = olm_core::Object::from_value(live) else { return object };
     let (level, message) = rules.judge(&live);
     let mut object = Object { level, message, ..object };
-    if RUNNERS.contains(&object.kind.as_str()) && object.api_version.starts_with("apps/") {
+    if is_runner(&object.api_version, &object.kind) {
         pods(client, &live, &mut object).await;
     }
     object
