@@ -423,7 +423,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
         line("Ready", extension.ready.as_deref().unwrap_or_default());
         line("Progressing", extension.progressing.as_deref().unwrap_or_default());
         if extension.paused {
-            line("Paused", "yes; nothing is changed until the annotation is taken off");
+            line("Paused", &format!("yes; remove the annotation {} to resume", olm_api::annotations::PAUSED));
         }
     }
     if let Some(report) = &explained.report {
