@@ -28,7 +28,7 @@ pub struct PodState {
 }
 
 /// What is wrong with a container.
-struct Fault {
+struct Failure {
     reason: String,
     text: String,
     /// It failed, rather than being on its way.
@@ -43,24 +43,24 @@ pub fn pod_state(pod: &Object) -> PodState {
         "" => "Pending",
         phase => phase,
     };
-    let fault = if is_ready {
+    let found = if is_ready {
         containers.iter().find_map(|container| last_restart(container))
     } else {
-        pod_fault(pod).or_else(|| container_fault(&containers)).or_else(|| unscheduled(pod))
+        pod_failure(pod).or_else(|| container_failure(&containers)).or_else(|| unscheduled(pod))
     };
     let terminating = pod.metadata().is_some_and(|metadata| metadata.contains_key("deletionTimestamp"));
     PodState {
         name: pod.name().to_owned(),
-        reason: match &fault {
+        reason: match &found {
             _ if terminating => "Terminating".to_owned(),
-            Some(fault) if !is_ready => fault.reason.clone(),
+            Some(found) if !is_ready => found.reason.clone(),
             _ => phase.to_owned(),
         },
         ready: is_ready && !terminating,
         terminating,
         restarts: containers.iter().map(|container| container.number("restartCount")).sum(),
-        failed: !is_ready && fault.as_ref().is_some_and(|fault| fault.failed),
-        cause: fault.map(|fault| fault.text),
+        failed: !is_ready && found.as_ref().is_some_and(|found| found.failed),
+        cause: found.map(|found| found.text),
     }
 }
 
@@ -73,8 +73,8 @@ pub fn failing_pod<'a>(pods: impl IntoIterator<Item = &'a Object>) -> Option<Str
     Some(format!("pod {}: {}", first.name, first.cause?))
 }
 
-/// The label selector of an object that runs pods, as a list request takes it. `None` when it selects nothing, or more than labels can
-/// say.
+/// The label selector of an object that runs pods, as a list request takes it. `None` when it selects nothing, or uses an
+/// operator that label selectors do not have.
 pub fn pod_selector(object: &Object) -> Option<String> {
     let selector = field(object, &["spec", "selector"])?;
     let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
@@ -127,17 +127,17 @@ fn containers(pod: &Object) -> Vec<Container<'_>> {
 }
 
 /// The pod as a whole was ended: evicted, out of its deadline, lost with its node.
-fn pod_fault(pod: &Object) -> Option<Fault> {
+fn pod_failure(pod: &Object) -> Option<Failure> {
     let status = pod.0.get("status")?;
     let reason = text(status, "reason");
     let whole = format!("{reason}{}", after_colon(text(status, "message")));
-    (!reason.is_empty()).then(|| Fault { reason: reason.to_owned(), text: whole, failed: true })
+    (!reason.is_empty()).then(|| Failure { reason: reason.to_owned(), text: whole, failed: true })
 }
 
-fn unscheduled(pod: &Object) -> Option<Fault> {
+fn unscheduled(pod: &Object) -> Option<Failure> {
     let found = condition(pod, "PodScheduled").filter(|found| text(found, "status") == "False")?;
     let reason = text(found, "reason");
-    Some(Fault {
+    Some(Failure {
         reason: reason.to_owned(),
         text: format!("{reason}{}", after_colon(text(found, "message"))),
         failed: true,
@@ -145,15 +145,15 @@ fn unscheduled(pod: &Object) -> Option<Fault> {
 }
 
 /// The first failing container; of those that only are on their way, the first.
-fn container_fault(containers: &[Container<'_>]) -> Option<Fault> {
-    let mut faults: Vec<Fault> = containers.iter().filter_map(fault).collect();
-    faults.sort_by_key(|fault| !fault.failed);
-    faults.into_iter().next()
+fn container_failure(containers: &[Container<'_>]) -> Option<Failure> {
+    let mut failures: Vec<Failure> = containers.iter().filter_map(failure).collect();
+    failures.sort_by_key(|found| !found.failed);
+    failures.into_iter().next()
 }
 
-fn fault(container: &Container<'_>) -> Option<Fault> {
+fn failure(container: &Container<'_>) -> Option<Failure> {
     let named = |reason: &str, text: String, failed| {
-        Some(Fault { reason: reason.to_owned(), text: format!("{}: {text}", container.title()), failed })
+        Some(Failure { reason: reason.to_owned(), text: format!("{}: {text}", container.title()), failed })
     };
     if let Some(waiting) = container.state("state", "waiting") {
         let reason = text(waiting, "reason");
@@ -194,17 +194,17 @@ fn fault(container: &Container<'_>) -> Option<Fault> {
     }
 }
 
-fn last_restart(container: &Container<'_>) -> Option<Fault> {
+fn last_restart(container: &Container<'_>) -> Option<Failure> {
     let last = container.state("lastState", "terminated")?;
     let details = in_parentheses(exit(last));
-    Some(Fault {
+    Some(Failure {
         reason: "Restarted".to_owned(),
         text: format!("{}: restarted{details}", container.title()),
         failed: false,
     })
 }
 
-/// The exit code, and the reason if it says more than that.
+/// The exit code, and the reason if it adds to that.
 fn exit(ended: &Value) -> Vec<String> {
     let code = ended.get("exitCode").and_then(Value::as_i64).map(|code| format!("exit code {code}"));
     let reason = Some(text(ended, "reason")).filter(|reason| !matches!(*reason, "" | "Error" | "Completed"));

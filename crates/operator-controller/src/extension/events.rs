@@ -143,7 +143,7 @@ fn stuck(progressing: &Condition) -> Option<Event> {
     .map(Event::rare)
 }
 
-/// A removal that something keeps from going on. Numbers change while custom resources go: those events count as the same.
+/// A removal that something keeps from ending. Numbers change while custom resources go: those events count as the same.
 fn held(message: &str, obstacle: &Obstacle) -> Event {
     let kind: String = obstacle.text.chars().filter(|c| !c.is_ascii_digit()).collect();
     Event {

@@ -361,7 +361,7 @@ async fn kubectl_plan_matches_what_follows_and_changes_nothing() -> Result<()> {
     let stuck = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "stuck"},
         "spec": {"namespace": "nowhere", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo", "version": "1.0.0"}}}});
     cluster.apply(&stuck.to_string()).await?;
-    eventually("the plan of its revision says what blocks", LIMIT, || async {
+    eventually("the plan of its revision names what blocks", LIMIT, || async {
         let plan = cli.document(2, &["plan", "stuck"]).await?;
         let refused = plan["refused"].to_string();
         anyhow::ensure!(plan.get("from").is_none() && plan["to"]["revision"] == 1, "{plan}");

@@ -171,7 +171,7 @@ pub(crate) async fn rollback(arguments: &Rollback) -> Result<CommandOutput, Comm
     Ok(answer)
 }
 
-/// What runs after a rollback that was refused or takes too long, and how to go on. `range` is the version range before.
+/// What runs after a rollback that was refused or takes too long, and how to continue. `range` is the version range before.
 fn not_done(name: &str, target: &str, installed: Option<&str>, range: Option<&str>) -> String {
     let runs = match installed {
         Some(version) if version == target => format!("version {version} is installed, but it is not Ready"),
@@ -185,7 +185,7 @@ fn not_done(name: &str, target: &str, installed: Option<&str>, range: Option<&st
         None => "--any-version".to_owned(),
     };
     format!(
-        "{runs}. Do what the message above says (`kubectl olm plan {name}` repeats it), or take the request back with: kubectl olm \
+        "{runs}. Follow the message above (`kubectl olm plan {name}` repeats it), or take the request back with: kubectl olm \
          upgrade {name} {back}"
     )
 }
@@ -195,8 +195,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rollback_that_is_refused_says_what_runs() {
-        let end = "Do what the message above says (`kubectl olm plan x` repeats it), or take the request back with: kubectl olm upgrade x ";
+    fn rollback_that_is_refused_names_what_runs() {
+        let end = "Follow the message above (`kubectl olm plan x` repeats it), or take the request back with: kubectl olm upgrade x ";
         for (installed, range, want) in [
             (
                 Some("2.0.0"),
