@@ -28,7 +28,7 @@ pub struct PodState {
 }
 
 /// What is wrong with a container.
-struct Failure {
+struct Cause {
     reason: String,
     text: String,
     /// It failed, rather than being on its way.
@@ -127,17 +127,17 @@ fn containers(pod: &Object) -> Vec<Container<'_>> {
 }
 
 /// The pod as a whole was ended: evicted, out of its deadline, lost with its node.
-fn pod_failure(pod: &Object) -> Option<Failure> {
+fn pod_failure(pod: &Object) -> Option<Cause> {
     let status = pod.0.get("status")?;
     let reason = text(status, "reason");
     let whole = format!("{reason}{}", after_colon(text(status, "message")));
-    (!reason.is_empty()).then(|| Failure { reason: reason.to_owned(), text: whole, failed: true })
+    (!reason.is_empty()).then(|| Cause { reason: reason.to_owned(), text: whole, failed: true })
 }
 
-fn unscheduled(pod: &Object) -> Option<Failure> {
+fn unscheduled(pod: &Object) -> Option<Cause> {
     let found = condition(pod, "PodScheduled").filter(|found| text(found, "status") == "False")?;
     let reason = text(found, "reason");
-    Some(Failure {
+    Some(Cause {
         reason: reason.to_owned(),
         text: format!("{reason}{}", after_colon(text(found, "message"))),
         failed: true,
@@ -145,15 +145,15 @@ fn unscheduled(pod: &Object) -> Option<Failure> {
 }
 
 /// The first failing container; of those that only are on their way, the first.
-fn container_failure(containers: &[Container<'_>]) -> Option<Failure> {
-    let mut failures: Vec<Failure> = containers.iter().filter_map(failure).collect();
+fn container_failure(containers: &[Container<'_>]) -> Option<Cause> {
+    let mut failures: Vec<Cause> = containers.iter().filter_map(failure).collect();
     failures.sort_by_key(|found| !found.failed);
     failures.into_iter().next()
 }
 
-fn failure(container: &Container<'_>) -> Option<Failure> {
+fn failure(container: &Container<'_>) -> Option<Cause> {
     let named = |reason: &str, text: String, failed| {
-        Some(Failure { reason: reason.to_owned(), text: format!("{}: {text}", container.title()), failed })
+        Some(Cause { reason: reason.to_owned(), text: format!("{}: {text}", container.title()), failed })
     };
     if let Some(waiting) = container.state("state", "waiting") {
         let reason = text(waiting, "reason");
@@ -194,10 +194,10 @@ fn failure(container: &Container<'_>) -> Option<Failure> {
     }
 }
 
-fn last_restart(container: &Container<'_>) -> Option<Failure> {
+fn last_restart(container: &Container<'_>) -> Option<Cause> {
     let last = container.state("lastState", "terminated")?;
     let details = in_parentheses(exit(last));
-    Some(Failure {
+    Some(Cause {
         reason: "Restarted".to_owned(),
         text: format!("{}: restarted{details}", container.title()),
         failed: false,
