@@ -426,6 +426,11 @@ pub const EVENTS: &[Event] = &[
         "ProgressDeadlineExceeded",
         "The rollout takes longer than `spec.progressDeadlineMinutes`.",
     ),
+    warning(
+        EXTENSION,
+        "UninstallWaiting",
+        "The extension is being deleted, and the note names what keeps its objects from going.",
+    ),
     warning(EXTENSION, "Unavailable", "What is installed has become unavailable."),
     warning(
         EXTENSION,

@@ -2,6 +2,8 @@
 //!
 //! The probes of the rollout decide what is ready; objects of other kinds are ready when they exist.
 
+use std::collections::BTreeSet;
+
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, ListParams};
@@ -10,7 +12,9 @@ use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterObjectSet, annotations, condition};
 use olm_install::SYSTEM_NAMESPACE;
 use olm_install::content::ContentReader;
-use olm_rollout::probe::{Author, Ready, evaluate};
+use olm_install::probes;
+use olm_rollout::probe::{Author, Probe, Ready, evaluate};
+use olm_rollout::{controller_of, owner_refs, pod_selector, pod_state};
 use olm_runtime::error_text::chain;
 use serde::Serialize;
 
@@ -23,6 +27,11 @@ const PARALLEL_READS: usize = 8;
 const MAX_PODS: usize = 10;
 /// Kinds whose pods are listed, all with `spec.selector`.
 const RUNNERS: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
+
+/// Whether an object of this kind has pods of its own, which its selector picks.
+pub(crate) fn is_runner(api_version: &str, kind: &str) -> bool {
+    RUNNERS.contains(&kind) && api_version.starts_with("apps/")
+}
 
 /// The revisions in force, and the number of archived ones.
 pub(crate) struct LiveRevisions {
@@ -77,7 +86,7 @@ pub(crate) struct Object {
 pub(crate) enum Level {
     /// It exists, and its probes succeed.
     Ready,
-    /// It exists, and a probe fails.
+    /// It exists, and a probe fails or it belongs to another owner.
     NotReady,
     Missing,
     Unknown,
@@ -88,8 +97,11 @@ pub(crate) enum Level {
 pub(crate) struct PodState {
     pub(crate) name: String,
     pub(crate) phase: String,
+    /// The reason of the pod or of its first failing container, else the phase.
+    pub(crate) reason: String,
     pub(crate) ready: bool,
-    pub(crate) restarts: i32,
+    pub(crate) restarts: i64,
+    /// The container, its reason, exit code and image.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
 }
@@ -99,6 +111,7 @@ pub(crate) async fn read(client: &Client, revisions: &[ClusterObjectSet], limit:
     let mut live = LiveRevisions { revisions: Vec::new(), archived: 0 };
     let mut kinds = Kinds::new(client);
     let mut budget = limit;
+    let uids: BTreeSet<String> = revisions.iter().filter_map(kube::ResourceExt::uid).collect();
     // the newest first: it counts most if the limit is reached
     for set in revisions.iter().rev() {
         let deleted = set.metadata.deletion_timestamp.is_some();
@@ -106,7 +119,7 @@ pub(crate) async fn read(client: &Client, revisions: &[ClusterObjectSet], limit:
             live.archived += 1;
             continue;
         }
-        live.revisions.push(revision(client, set, &mut kinds, &mut budget).await);
+        live.revisions.push(revision(client, set, &uids, &mut kinds, &mut budget).await);
     }
     live.revisions.reverse();
     live
@@ -115,6 +128,7 @@ pub(crate) async fn read(client: &Client, revisions: &[ClusterObjectSet], limit:
 async fn revision(
     client: &Client,
     set: &ClusterObjectSet,
+    uids: &BTreeSet<String>,
     kinds: &mut Kinds,
     budget: &mut usize,
 ) -> Revision {
@@ -126,6 +140,11 @@ async fn revision(
         .map(|found| format!("{}={} {}: {}", found.type_, found.status.as_str(), found.reason, found.message))
         .map(|line| line.trim_end_matches([':', ' ']).to_owned())
         .collect();
+    let probes = probes::probes(&set.spec.progression_probes).unwrap_or_else(|message| {
+        messages.push(message);
+        Vec::new()
+    });
+    let rules = Rules { probes, author: probes::author(set), uids };
     let mut reader = ContentReader::new(client, SYSTEM_NAMESPACE);
     let mut phases = Vec::new();
     for phase in &set.spec.phases {
@@ -142,7 +161,7 @@ async fn revision(
         let mut requests = Vec::new();
         for object in desired {
             let kind = kinds.resource_of(&object).await;
-            requests.push(live_object(client, object, kind));
+            requests.push(live_object(client, &rules, object, kind));
         }
         let objects = futures::stream::iter(requests).buffered(PARALLEL_READS).collect().await;
         phases.push(Phase { name: phase.name.clone(), objects, left_out });
@@ -158,8 +177,36 @@ async fn revision(
     }
 }
 
+/// What decides whether an object is ready.
+struct Rules<'a> {
+    /// The probes of the revision.
+    probes: Vec<Probe>,
+    author: Author,
+    /// UIDs of all revisions of the extension.
+    uids: &'a BTreeSet<String>,
+}
+
+impl Rules<'_> {
+    fn judge(&self, live: &olm_core::Object) -> (Level, String) {
+        if !owner_refs(live).iter().any(|owner| self.uids.contains(&owner.uid)) {
+            let message = match controller_of(live) {
+                Some(owner) => format!("belongs to {} {}", owner.kind, owner.name),
+                None => "was not made by this extension".to_owned(),
+            };
+            return (Level::NotReady, message);
+        }
+        let verdict = evaluate(&self.probes, self.author, live);
+        match verdict.ready {
+            Ready::Yes => (Level::Ready, String::new()),
+            // an unknown one is there, and has not shown yet that it is ready
+            Ready::No | Ready::Unknown => (Level::NotReady, verdict.messages.join("; ")),
+        }
+    }
+}
+
 async fn live_object(
     client: &Client,
+    rules: &Rules<'_>,
     desired: olm_core::Object,
     kind: Result<(ApiResource, bool), String>,
 ) -> Object {
@@ -184,14 +231,9 @@ async fn live_object(
         Err(error) => return Object { message: chain(&error), ..object },
     };
     let Ok(live) = olm_core::Object::from_value(live) else { return object };
-    let verdict = evaluate(&[], Author::Extension, &live);
-    let level = match verdict.ready {
-        Ready::Yes => Level::Ready,
-        Ready::No => Level::NotReady,
-        Ready::Unknown => Level::Unknown,
-    };
-    let mut object = Object { level, message: verdict.messages.join("; "), ..object };
-    if RUNNERS.contains(&object.kind.as_str()) && object.api_version.starts_with("apps/") {
+    let (level, message) = rules.judge(&live);
+    let mut object = Object { level, message, ..object };
+    if is_runner(&object.api_version, &object.kind) {
         pods(client, &live, &mut object).await;
     }
     object
@@ -199,16 +241,9 @@ async fn live_object(
 
 /// The pods that an object's selector picks.
 async fn pods(client: &Client, live: &olm_core::Object, object: &mut Object) {
-    let value = live.to_value();
-    let labels = value["spec"]["selector"]["matchLabels"].as_object().cloned().unwrap_or_default();
-    let Some(namespace) = &object.namespace else { return };
-    if labels.is_empty() {
-        return;
-    }
-    let labels: Vec<String> =
-        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    let (Some(namespace), Some(labels)) = (&object.namespace, pod_selector(live)) else { return };
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let listed = match api.list(&ListParams::default().labels(&labels.join(","))).await {
+    let listed = match api.list(&ListParams::default().labels(&labels)).await {
         Ok(listed) => listed.items,
         Err(error) => {
             object.message =
@@ -225,28 +260,52 @@ async fn pods(client: &Client, live: &olm_core::Object, object: &mut Object) {
 }
 
 fn pod(pod: &Pod) -> PodState {
-    let status = pod.status.clone().unwrap_or_default();
-    let containers = status.container_statuses.unwrap_or_default();
-    let conditions = status.conditions.unwrap_or_default();
-    let is_ready = conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True");
-    let waiting = containers.iter().find_map(|container| container.state.as_ref()?.waiting.as_ref());
-    let waiting = waiting.map(|waiting| {
-        [waiting.reason.as_deref(), waiting.message.as_deref()]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join(": ")
-    });
-    let unscheduled = || {
-        let found =
-            conditions.iter().find(|found| found.type_ == "PodScheduled" && found.status != "True")?;
-        found.message.clone().or_else(|| found.reason.clone())
-    };
+    let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+    let value = serde_json::to_value(pod).unwrap_or_default();
+    let state = pod_state(&olm_core::Object::from_value(value).unwrap_or_default());
     PodState {
-        name: pod.name_any(),
-        phase: status.phase.unwrap_or_else(|| "Pending".to_owned()),
-        ready: is_ready,
-        restarts: containers.iter().map(|container| container.restart_count).sum(),
-        message: waiting.or_else(unscheduled).unwrap_or_default(),
+        name: state.name,
+        phase: phase.unwrap_or_else(|| "Pending".to_owned()),
+        reason: state.reason,
+        ready: state.ready,
+        restarts: state.restarts,
+        message: state.cause.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_rollout::default_probes;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn status_judges_by_probes_and_owner() {
+        let uids = BTreeSet::from(["own".to_owned()]);
+        let rules = Rules { probes: default_probes(), author: Author::Extension, uids: &uids };
+        let available = |status: &str| json!({"replicas": 1, "updatedReplicas": 1, "conditions": [{"type": "Available", "status": status}]});
+        for (owner, status, want) in [
+            (Some("own"), available("True"), (Level::Ready, "")),
+            (Some("own"), available("False"), (Level::NotReady, ".status.condition[\"Available\"] is False")),
+            (
+                Some("own"),
+                json!({"replicas": 1, "updatedReplicas": 1}),
+                (Level::NotReady, "missing .status.conditions"),
+            ),
+            (Some("other"), available("True"), (Level::NotReady, "belongs to ClusterObjectSet dup1-1")),
+            (None, available("True"), (Level::NotReady, "was not made by this extension")),
+        ] {
+            let owners: Vec<Value> = owner
+                .iter()
+                .map(|uid| json!({"apiVersion": "v1", "kind": "ClusterObjectSet", "name": "dup1-1", "uid": uid, "controller": true}))
+                .collect();
+            let live = olm_core::Object::from_value(json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "ownerReferences": owners},
+                "spec": {"replicas": 1}, "status": status,
+            }));
+            let (level, message) = rules.judge(&live.unwrap());
+            assert_eq!((level, message.as_str()), want, "{owner:?} {status}");
+        }
     }
 }

@@ -135,6 +135,25 @@ pub async fn package_lines(
     lines(all, endpoint, Some(package), limits).await
 }
 
+/// The JSON line of the package itself, which [`package_lines`] does not have: it belongs to no package. Empty where that route is off.
+///
+/// # Errors
+/// As [`package_lines`].
+pub async fn package_object(
+    route: &Route,
+    endpoint: &Endpoint,
+    package: &PackageName,
+    known: Option<&str>,
+) -> Result<Fetched, CatalogError> {
+    let query = utf8_percent_encode(package.as_str(), QUERY);
+    let rest = format!("/api/v1/metas?schema=olm.package&name={query}");
+    let response = route.send(&endpoint.base, &rest, known).await?;
+    if response.status == NOT_FOUND {
+        return Ok(Fetched::Lines { lines: Vec::new(), tag: None });
+    }
+    lines(response, endpoint, None, SIZE_LIMITS).await
+}
+
 /// One JSON line a package, as catalogd's `packages` endpoint serves them; `None` where there is no such endpoint.
 ///
 /// # Errors

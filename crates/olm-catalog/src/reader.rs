@@ -242,10 +242,20 @@ impl CatalogReader {
         package: &PackageName,
     ) -> Result<PackageContent, ReadError> {
         let lines = self.lines(catalog, package).await?;
-        let package = package.clone();
-        let content =
-            tokio::task::spawn_blocking(move || PackageContent::from_lines(&package, &lines)).await?;
-        content.map_err(|error| ReadError::new(catalog, &error))
+        let mut content = decode(catalog, package, lines).await?;
+        // the default channel and the description are in an object that catalogd's route for a package leaves out
+        if content.contents.package.is_none()
+            && !content.is_empty()
+            && let Content::Served(cluster) = &self.content
+        {
+            let (route, endpoint) = self.route(catalog)?;
+            let line = served::package_object(&route, cluster.store.as_ref(), endpoint, package).await;
+            let line = line.map_err(|error| ReadError::new(catalog, &error))?;
+            let PackageContent { contents, findings } = decode(catalog, package, line).await?;
+            content.contents.package = contents.package;
+            content.findings.extend(findings);
+        }
+        Ok(content)
     }
 
     /// The input of the resolver: the package of each catalog, or why it is not available.
@@ -325,6 +335,16 @@ impl CatalogReader {
             }
         }
     }
+}
+
+async fn decode(
+    catalog: &CatalogFacts,
+    package: &PackageName,
+    lines: Vec<u8>,
+) -> Result<PackageContent, ReadError> {
+    let package = package.clone();
+    let content = tokio::task::spawn_blocking(move || PackageContent::from_lines(&package, &lines)).await?;
+    content.map_err(|error| ReadError::new(catalog, &error))
 }
 
 /// Reads a response of catalogd's `packages` endpoint.

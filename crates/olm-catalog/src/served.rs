@@ -26,6 +26,23 @@ pub async fn package_lines(
     read_through(store, endpoint, package.to_string(), limit, fetch).await.map(Option::unwrap_or_default)
 }
 
+/// The JSON line of the package itself; empty when the catalog does not have it.
+///
+/// # Errors
+/// As [`package_lines`].
+pub async fn package_object(
+    route: &Route,
+    store: Option<&PackageStore>,
+    endpoint: &Endpoint,
+    package: &PackageName,
+) -> Result<Vec<u8>, CatalogError> {
+    let fetch =
+        async |known: Option<&str>| catalogd::package_object(route, endpoint, package, known).await.map(Some);
+    // no package has a space in its name
+    let part = format!("olm.package {package}");
+    read_through(store, endpoint, part, catalogd::MAX_PACKAGE, fetch).await.map(Option::unwrap_or_default)
+}
+
 /// One JSON line a package; `None` where catalogd has no such endpoint.
 ///
 /// # Errors
@@ -199,6 +216,29 @@ mod tests {
         assert_eq!(
             server.asked(),
             ["get /catalogs/c/api/v1/metas?package=demo", "get /catalogs/c/api/v1/metas?package=a%20b%2fc"]
+        );
+    }
+
+    #[tokio::test]
+    async fn served_package_object_is_found_by_schema_and_name() {
+        let server = Server::start(|head| {
+            let code = if head.contains("name=demo") { "200 OK" } else { "404 Not Found" };
+            http(code, &format!("olm-catalog-digest: {DIGEST}\r\n"), MINE)
+        })
+        .await;
+        let (_dir, store) = store();
+        let endpoint = server.endpoint(&format!("example.com/c@{DIGEST}"));
+        let (route, demo) = (route(), "demo".parse().unwrap());
+        for _ in 0..2 {
+            let line = package_object(&route, Some(&store), &endpoint, &demo).await.unwrap();
+            assert_eq!(line, MINE.as_bytes());
+        }
+        assert_eq!(server.asked(), ["get /catalogs/c/api/v1/metas?schema=olm.package&name=demo"]);
+        let other = "a b".parse().unwrap();
+        assert_eq!(
+            package_object(&route, Some(&store), &endpoint, &other).await.unwrap(),
+            b"",
+            "the route is off"
         );
     }
 

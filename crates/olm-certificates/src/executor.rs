@@ -356,20 +356,24 @@ mod tests {
         assert_eq!(*requests.lock(), [Method::GET, Method::POST, Method::GET]);
     }
 
-    /// An outage, or a lease that is renewed late: no other program writes the Secret.
+    /// An outage, a lease that is renewed late, or a namespace that does not exist: no other program writes the Secret.
     #[tokio::test]
     async fn executor_takes_failed_writes_for_no_dispute() {
-        let service = tower::service_fn(|request: Request<Body>| async move {
-            let code = if request.method() == Method::GET { 404 } else { 500 };
-            let reason = if code == 404 { "NotFound" } else { "InternalError" };
-            let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason});
-            let answer = Response::builder().status(code).body(Body::from(status.to_string().into_bytes()));
-            Ok::<_, Infallible>(answer.unwrap())
-        });
-        let executor = Executor::new(Client::new(service, "default"), "test").slow_when_disputed();
-        for attempt in 0..2 * MAX_WRITES {
-            let error = executor.keep(&spec(), &AnyOwner, &[]).await.unwrap_err();
-            assert!(matches!(error, ExecutorError::Failed(_)), "{attempt}: {error}");
+        for (code, message) in [(500, "InternalError"), (404, "namespaces \"x\" not found")] {
+            let service = tower::service_fn(move |request: Request<Body>| async move {
+                let is_read = request.method() == Method::GET;
+                let (code, message) = if is_read { (404, "NotFound") } else { (code, message) };
+                let reason = if code == 404 { "NotFound" } else { "InternalError" };
+                let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message});
+                let answer =
+                    Response::builder().status(code).body(Body::from(status.to_string().into_bytes()));
+                Ok::<_, Infallible>(answer.unwrap())
+            });
+            let executor = Executor::new(Client::new(service, "default"), "test").slow_when_disputed();
+            for attempt in 0..2 * MAX_WRITES {
+                let error = executor.keep(&spec(), &AnyOwner, &[]).await.unwrap_err();
+                assert!(matches!(error, ExecutorError::Failed(_)), "{attempt}: {error}");
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod desired;
 pub mod issuer;
 pub mod plan;
 pub mod preflight;
+pub mod probes;
 pub mod release;
 pub mod render;
 pub mod resolution;

@@ -23,6 +23,7 @@ mod object;
 mod pack;
 pub mod permissions;
 mod phase;
+mod pod;
 pub mod probe;
 pub mod report;
 mod sanitise;
@@ -48,6 +49,7 @@ pub use pack::{
     pack_until, unpack,
 };
 pub use phase::{MAX_OBJECTS, MAX_PHASES, Phase, TooManyPhases, is_passive, phases};
+pub use pod::{PodState, failing_pod, pod_selector, pod_state};
 pub use probe::{Probe, default_probes};
 pub use sanitise::{Stamp, sanitise};
 pub use validate::Validation;

@@ -99,6 +99,30 @@ pub fn title(object: &Object) -> String {
     )
 }
 
+/// The line of an object that is not ready, as people write it: kind, namespace and name, and its cause where there is one.
+///
+/// `Object Deployment.apps/v1 n/x: .status.condition["Available"] is False; 0 of 1 …` becomes `Deployment n/x: 0 of 1 …`.
+pub fn readable(line: &str) -> String {
+    let parts = || {
+        let (kind, rest) = line.strip_prefix("Object ")?.split_once('.')?;
+        let (_, rest) = rest.split_once(' ')?;
+        let (name, found) = rest.split_once(": ")?;
+        Some((kind, name.trim_start_matches('/'), found))
+    };
+    let Some((kind, name, found)) = parts() else { return line.to_owned() };
+    let cause = match found.split_once("; ") {
+        Some((_, cause)) if !found.starts_with("error locating") => cause,
+        _ => found,
+    };
+    let words = match cause {
+        r#".status.condition["Available"] is False"# => "is not available",
+        "missing .status.conditions" => "has no conditions yet",
+        ".status outdated" => "is not yet observed by its controller",
+        cause => return format!("{kind} {name}: {cause}"),
+    };
+    format!("{kind} {name} {words}")
+}
+
 fn push_paths(text: &mut String, paths: &PathSet) {
     for path in paths.print(MAX_PATHS) {
         text.push_str(&format!("  {path}\n"));
@@ -343,6 +367,36 @@ mod tests {
             )
         );
         insta::assert_snapshot!(found.report);
+    }
+
+    #[test]
+    fn report_line_of_an_object_is_readable() {
+        for (line, want) in [
+            (
+                "Object Deployment.apps/v1 t1/x: .status.condition[\"Available\"] is False; 0 of 1 replicas available: pod x-abc: container \
+                 manager: CrashLoopBackOff (exit code 1, OOMKilled)",
+                "Deployment t1/x: 0 of 1 replicas available: pod x-abc: container manager: CrashLoopBackOff (exit code 1, OOMKilled)",
+            ),
+            (
+                "Object Deployment.apps/v1 t1/x: .status.condition[\"Available\"] is False",
+                "Deployment t1/x is not available",
+            ),
+            (
+                "Object Deployment.apps/v1 t1/x: missing .status.conditions",
+                "Deployment t1/x has no conditions yet",
+            ),
+            (
+                "Object CustomResourceDefinition.apiextensions.k8s.io/v1 /a.b: .status outdated",
+                "CustomResourceDefinition a.b is not yet observed by its controller",
+            ),
+            (
+                "Object X.v1 n/x: error locating key \"a\"; not a map",
+                "X n/x: error locating key \"a\"; not a map",
+            ),
+            ("something else", "something else"),
+        ] {
+            assert_eq!(readable(line), want);
+        }
     }
 
     #[test]

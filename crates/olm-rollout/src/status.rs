@@ -112,6 +112,32 @@ pub struct Facts<'a> {
 /// The message while objects of an archived or deleted revision remain.
 pub const REMOVING: &str = "removing revision resources that are not owned by another revision";
 
+/// The message begins with this when the removal of a deleted revision failed.
+pub const REMOVAL_FAILED: &str = "error removing revision: ";
+/// The detail begins with this when the user has to delete custom resources first.
+pub const PROTECTED: &str = "custom resources are protected and must be deleted first: ";
+
+/// What keeps a revision from being removed, as its condition reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// One line.
+    pub text: String,
+    /// It does not go away by itself: something was refused, or the user has to delete custom resources.
+    pub lasts: bool,
+}
+
+impl Obstacle {
+    /// Reads the message of `Progressing` of a revision that is being deleted. `None` when the removal has nothing to report.
+    pub fn read(message: &str) -> Option<Self> {
+        let line = message.lines().next().unwrap_or_default();
+        if let Some(problem) = line.strip_prefix(REMOVAL_FAILED) {
+            return Some(Self { text: problem.to_owned(), lasts: true });
+        }
+        let detail = line.strip_prefix(REMOVING)?.strip_prefix("; ")?;
+        Some(Self { text: detail.to_owned(), lasts: detail.starts_with(PROTECTED) })
+    }
+}
+
 /// The conditions to set.
 pub fn condition_updates(outcome: &Outcome, facts: Facts<'_>) -> Vec<ConditionUpdate> {
     let version = facts.version;
@@ -296,6 +322,30 @@ mod tests {
             }
         }
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn status_obstacle_of_a_removal() {
+        let removing = |detail: &str| {
+            let facts = Facts { version: "1.0.0", had_available: true, deadline: Deadline::None };
+            condition_updates(&Outcome::Removing(Some(detail.to_owned())), facts)[0].message.clone()
+        };
+        for (message, want) in [
+            ("Revision 1.0.0 has rolled out.".to_owned(), None),
+            (REMOVING.to_owned(), None),
+            (removing("waiting for ConfigMap a/b"), Some(("waiting for ConfigMap a/b", false))),
+            (
+                removing(&format!("{PROTECTED}3 greetings.example.com")),
+                Some((
+                    "custom resources are protected and must be deleted first: 3 greetings.example.com",
+                    true,
+                )),
+            ),
+            (format!("{REMOVAL_FAILED}teardown x: forbidden\nmore"), Some(("teardown x: forbidden", true))),
+        ] {
+            let got = Obstacle::read(&message);
+            assert_eq!(got.as_ref().map(|found| (found.text.as_str(), found.lasts)), want, "{message}");
+        }
     }
 
     #[test]

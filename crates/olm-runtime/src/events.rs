@@ -1,11 +1,12 @@
 //! Kubernetes events: what a user should see in `kubectl describe`, without flooding the apiserver.
 //!
-//! The same event about the same object is sent at most once in ten minutes. Two events of one reason with other words are two
-//! events (kube's own recorder would count the second one as the first). An event that cannot be sent is logged; no work fails
-//! because of it.
+//! The same event about the same object is sent at most once in ten minutes; the next one counts those that were held back. Two
+//! events of one reason with other words are two events (kube's own recorder would count the second one as the first). An event
+//! that cannot be sent is logged; no work fails because of it.
 //!
 //! Rule: decision 19.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -75,15 +76,16 @@ impl Events {
         self.publish_once(about, &same, new).await;
     }
 
-    /// Sends the event unless one with this `key` about the same object was sent a moment ago, whatever its words.
+    /// Sends the event unless one with this `key` about the same object was sent a moment ago, whatever its words. The next one that is
+    /// sent counts those that were not.
     pub async fn publish_once(&self, about: &ObjectReference, key: &str, new: NewEvent<'_>) {
         let due = {
             let mut sent = self.sent.lock();
             sent.due(&key_about(about, key), Instant::now())
         };
-        if !due {
-            return;
-        }
+        let Some(held) = due else { return };
+        let note = counted(new.note, held);
+        let new = NewEvent { note: &note, ..new };
         if !observe::is_known(about.kind.as_deref().unwrap_or_default(), new.reason) {
             tracing::error!(
                 kind = about.kind,
@@ -152,6 +154,15 @@ fn key_about(about: &ObjectReference, key: &str) -> String {
     format!("{}\0{key}", about.join("\0"))
 }
 
+/// The note with the number of events like it that were held back.
+fn counted(note: &str, held: u32) -> Cow<'_, str> {
+    match held {
+        0 => Cow::Borrowed(note),
+        1 => Cow::Owned(format!("{note} (once more since the last such event)")),
+        held => Cow::Owned(format!("{note} ({held} times more since the last such event)")),
+    }
+}
+
 fn cut(note: &str) -> &str {
     let line = note.lines().next().unwrap_or_default();
     &line[..line.floor_char_boundary(MAX_NOTE)]
@@ -161,24 +172,30 @@ fn cut(note: &str) -> &str {
 #[derive(Debug, Default)]
 struct Sent {
     hasher: RandomState,
-    last: HashMap<u64, Instant>,
+    /// The time, and how many were held back since.
+    last: HashMap<u64, (Instant, u32)>,
 }
 
 impl Sent {
-    /// Whether the event may be sent now; if so it is remembered.
-    fn due(&mut self, key: &str, now: Instant) -> bool {
+    /// How many events of this key were held back since the last one, if one may be sent now; it is remembered.
+    fn due(&mut self, key: &str, now: Instant) -> Option<u32> {
         let key = self.hasher.hash_one(key);
-        if self.last.get(&key).is_some_and(|at| now.duration_since(*at) < DEDUP_WINDOW) {
-            return false;
+        let mut before = 0;
+        if let Some((at, held)) = self.last.get_mut(&key) {
+            if now.duration_since(*at) < DEDUP_WINDOW {
+                *held = held.saturating_add(1);
+                return None;
+            }
+            before = *held;
         }
         if self.last.len() >= MAX_REMEMBERED {
-            self.last.retain(|_, at| now.duration_since(*at) < DEDUP_WINDOW);
+            self.last.retain(|_, (at, _)| now.duration_since(*at) < DEDUP_WINDOW);
             if self.last.len() >= MAX_REMEMBERED {
                 self.last.clear();
             }
         }
-        self.last.insert(key, now);
-        true
+        self.last.insert(key, (now, 0));
+        Some(before)
     }
 }
 
@@ -191,12 +208,14 @@ mod tests {
         let mut sent = Sent::default();
         let start = Instant::now();
         for (seconds, name, want) in [
-            (0, "a", true),
-            (1, "a", false),
-            (1, "b", true),
-            (599, "a", false),
-            (600, "a", true),
-            (601, "a", false),
+            (0, "a", Some(0)),
+            (1, "a", None),
+            (1, "b", Some(0)),
+            (599, "a", None),
+            (600, "a", Some(2)),
+            (601, "a", None),
+            (601, "b", Some(0)),
+            (1200, "a", Some(1)),
         ] {
             let about = ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() };
             let due = sent.due(&key_about(&about, "Installed"), start + Duration::from_secs(seconds));
@@ -209,9 +228,16 @@ mod tests {
         let mut sent = Sent::default();
         let now = Instant::now();
         for n in 0..10_000 {
-            assert!(sent.due(&n.to_string(), now));
+            assert_eq!(sent.due(&n.to_string(), now), Some(0));
             assert!(sent.last.len() <= MAX_REMEMBERED);
         }
+    }
+
+    #[test]
+    fn events_count_those_held_back() {
+        assert_eq!(counted("x", 0), "x");
+        assert_eq!(counted("x", 1), "x (once more since the last such event)");
+        assert_eq!(counted("x", 4), "x (4 times more since the last such event)");
     }
 
     #[test]

@@ -85,14 +85,24 @@ fn mentions(package: &PackageSummary, term: &str) -> bool {
         .any(|text| text.to_lowercase().contains(&term))
 }
 
+/// The version at the head of the default channel, and the channel; without one, the highest version of all.
+fn offered(package: &PackageSummary) -> (&str, &str) {
+    let default = package.channels.iter().find(|channel| channel.name == package.default_channel);
+    match default.and_then(|channel| Some((channel.heads.first()?, channel.name.as_str()))) {
+        Some((head, channel)) => (&head.version, channel),
+        None => (package.latest.as_ref().map_or("", |latest| &latest.version), ""),
+    }
+}
+
 fn table(listed: &[Row], wide: bool) -> String {
     let heads = ["PACKAGE", "VERSION", "CHANNEL", "CATALOG", "DEPRECATED", "NAME", "PROVIDER", "CHANNELS"];
     let mut table = Table::new(heads.into_iter().take(if wide { heads.len() } else { 4 }));
     for Row { catalog, package } in listed {
+        let (version, channel) = offered(package);
         table.row([
             package.name.clone(),
-            or_dash(package.latest.as_ref().map(|latest| latest.version.as_str()).unwrap_or_default()),
-            or_dash(&package.default_channel),
+            or_dash(version),
+            or_dash(channel),
             catalog.clone(),
             or_dash(package.deprecation.as_deref().unwrap_or_default()),
             or_dash(&package.display_name),
@@ -103,4 +113,40 @@ fn table(listed: &[Row], wide: bool) -> String {
         ]);
     }
     table.text("")
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_fbc::PackageContents;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn search_shows_the_version_of_the_default_channel() {
+        let package = |default: &str| {
+            let bundle = |version: &str| {
+                json!({"schema": "olm.bundle", "package": "p", "name": format!("p.v{version}"), "image": "i", "properties": [
+                    {"type": "olm.package", "value": {"packageName": "p", "version": version}}]})
+            };
+            let channel = |name: &str, version: &str| json!({"schema": "olm.channel", "package": "p", "name": name, "entries": [{"name": format!("p.v{version}")}]});
+            let lines = [
+                json!({"schema": "olm.package", "name": "p", "defaultChannel": default}),
+                channel("stable", "2.0.0"),
+                channel("candidate", "2.1.0-rc.1"),
+                bundle("2.0.0"),
+                bundle("2.1.0-rc.1"),
+            ];
+            let lines = lines.map(|line| line.to_string()).join("\n");
+            olm_fbc::summarise("p", &PackageContents::from_jsonl("p", lines.as_bytes()).unwrap().0)
+        };
+        for (default, want) in [
+            ("stable", ("2.0.0", "stable")),
+            ("candidate", ("2.1.0-rc.1", "candidate")),
+            ("", ("2.1.0-rc.1", "")),
+            ("gone", ("2.1.0-rc.1", "")),
+        ] {
+            assert_eq!(offered(&package(default)), want, "{default:?}");
+        }
+    }
 }

@@ -170,12 +170,12 @@ fn revision_node(revision: &Revision, wide: bool) -> Node {
             ));
             let pods = object.pods.iter().map(|pod| {
                 let word = if pod.ready { good("ready") } else { bad("not ready") };
+                let restarts = if pod.restarts == 1 { "restart" } else { "restarts" };
+                let message =
+                    if pod.message.is_empty() { String::new() } else { format!(": {}", pod.message) };
                 Node::leaf(format!(
-                    "Pod {}: {}, {word}, {} restarts{}",
-                    pod.name,
-                    pod.phase,
-                    pod.restarts,
-                    in_parentheses(&pod.message)
+                    "Pod {}: {}, {word}, {} {restarts}{message}",
+                    pod.name, pod.reason, pod.restarts
                 ))
             });
             object_node.below.extend(pods);

@@ -262,10 +262,13 @@ pub(crate) async fn decide(
     let view = resolved.report.as_ref().map(olm_resolver::Report::view);
     let target = resolved.target.as_ref().ok().cloned();
     let (chosen, error) = match resolved.target {
-        Ok(Target::Installed(bundle)) => (
-            Some(chosen(bundle, None, "no catalog could be asked, so what is installed stays".to_owned())),
-            None,
-        ),
+        Ok(Target::Installed(bundle)) => {
+            let why = match states.installed {
+                Some(_) => "no catalog could be read, so the installed bundle stays",
+                None => "no catalog could be read, so its rollout continues; nothing is installed yet",
+            };
+            (Some(chosen(bundle, None, why.to_owned())), None)
+        }
         Ok(Target::Chosen(bundle)) => {
             let from = resolved.report.as_ref().and_then(|report| {
                 report.catalogs.iter().position(|catalog| catalog.outcome == CatalogOutcome::Chosen)
@@ -420,7 +423,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
         line("Ready", extension.ready.as_deref().unwrap_or_default());
         line("Progressing", extension.progressing.as_deref().unwrap_or_default());
         if extension.paused {
-            line("Paused", "yes; nothing is changed until the annotation is taken off");
+            line("Paused", &format!("yes; remove the annotation {} to resume", olm_api::annotations::PAUSED));
         }
     }
     if let Some(report) = &explained.report {

@@ -88,6 +88,16 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
     let channels = catalog.channels.iter().filter_map(|channel| channel.parse().ok()).collect();
     let annotations = extension.metadata.annotations.as_ref();
     let paused = annotations.and_then(|all| all.get(annotations::PAUSED));
+    let paused = match paused.map(String::as_str) {
+        Some("true") => true,
+        Some("false") | None => false,
+        Some(value) => {
+            return Err(invalid(format!(
+                "metadata.annotations[{}]: {value:?} is neither true nor false",
+                annotations::PAUSED
+            )));
+        }
+    };
     let major_updates = annotations.and_then(|all| all.get(annotations::MAJOR_UPDATES));
     let major_updates =
         major_updates.map(|value| value.parse()).transpose().map_err(|error: UnknownMajorUpdates| {
@@ -128,7 +138,7 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         accepted_crd_change,
         config: spec.config.as_ref().and_then(|config| config.inline.clone()),
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
-        paused: paused.is_some_and(|value| value == "true"),
+        paused,
         requested_at: annotations.and_then(|all| all.get(annotations::REQUESTED_AT)).cloned(),
         quarantine: quarantine(extension),
         keep_objects: annotations.is_some_and(annotations::keeps_objects),
@@ -178,9 +188,21 @@ mod tests {
         assert!(request.channels.is_empty() && request.range.is_none());
         assert_eq!(named("x", Value::Null, 0.into()).unwrap().progress_deadline_minutes, None, "0 is none");
         assert_eq!(named("x", Value::Null, 30.into()).unwrap().progress_deadline_minutes, Some(30));
-        for (value, paused) in [("true", true), ("True", false), ("", false)] {
-            let annotations = serde_json::json!({"olm.operatorframework.io/paused": value});
-            assert_eq!(named("x", annotations, Value::Null).unwrap().paused, paused, "{value}");
+    }
+
+    #[test]
+    fn request_rejects_other_values_of_paused() {
+        let paused = |value: &str| {
+            let annotations = serde_json::json!({(annotations::PAUSED): value});
+            let request = named("x", annotations, Value::Null).map(|request| request.paused);
+            request.map_err(|error| (error.class, error.message))
+        };
+        assert_eq!((paused("true"), paused("false")), (Ok(true), Ok(false)));
+        for value in ["yes", "True", ""] {
+            let text = format!(
+                "metadata.annotations[olm.operatorframework.io/paused]: {value:?} is neither true nor false"
+            );
+            assert_eq!(paused(value), Err((Class::NeedsChange, text)), "{value}");
         }
     }
 

@@ -4,9 +4,10 @@
 //! while ([`Event::key`]). The conditions show the present state. Rule: decision 19.
 
 use olm_api::cluster_extension::BundleMetadata;
-use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
+use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, annotations, condition, reason};
 use olm_core::VersionRelease;
 use olm_install::resolution::{BundleFacts, Cause, Class, PassError};
+use olm_rollout::status::Obstacle;
 
 use super::result::{Notice, PassResult, Progress, Trace};
 
@@ -55,7 +56,11 @@ pub fn events(
         Progress::Invalid(failure) | Progress::Failed(failure) => {
             events.extend(changed(condition::PROGRESSING).map(|_| failed(failure)));
         }
-        Progress::Applied { .. } | Progress::Uninstalling { .. } => {
+        Progress::Uninstalling { message, obstacle } => {
+            let changed = changed(condition::PROGRESSING).and(obstacle.as_ref());
+            events.extend(changed.map(|obstacle| held(message, obstacle)));
+        }
+        Progress::Applied { .. } => {
             events.extend(changed(condition::PROGRESSING).and_then(|(_, now)| stuck(now)));
         }
         Progress::Paused => {}
@@ -138,11 +143,24 @@ fn stuck(progressing: &Condition) -> Option<Event> {
     .map(Event::rare)
 }
 
+/// A removal that something keeps from ending. Numbers change while custom resources go: those events count as the same.
+fn held(message: &str, obstacle: &Obstacle) -> Event {
+    let kind: String = obstacle.text.chars().filter(|c| !c.is_ascii_digit()).collect();
+    Event {
+        key: format!("UninstallWaiting\0{kind}"),
+        note: Notice::warning("UninstallWaiting", message.to_owned()),
+    }
+}
+
 fn paused(then: Option<&Condition>, now: &Condition) -> Option<Notice> {
     let was = then.is_some_and(|then| then.reason == reason::PAUSED);
     match (was, now.reason == reason::PAUSED) {
         (false, true) => {
-            Some(Notice::normal("Paused", "nothing is resolved or applied until the annotation goes"))
+            let text = format!(
+                "nothing is resolved or applied until the annotation {} is removed",
+                annotations::PAUSED
+            );
+            Some(Notice::normal("Paused", text))
         }
         (true, false) => Some(Notice::normal("Resumed", "the extension is reconciled again")),
         _ => None,
@@ -309,6 +327,25 @@ mod tests {
         ] {
             assert_eq!(reasons(&results), want, "{case}");
         }
+    }
+
+    #[test]
+    fn events_report_an_obstacle_of_an_uninstall_once() {
+        let waiting = |text: &str| {
+            let obstacle = Some(Obstacle { text: text.to_owned(), lasts: true });
+            result(vec![], Progress::Uninstalling { message: format!("uninstalling: {text}"), obstacle })
+        };
+        let begun = Progress::Uninstalling { message: "uninstalling: waiting".to_owned(), obstacle: None };
+        let found = reasons(&[
+            result(vec![], begun),
+            waiting("3 greetings"),
+            waiting("3 greetings"),
+            waiting("2 greetings"),
+        ]);
+        assert_eq!(found, ["", "!UninstallWaiting", "", "!UninstallWaiting"]);
+        let key = |text: &str| held("", &Obstacle { text: text.to_owned(), lasts: true }).key;
+        assert_eq!(key("3 greetings"), key("2 greetings"), "sent once");
+        assert_ne!(key("3 greetings"), key("x is forbidden"));
     }
 
     #[test]

@@ -84,7 +84,11 @@ pub(super) async fn report(
     );
     let (name, uid) = (extension.name_any(), extension.uid().unwrap_or_default());
     if trace.notices.is_empty() {
-        let is_uninstalling = matches!(result.progress, Progress::Uninstalling { .. });
+        // what the user has to remove is reported immediately
+        let is_uninstalling = match &result.progress {
+            Progress::Uninstalling { obstacle, .. } => obstacle.as_ref().is_none_or(|found| !found.lasts),
+            _ => false,
+        };
         let can_wait = extension
             .status
             .as_ref()

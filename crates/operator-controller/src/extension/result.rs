@@ -3,6 +3,7 @@
 use olm_bundle::CertProvider;
 pub use olm_install::plan::Notice;
 use olm_install::resolution::{BundleFacts, DeprecationUpdate, PassError, RevisionStates, UpgradeUpdate};
+use olm_rollout::status::Obstacle;
 
 /// The last step that the pass reached.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,8 +22,10 @@ pub enum Progress {
     Paused,
     /// The extension is being deleted; its revisions are torn down.
     Uninstalling {
-        /// The objects that remain.
+        /// The revisions that remain, and the obstacle.
         message: String,
+        /// What keeps the revision from going that is being torn down.
+        obstacle: Option<Obstacle>,
     },
 }
 

@@ -7,9 +7,10 @@ use std::borrow::Cow;
 
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus, WebhookCertificates};
-use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
+use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, annotations, condition, reason};
 use olm_core::{dns_subdomain, message};
 use olm_install::resolution::{Cause, Class, PassError, RevisionFacts, RevisionStates, UpgradeUpdate};
+use olm_rollout::report;
 
 use super::deprecation;
 use super::result::{PassResult, Progress};
@@ -147,7 +148,7 @@ fn progressing(
         Progress::Invalid(failure) | Progress::Failed(failure) => Some(failed(failure)),
         Progress::Applied { .. } => rollout(states, make),
         Progress::Paused => rollout(states, make).or_else(|| condition::find(stored, type_).cloned()),
-        Progress::Uninstalling { message } => {
+        Progress::Uninstalling { message, .. } => {
             Some(make.made(type_, ConditionStatus::True, reason::ROLLING_OUT, fit(message)))
         }
     }
@@ -216,9 +217,21 @@ fn ready(
     let no =
         |reason: &str, message: String| make.made(condition::READY, ConditionStatus::False, reason, message);
     let message = || progressing.map(|found| found.message.clone()).unwrap_or_default();
+    let rolling_out = || {
+        let available = states.newest().and_then(|newest| newest.condition(condition::AVAILABLE));
+        let waits_for = available.filter(|found| found.reason == reason::PROBE_FAILURE).map(cause);
+        let message = message();
+        match waits_for {
+            Some(cause) => format!("{}: {cause}", message.trim_end_matches('.')),
+            None => message,
+        }
+    };
     match progress {
-        Progress::Paused => no(reason::PAUSED, "reconciliation is paused by annotation".to_owned()),
-        Progress::Uninstalling { message } => no(reason::ROLLING_OUT, fit(message)),
+        Progress::Paused => no(
+            reason::PAUSED,
+            format!("reconciliation is paused by annotation {}; remove it to continue", annotations::PAUSED),
+        ),
+        Progress::Uninstalling { message, .. } => no(reason::ROLLING_OUT, fit(message)),
         Progress::Invalid(failure) | Progress::Failed(failure) => {
             let reason = match failure.class {
                 Class::Transient | Class::NeedsChange => reason::RETRYING,
@@ -231,14 +244,14 @@ fn ready(
             match (state, &states.installed) {
                 (Some((ConditionStatus::False, _)), _) => no(reason::BLOCKED, message()),
                 (Some((_, reason::RETRYING)), _) => no(reason::RETRYING, message()),
-                (_, _) if states.successor().is_some() => no(reason::ROLLING_OUT, message()),
-                (_, None) => no(reason::ROLLING_OUT, message()),
+                (_, _) if states.successor().is_some() => no(reason::ROLLING_OUT, rolling_out()),
+                (_, None) => no(reason::ROLLING_OUT, rolling_out()),
                 (_, Some(installed)) if !installed.bundle.is_same(target) => no(
                     reason::UPGRADE_PENDING,
                     format!("bundle {} is installed, {} is wanted", installed.bundle.name, target.name),
                 ),
                 (_, Some(_)) if available.is_none_or(|found| found.status != ConditionStatus::True) => {
-                    no(reason::UNAVAILABLE, available.map(|found| found.message.clone()).unwrap_or_default())
+                    no(reason::UNAVAILABLE, available.map(cause).unwrap_or_default())
                 }
                 (Some((_, reason::SUCCEEDED)), Some(installed)) => make.made(
                     condition::READY,
@@ -250,6 +263,11 @@ fn ready(
             }
         }
     }
+}
+
+/// The first object that is not ready, with its cause, from the `Available` condition of a revision.
+fn cause(available: &Condition) -> String {
+    report::readable(available.message.lines().next().unwrap_or_default())
 }
 
 /// kstatus conditions: present only while they hold.

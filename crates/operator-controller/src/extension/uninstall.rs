@@ -16,6 +16,7 @@ use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finali
 use olm_bundle::CertProvider;
 use olm_install::issuer;
 use olm_install::resolution::{DeprecationUpdate, UpgradeUpdate, revision};
+use olm_rollout::status::Obstacle;
 use olm_runtime::controller::Requeue;
 
 use super::context::Context;
@@ -48,11 +49,12 @@ pub async fn uninstall(
         let left = delete_revisions(&context.client, &name, &uid, revisions).await;
         let left = left.map_err(ReconcileError::Uninstall)?;
         if !left.owned.is_empty() {
+            let (message, obstacle) = waiting(left.owned, revisions);
             let result = PassResult {
                 revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
                 deprecations: DeprecationUpdate::Unchanged,
                 upgrade: UpgradeUpdate::NONE,
-                progress: Progress::Uninstalling { message: waiting(left.owned, revisions) },
+                progress: Progress::Uninstalling { message, obstacle },
                 unread: false,
             };
             let held = report(extension, &result, Trace::default(), context).await?;
@@ -149,17 +151,22 @@ async fn delete(api: &Api<ClusterObjectSet>, metadata: &ObjectMeta) -> Result<()
     }
 }
 
-/// The revisions that are still there, with the message of the newest of them.
-fn waiting(mut names: Vec<String>, revisions: &[Arc<ClusterObjectSet>]) -> String {
+/// The revisions that are still there, and what keeps the one from going that is being torn down: the newest that reports something.
+/// Before that, their conditions are those of the last rollout.
+fn waiting(mut names: Vec<String>, revisions: &[Arc<ClusterObjectSet>]) -> (String, Option<Obstacle>) {
     // by number, whichever list they come from
     names.sort_by_key(|name| (name.len(), name.clone()));
-    let message = revisions
-        .iter()
-        .rev()
-        .find_map(|set| condition::find(&set.status.as_ref()?.conditions, condition::PROGRESSING))
-        .map(|found| format!(": {}", found.message))
-        .unwrap_or_default();
-    format!("uninstalling: waiting for revisions {} to be torn down{message}", names.join(", "))
+    let noun = if names.len() == 1 { "revision" } else { "revisions" };
+    let names = names.join(", ");
+    let deleted = revisions.iter().rev().filter(|set| set.metadata.deletion_timestamp.is_some());
+    let obstacle = deleted
+        .filter_map(|set| condition::find(&set.status.as_ref()?.conditions, condition::PROGRESSING))
+        .find_map(|found| Obstacle::read(&found.message));
+    let message = match &obstacle {
+        Some(found) => format!("uninstalling: {} ({noun} {names})", found.text),
+        None => format!("uninstalling: waiting for {noun} {names} to be torn down"),
+    };
+    (message, obstacle)
 }
 
 #[cfg(test)]
@@ -266,8 +273,33 @@ mod tests {
     fn uninstall_message_names_revisions_by_number() {
         let names = ["demo-10", "demo-2"].map(str::to_owned).to_vec();
         assert_eq!(
-            waiting(names, &[]),
+            waiting(names, &[]).0,
             "uninstalling: waiting for revisions demo-2, demo-10 to be torn down"
         );
+    }
+
+    #[test]
+    fn uninstall_message_names_the_obstacle() {
+        let deleted = |message: &str| {
+            let mut found = set(json!({"deletionTimestamp": "2030-01-01T00:00:00Z"}));
+            found["status"] = json!({"conditions": [{"type": "Progressing", "status": "True", "reason": "Retrying",
+                "message": message, "lastTransitionTime": "2030-01-01T00:00:00Z"}]});
+            Arc::new(serde_json::from_value(found).unwrap())
+        };
+        for (message, want) in [
+            ("Revision 1.0.0 has rolled out.", "uninstalling: waiting for revision demo-1 to be torn down"),
+            (
+                "removing revision resources that are not owned by another revision; custom resources are protected and must be \
+                 deleted first: 3 greetings.example.com",
+                "uninstalling: custom resources are protected and must be deleted first: 3 greetings.example.com (revision demo-1)",
+            ),
+            (
+                "error removing revision: teardown x: x is forbidden: User \"u\" cannot delete",
+                "uninstalling: teardown x: x is forbidden: User \"u\" cannot delete (revision demo-1)",
+            ),
+        ] {
+            let found = waiting(vec!["demo-1".to_owned()], &[deleted(message)]).0;
+            assert_eq!(found, want);
+        }
     }
 }

@@ -12,6 +12,7 @@ use olm_api::ClusterObjectSet;
 use olm_api::cluster_object_set::PhaseObject;
 use olm_core::{Object, ObjectKey, go};
 use olm_install::content::{object, secret_key};
+use olm_install::probes;
 use olm_rollout::probe::Probe;
 use olm_rollout::{
     PhaseDigest, PhaseDigester, Protection, Validation, check_observed, field_names, is_packed,
@@ -166,7 +167,7 @@ impl Content {
                 mutable.join(", ")
             )));
         }
-        let probes = convert::probes(&revision.spec.progression_probes).map_err(ContentError::Failed)?;
+        let probes = probes::probes(&revision.spec.progression_probes).map_err(ContentError::Failed)?;
         let bodies = Bodies { secrets, system_namespace: system_namespace.to_owned() };
         let mut digests = vec![];
         let mut inventory = Inventory::default();

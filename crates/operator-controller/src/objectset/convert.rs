@@ -1,14 +1,9 @@
 //! From the API's types to those of the pure engine.
 
-use std::collections::BTreeMap;
-
 use kube::ResourceExt;
-use olm_api::cluster_object_set::{
-    Assertion as ApiAssertion, CollisionProtection, ProbeSelector, ProgressionProbe,
-};
+use olm_api::cluster_object_set::CollisionProtection;
 use olm_api::{ClusterObjectSet, labels};
 use olm_install::resolution::revision::{has_succeeded, is_active};
-use olm_rollout::probe::{Assertion, Author, LabelSelector, Probe, Requirement, Selector};
 use olm_rollout::{Protection, Revision, RevisionFacts, Sibling};
 
 /// The revision as the engine names it.
@@ -26,16 +21,6 @@ pub(super) fn own_revision(revision: &ClusterObjectSet) -> Revision {
 /// The extension that a revision names as its owner.
 pub(super) fn extension(revision: &ClusterObjectSet) -> Option<&str> {
     revision.labels().get(labels::OWNER_NAME).map(String::as_str).filter(|name| !name.is_empty())
-}
-
-/// Who wrote the revision.
-pub(super) fn author(revision: &ClusterObjectSet) -> Author {
-    let kind = revision.labels().get(labels::OWNER_KIND).map(String::as_str);
-    if kind == Some(labels::OWNER_KIND_CLUSTER_EXTENSION) && extension(revision).is_some() {
-        Author::Extension
-    } else {
-        Author::User
-    }
 }
 
 /// Name and UID of the ClusterExtension that owns a revision. Its label proves nothing: another extension may have that name by now.
@@ -88,54 +73,6 @@ pub(super) fn protection(protection: CollisionProtection) -> Protection {
         CollisionProtection::IfNoController => Protection::IfNoController,
         CollisionProtection::None => Protection::None,
     }
-}
-
-/// The probes of a revision.
-///
-/// # Errors
-/// When a selector or an assertion lacks what its type asks for, or a label selector is invalid.
-pub(super) fn probes(probes: &[ProgressionProbe]) -> Result<Vec<Probe>, String> {
-    probes
-        .iter()
-        .map(|probe| {
-            let selector = selector(&probe.selector)?;
-            let assertions = probe.assertions.iter().map(assertion).collect::<Result<_, _>>()?;
-            Ok(Probe { selector, assertions })
-        })
-        .collect()
-}
-
-fn selector(selector: &ProbeSelector) -> Result<Selector, String> {
-    if let Some(kind) = &selector.group_kind {
-        return Ok(Selector::GroupKind { group: kind.group.clone(), kind: kind.kind.clone() });
-    }
-    let Some(label) = &selector.label else {
-        return Err(format!("unknown progressionProbe selector type: {:?}", selector.type_));
-    };
-    let expressions = label.match_expressions.iter().flatten().map(|expression| {
-        let values = expression.values.clone().unwrap_or_default();
-        Requirement::parse(&expression.key, &expression.operator, &values)
-    });
-    let expressions = expressions.collect::<Result<_, _>>().map_err(|problem| {
-        let shown = serde_json::to_string(label).unwrap_or_default();
-        format!("invalid label selector in progressionProbe ({shown}): {problem}")
-    })?;
-    let equal: BTreeMap<String, String> = label.match_labels.clone().unwrap_or_default();
-    Ok(Selector::Label(LabelSelector { equal, expressions }))
-}
-
-fn assertion(assertion: &ApiAssertion) -> Result<Assertion, String> {
-    if let Some(condition) = &assertion.condition_equal {
-        let status = format!("{:?}", condition.status);
-        return Ok(Assertion::ConditionEqual { condition: condition.type_.clone(), status });
-    }
-    if let Some(fields) = &assertion.fields_equal {
-        return Ok(Assertion::FieldsEqual { a: fields.field_a.clone(), b: fields.field_b.clone() });
-    }
-    if let Some(field) = &assertion.field_value {
-        return Ok(Assertion::FieldValue { path: field.field_path.clone(), value: field.value.clone() });
-    }
-    Err(format!("unknown progressionProbe assertion probe type: {:?}", assertion.type_))
 }
 
 #[cfg(test)]
@@ -196,28 +133,5 @@ mod tests {
         }
         let a = revision("a", Some("e"), None);
         assert!(!are_siblings(&a, &a));
-    }
-
-    #[test]
-    fn probes_are_read() {
-        let read = |value: serde_json::Value| probes(&[serde_json::from_value(value).unwrap()]);
-        let got = read(json!({
-            "selector": {"type": "Label", "label": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}},
-            "assertions": [
-                {"type": "ConditionEqual", "conditionEqual": {"type": "Ready", "status": "False"}},
-                {"type": "FieldsEqual", "fieldsEqual": {"fieldA": "a", "fieldB": "b"}},
-                {"type": "FieldValue", "fieldValue": {"fieldPath": "a", "value": "b"}},
-            ],
-        }))
-        .unwrap();
-        assert_eq!(got[0].assertions.len(), 3);
-        assert_eq!(
-            got[0].assertions[0],
-            Assertion::ConditionEqual { condition: "Ready".into(), status: "False".into() }
-        );
-        let bad = read(json!({
-            "selector": {"type": "Label", "label": {"matchExpressions": [{"key": "a", "operator": "Nope"}]}}, "assertions": [],
-        }));
-        assert!(bad.unwrap_err().starts_with("invalid label selector in progressionProbe ({"));
     }
 }

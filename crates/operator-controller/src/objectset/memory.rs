@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use super::content::{Content, Inventory};
 use super::extensions::Observed;
 use super::live::ObjectRef;
+use super::pods::PodCause;
 use super::secrets::{Edition, Secrets};
 use crate::debounce::Debounce;
 use crate::recorded::Recorded;
@@ -33,6 +34,8 @@ pub(super) struct Memory {
     pub(super) gone: HashSet<ObjectKey>,
     /// How often an object had to be put right lately, and since when that is counted.
     pub(super) corrected: HashMap<ObjectKey, (u32, Instant)>,
+    /// Why pods of objects that are not available do not run.
+    pub(super) pod_causes: HashMap<ObjectKey, PodCause>,
     /// Whether the custom resources are gone, or need not be waited for any more.
     pub(super) custom_resources_gone: bool,
     /// Whether the garbage collector was asked to delete the rest.
@@ -91,6 +94,11 @@ impl Memory {
     /// For how long this process has known that the revision is being deleted.
     pub(super) fn deleting_for(&mut self, now: Instant) -> Duration {
         now.duration_since(*self.deletion_seen.get_or_insert(now))
+    }
+
+    /// The time until the pods of some object are listed next.
+    pub(super) fn next_pod_list(&self, now: Instant) -> Option<Duration> {
+        self.pod_causes.values().filter_map(|cause| cause.due_in(now)).min()
     }
 
     /// How long the removal has waited for objects of this phase by now.

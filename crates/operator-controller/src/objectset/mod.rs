@@ -14,6 +14,7 @@ mod extensions;
 mod identity;
 mod live;
 mod memory;
+mod pods;
 mod reconcile;
 mod removal;
 mod requests;

@@ -15,7 +15,7 @@ use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers,
 use olm_install::resolution::revision::{has_succeeded, is_active};
 use olm_rollout::outdated_by;
 use olm_rollout::schedule::{self, Deadline};
-use olm_rollout::status::{self, ConditionUpdate, Facts, Outcome, condition_updates};
+use olm_rollout::status::{self, ConditionUpdate, Facts, Outcome, REMOVAL_FAILED, condition_updates};
 use olm_rollout::teardown::Reason;
 use olm_runtime::controller::Requeue;
 use olm_runtime::metrics::Outcome as Ended;
@@ -201,7 +201,7 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
         // what is missing is watched; rule: revisions §17 row 35
         _ => Requeue::Unfinished,
     };
-    Pass { outcome, requeue }
+    Pass { outcome, requeue: requeue.within(memory.next_pod_list(Instant::now())) }
 }
 
 /// Is a newer revision of the same extension in force that has not succeeded yet?
@@ -283,16 +283,14 @@ async fn delete(
             Err(error) if is_code(&error, 404) || is_code(&error, 409) => return Err(error),
             Err(error) => {
                 let outcome = Outcome::RemovalFailed(format!(
-                    "error removing revision: its objects are gone, but its finalizer cannot be removed: {}",
+                    "{REMOVAL_FAILED}its objects are gone, but its finalizer cannot be removed: {}",
                     text(&error)
                 ));
                 return report_unwritable(revision, context, &outcome, error).await;
             }
         },
         Ok(Removed::Waiting { detail, after }) => (Outcome::Removing(detail), Requeue::After(after)),
-        Err(problem) => {
-            (Outcome::RemovalFailed(format!("error removing revision: {problem}")), Requeue::Backoff)
-        }
+        Err(problem) => (Outcome::RemovalFailed(format!("{REMOVAL_FAILED}{problem}")), Requeue::Backoff),
     };
     // most removals are over before it could be read
     let is_brief = matches!(outcome, Outcome::Removing(None));

@@ -11,6 +11,7 @@ use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use kube::{Client, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
+use olm_rollout::status::PROTECTED;
 use olm_rollout::teardown::{Reason, Removal, ownership, remove};
 use olm_rollout::{Revision, is_passive, keys, owner_refs, release_patch, resource_version};
 use serde_json::Value;
@@ -364,7 +365,7 @@ impl Removing<'_> {
         }
         let list = remaining.join(", ");
         if facts.protect {
-            let detail = format!("custom resources are protected and must be deleted first: {list}");
+            let detail = format!("{PROTECTED}{list}");
             return Ok(Some(Removed::Waiting { detail: Some(detail), after: Duration::from_secs(5) }));
         }
         if since >= limit {

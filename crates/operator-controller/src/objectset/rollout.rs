@@ -14,12 +14,13 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
+use olm_install::probes::author;
 use olm_install::resolution::revision::has_succeeded;
 use olm_rollout::probe::{Author, Probe, ProbeResult, Ready, Selector, builtin, evaluate};
 use olm_rollout::status::{ObjectState, Outcome, PhaseState};
 use olm_rollout::{
-    Revision, Sibling, Step, adopting, controller_of, converted, decide_object, enforcing, keeps_items, keys,
-    mark, report, resource_version,
+    Revision, Sibling, Step, adopting, changes, controller_of, converted, decide_object, enforcing,
+    keeps_items, keys, mark, report, resource_version,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -27,16 +28,18 @@ use tracing::{debug, info};
 
 use super::Context;
 use super::content::Item;
-use super::convert;
 use super::errors::{applying, is_code, is_kind_missing, is_namespace_missing, text, write_failed};
 use super::identity::{Owner, Purpose};
 use super::live::Live;
 use super::memory::Memory;
+use super::pods::{PodCause, has_pods};
 use super::world::KindWatch;
 use crate::written_by;
 
 /// How often one object is judged again within a pass because it changed under our hands.
 const ROUNDS: usize = 3;
+/// Fields that the event of a correction names.
+const MAX_FIELDS: usize = 3;
 
 pub(super) struct Rollout<'a> {
     pub(super) context: &'a Context,
@@ -87,6 +90,7 @@ impl Rollout<'_> {
         let mut phases = vec![];
         let mut refused = None;
         let mut failed = None;
+        let mut causes = std::mem::take(&mut memory.pod_causes);
         for (index, (_, items)) in inventory.phases.iter().enumerate() {
             let mut errors = vec![];
             let mut reports = vec![];
@@ -107,8 +111,15 @@ impl Rollout<'_> {
                     }
                 };
                 match self.object(memory, &watch, item, (index, position), &probes).await {
-                    Ok(done) => {
+                    Ok(mut done) => {
                         reports.extend(done.collision);
+                        // the condition names the first object of a phase that is not ready
+                        let is_first = state.objects.iter().all(|object| object.verdict.is_ready());
+                        if is_first && !done.state.verdict.is_ready() && has_pods(&item.key) {
+                            let before = causes.remove(&item.key);
+                            let found = self.pod_cause(&watch, &item.key, before, &mut done.state.verdict);
+                            memory.pod_causes.extend(found.await.map(|cause| (item.key.clone(), cause)));
+                        }
                         state.objects.push(done.state);
                     }
                     Err(problem) => {
@@ -146,6 +157,27 @@ impl Rollout<'_> {
             self.context.world.release(&self.own.uid, &used);
         }
         outcome
+    }
+
+    /// Adds to the result of the probes why pods of the object do not run.
+    async fn pod_cause(
+        &self,
+        watch: &KindWatch,
+        key: &ObjectKey,
+        before: Option<PodCause>,
+        verdict: &mut ProbeResult,
+    ) -> Option<PodCause> {
+        let live = watch.get(key)?.object();
+        // until its controller has seen the object, there are no pods
+        live.0.get("status")?.get("observedGeneration")?;
+        let now = Instant::now();
+        let mut cause = PodCause::update(before, &live, now);
+        if let Some(text) = cause.read(&self.context.client, &live, now).await
+            && let Some(last) = verdict.messages.last_mut()
+        {
+            last.push_str(&format!("; {text}"));
+        }
+        Some(cause)
     }
 
     /// How long until an object that others write to is corrected again, if there is one.
@@ -324,7 +356,7 @@ impl Rollout<'_> {
             Ok(created) => {
                 info!(revision = %self.own.name, object = %key.objref(), "created");
                 if has_succeeded(self.revision) {
-                    let note = format!("created {} again after somebody deleted it", key.objref());
+                    let note = format!("created {} again after a foreign deletion", key.objref());
                     self.context.record(self.revision, false, "Corrected", &note).await;
                 }
                 Ok(Some(created))
@@ -368,8 +400,10 @@ impl Rollout<'_> {
         match requests.patch(&params, &Patch::Apply(&object)).await {
             Ok(applied) => {
                 debug!(revision = %self.own.name, object = %key.objref(), force, "applied");
-                if has_succeeded(self.revision) {
-                    let note = format!("put {} right after somebody changed it", key.objref());
+                if has_succeeded(self.revision)
+                    && let Some(fields) = corrected_fields(judged, &applied)
+                {
+                    let note = format!("reverted a foreign change of {} ({fields})", key.objref());
                     self.context.record(self.revision, false, "Corrected", &note).await;
                 }
                 Ok(Some(applied))
@@ -408,7 +442,7 @@ impl Rollout<'_> {
     }
 
     fn evaluate(&self, probes: &[Probe], object: &Object) -> ProbeResult {
-        evaluate(probes, convert::author(self.revision), object)
+        evaluate(probes, author(self.revision), object)
     }
 
     /// Probes what is remembered of an object; reads the rest of it only if a probe may look there.
@@ -419,7 +453,7 @@ impl Rollout<'_> {
         key: &ObjectKey,
         live: &Live,
     ) -> Result<ProbeResult, String> {
-        if !live.outdated && !is_probed(probes, convert::author(self.revision), key) {
+        if !live.outdated && !is_probed(probes, author(self.revision), key) {
             return Ok(ProbeResult::yes());
         }
         if live.partial && needs_whole(probes) {
@@ -453,6 +487,16 @@ fn needs_whole(probes: &[Probe]) -> bool {
     })
 }
 
+/// The fields that a correction changed. `None` when there are none: owner references and the managers of fields also change because of
+/// what revisions do among themselves.
+fn corrected_fields(judged: &Object, applied: &Object) -> Option<String> {
+    let changed = changes(judged, applied);
+    let shown: Vec<&str> = changed.iter().take(MAX_FIELDS).map(|change| change.path.as_str()).collect();
+    let more = changed.len().saturating_sub(MAX_FIELDS);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!shown.is_empty()).then(|| format!("{}{more}", shown.join(", ")))
+}
+
 fn already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
 }
@@ -460,4 +504,33 @@ fn already_exists(error: &kube::Error) -> bool {
 /// Group, version and kind of an object.
 pub(super) fn gvk(key: &ObjectKey) -> GroupVersionKind {
     GroupVersionKind::gvk(&key.group, &key.version, &key.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corrected_fields_leave_out_owners_and_managers() {
+        let object = |labels: Value, owners: Value, version: &str| {
+            Object::from_value(json!({
+                "kind": "ConfigMap", "metadata": {"name": "x", "labels": labels, "ownerReferences": owners,
+                    "resourceVersion": version, "managedFields": [{"manager": version}]},
+            }))
+            .unwrap()
+        };
+        let live = object(json!({"a": "1"}), json!([{"uid": "old"}, {"uid": "new"}]), "1");
+        for (labels, owners, want) in [
+            (json!({"a": "1"}), json!([{"uid": "new"}]), None),
+            (json!({"a": "2"}), json!([{"uid": "new"}]), Some("metadata.labels.a")),
+            (
+                json!({"a": "2", "b": "2", "c": "2", "d": "2", "e": "2"}),
+                json!([]),
+                Some("metadata.labels.a, metadata.labels.b, metadata.labels.c and 2 more"),
+            ),
+        ] {
+            let applied = object(labels, owners, "2");
+            assert_eq!(corrected_fields(&live, &applied).as_deref(), want);
+        }
+    }
 }

@@ -4,11 +4,15 @@ use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy,
+};
+use kube::core::GroupVersionKind;
+use olm_api::{ClusterExtension, annotations, condition};
 use olm_kit::{Crd, Entry, Wait};
 use serde_json::json;
 
-use crate::world::{LIMIT, World};
+use crate::world::{LIMIT, World, current};
 
 async fn world(prefix: &str) -> Result<World> {
     let world = World::new(prefix).await?;
@@ -65,5 +69,47 @@ async fn uninstall_with_orphaning_leaves_objects_and_revisions() -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(client, &world.name);
     let owned = ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={}", world.name));
     assert_eq!(maps.list(&owned).await?.items.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn uninstall_names_what_it_waits_for() -> Result<()> {
+    let world = world("held").await?;
+    let protect = json!({"metadata": {"annotations": {annotations::PROTECT_CUSTOM_RESOURCES: "true"}}});
+    world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(&protect)).await?;
+    let group = format!("{}.example.com", world.name);
+    for name in ["a", "b"] {
+        let gadget = json!({"apiVersion": format!("{group}/v1"), "kind": "Gadget", "metadata": {"name": name, "namespace": world.name}});
+        world.stack.cluster.apply(&gadget.to_string()).await?;
+    }
+    world.extensions.delete(&world.name, &DeleteParams::default()).await?;
+    let waits_for = |number: u8| {
+        let text = format!(
+            "uninstalling: custom resources are protected and must be deleted first: {number} gadgets.{group} (revision {}-1)",
+            world.name
+        );
+        let wait = Wait::new(&world.extensions, &world.name).within(LIMIT);
+        async move {
+            wait.until(&text, |extension: &ClusterExtension| {
+                [condition::PROGRESSING, condition::READY]
+                    .iter()
+                    .all(|type_| current(extension, type_).is_some_and(|found| found.message == text))
+            })
+            .await
+        }
+    };
+    waits_for(2).await?;
+    world.until_event("UninstallWaiting").await?;
+    let kind = GroupVersionKind::gvk(&group, "v1", "Gadget");
+    let gadgets: Api<DynamicObject> = Api::namespaced_with(
+        world.stack.cluster.client().await?,
+        &world.name,
+        &ApiResource::from_gvk_with_plural(&kind, "gadgets"),
+    );
+    gadgets.delete("a", &DeleteParams::default()).await?;
+    waits_for(1).await?;
+    gadgets.delete("b", &DeleteParams::default()).await?;
+    Wait::new(&world.extensions, &world.name).within(LIMIT).to_be_gone().await?;
+    assert_eq!(world.events("UninstallWaiting").await?.len(), 1, "once, whatever the number");
     Ok(())
 }

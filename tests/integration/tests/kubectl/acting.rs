@@ -7,9 +7,9 @@ use std::process::{Command, Output};
 use anyhow::{Context as _, Result};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use olm_api::ClusterExtension;
+use olm_api::{ClusterExtension, annotations};
 use olm_integration::package::serve_package;
-use olm_kit::{BundleImage, Stack};
+use olm_kit::{BundleImage, Crd, Stack};
 use serde_json::{Value, json};
 
 struct Cli<'a>(&'a Stack);
@@ -77,6 +77,45 @@ async fn rbac_includes_objects_of_the_issuer(stack: &Stack, cli: &Cli<'_>, paths
     cli.yes(&["uninstall", "hooked", "--wait"]).await.map(drop)
 }
 
+/// A paused extension ends a wait immediately; an uninstall lists the custom resources that go, and what it waits for.
+async fn uninstall_names_custom_resources(stack: &Stack, cli: &Cli<'_>) -> Result<()> {
+    let bundle = BundleImage::new("gadgets", "1.0.0").crds([Crd::new("Gadget", "gadgets.example.com")]);
+    serve_package(&stack.cluster, &stack.registry, "gadgets", [("1.0.0", bundle)]).await?;
+    let namespace = r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gadgets"}}"#;
+    stack.cluster.apply(namespace).await?;
+    cli.yes(&["install", "gadgets", "--namespace", "gadgets", "--wait", "--settle", "1s"]).await?;
+    for (namespace, name) in [("default", "b"), ("gadgets", "a")] {
+        let gadget = json!({"apiVersion": "gadgets.example.com/v1", "kind": "Gadget",
+            "metadata": {"name": name, "namespace": namespace}});
+        stack.cluster.apply(&gadget.to_string()).await?;
+    }
+    let extensions: Api<ClusterExtension> = Api::all(stack.cluster.client().await?);
+    let annotate = async |key: &str, value: Value| {
+        let patch = json!({"metadata": {"annotations": {key: value}}});
+        extensions.patch("gadgets", &PatchParams::default(), &Patch::Merge(&patch)).await
+    };
+    annotate(annotations::PAUSED, json!("true")).await?;
+    let (code, text) = cli.no(&["upgrade", "gadgets", "--any-version", "--wait"]).await?;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("kubectl annotate clusterextension gadgets olm.operatorframework.io/paused-"),
+        "{text}"
+    );
+    annotate(annotations::PAUSED, Value::Null).await?;
+
+    let list = "gadgets.gadgets.example.com: 2\n    namespace default: b\n    namespace gadgets: a";
+    let text = cli.yes(&["uninstall", "gadgets", "--dry-run"]).await?;
+    assert!(text.contains(list), "{text}");
+    annotate(annotations::PROTECT_CUSTOM_RESOURCES, json!("true")).await?;
+    let (code, text) = cli.no(&["uninstall", "gadgets", "--wait", "--timeout", "20s"]).await?;
+    let waiting = "custom resources are protected and must be deleted first: 2 gadgets.gadgets.example.com";
+    assert_eq!((code, text.contains(list)), (Some(1), true), "{text}");
+    let end = format!("timed out after 20s; the uninstall continues in the cluster. Last state: {waiting}");
+    assert!(text.contains(&format!("uninstalling: {waiting}")) && text.contains(&end), "{text}");
+    annotate(annotations::PROTECT_CUSTOM_RESOURCES, Value::Null).await?;
+    cli.yes(&["uninstall", "gadgets", "--wait"]).await.map(drop)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     let stack = Stack::start().await?;
@@ -136,6 +175,7 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     assert!(roles.contains(r#""resources":["deployments"],"verbs":["create"]"#), "{roles}");
     cli.yes(&["uninstall", "other", "--wait"]).await?;
     rbac_includes_objects_of_the_issuer(&stack, &cli, &[&ca, &url, &cas, &home]).await?;
+    uninstall_names_custom_resources(&stack, &cli).await?;
 
     let text = cli.yes(&[&install[..], &["--create-namespace", "--wait"]].concat()).await?;
     assert_eq!(text, "demo is Ready\n");

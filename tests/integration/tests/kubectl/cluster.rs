@@ -126,7 +126,12 @@ async fn kubectl_reads_the_cluster_and_its_cache_outlives_catalogd() -> Result<(
     has(&user.output(0, &["search", "dem"])?, &["PACKAGE", "demo", "1.1.0", "operators"])?;
     has(
         &user.output(0, &["show", "demo"])?,
-        &["Catalog:         operators", "stable    demo.v1.1.0", "Bundle demo.v1.1.0"],
+        &[
+            "Catalog:         operators",
+            "Default channel: stable",
+            "stable    demo.v1.1.0",
+            "Bundle demo.v1.1.0",
+        ],
     )?;
     has(
         &user.output(1, &["show", "dmo"])?,

@@ -357,6 +357,19 @@ async fn kubectl_plan_matches_what_follows_and_changes_nothing() -> Result<()> {
         Ok(())
     })
     .await?;
+    // a rollout that cannot begin: nothing is installed, and the dry run shows why
+    let stuck = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "stuck"},
+        "spec": {"namespace": "nowhere", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo", "version": "1.0.0"}}}});
+    cluster.apply(&stuck.to_string()).await?;
+    eventually("the plan of its revision names what blocks", LIMIT, || async {
+        let plan = cli.document(2, &["plan", "stuck"]).await?;
+        let refused = plan["refused"].to_string();
+        anyhow::ensure!(plan.get("from").is_none() && plan["to"]["revision"] == 1, "{plan}");
+        anyhow::ensure!(plan["unfinished"].is_string(), "{plan}");
+        anyhow::ensure!(refused.contains("namespaces \\\"nowhere\\\" not found"), "{refused}");
+        Ok(())
+    })
+    .await?;
     let (code, text, _) = cli.run(&["plan", "demo", "--version", "7.x"]).await?;
     assert_eq!((code, text.contains("Refused:")), (2, true), "{text}");
     assert!(maps.get("taken").await?.owner_references().is_empty());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use olm_kit::{Wait, condition, unique};
 use serde_json::json;
 
@@ -357,5 +357,38 @@ async fn rollout_deadline_is_reported_and_cleared_by_success() -> Result<()> {
     assert!((due..due + 30).contains(&(reported - made)), "after {} s", reported - made);
     bench.patch(&bench.config_maps(), "gate", json!({"data": {"ready": "yes"}})).await?;
     bench.succeeded(1).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn rollout_names_the_failing_pod() -> Result<()> {
+    let bench = Bench::new("pod").await?;
+    let mut deployment = bench.deployment("operator", "i:1");
+    deployment["spec"]["template"]["spec"]["nodeSelector"] = json!({"no": "such"});
+    bench.revision(1).default_probes().phase("deploy", [deployment]).create().await?;
+    let found = bench.message(1, "Available", ": Unschedulable: ").await?;
+    let text = &condition(&found, "Available").expect("waited for").message;
+    let (first, cause) =
+        text.split_once("; 0 of 1 replicas available: pod operator-").expect("a pod is named");
+    assert_eq!(
+        first,
+        format!(
+            "Object Deployment.apps/v1 {}/operator: .status.condition[\"Available\"] is False",
+            bench.namespace
+        )
+    );
+    assert!(cause.contains("nodes are available"), "{cause}");
+
+    // the next lists show what its container does, though the status of the Deployment stays
+    let pods = bench.api("v1", "Pod");
+    let listed = pods.list(&ListParams::default().labels("app=operator")).await?;
+    let last = json!({"terminated": {"exitCode": 1, "reason": "OOMKilled"}});
+    let status = json!({"status": {"containerStatuses": [{
+        "name": "manager", "image": "i:1", "imageID": "", "ready": false, "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": last}]}});
+    let name = listed.items.first().expect("a pod").name_any();
+    pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    let text = format!("pod {name}: container manager: CrashLoopBackOff (exit code 1, OOMKilled)");
+    bench.message(1, "Available", &text).await?;
     Ok(())
 }

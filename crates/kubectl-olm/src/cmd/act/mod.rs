@@ -4,7 +4,9 @@
 //! because it would revert the edit.
 
 pub(crate) mod install;
+mod losses;
 pub(crate) mod rollback;
+mod settle;
 pub(crate) mod uninstall;
 pub(crate) mod upgrade;
 mod waiting;
@@ -13,6 +15,7 @@ use clap::{Args, ValueEnum};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::ClusterExtension;
+use olm_runtime::duration::GoDuration;
 use olm_runtime::error_text::chain;
 use serde_json::{Value, json};
 
@@ -36,6 +39,9 @@ pub(crate) struct Change {
     output: Output,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
+    /// With --wait, how long the containers are watched once it is Ready; exit 1 if one restarts
+    #[arg(long, default_value = "5s", value_name = "DURATION")]
+    settle: GoDuration,
 }
 
 /// The place of a dry run.
@@ -136,8 +142,15 @@ impl Change {
         }
         print_note(what);
         let (last, ready) = self.waiting.ready(client, &stored).await?;
-        let end = if ready { "is Ready" } else { "is not Ready" };
-        Ok(CommandOutput { yes: ready, ..self.output_of(&last, &format!("{} {end}", last.name_any())) })
+        let GoDuration(time) = self.settle;
+        let failure = if ready { settle::watch(client, &last, time).await? } else { None };
+        let end = match (ready, &failure) {
+            (false, _) => "is not Ready".to_owned(),
+            (true, None) => "is Ready".to_owned(),
+            (true, Some(failure)) => format!("was Ready, and then failed: {failure}"),
+        };
+        let yes = ready && failure.is_none();
+        Ok(CommandOutput { yes, ..self.output_of(&last, &format!("{} {end}", last.name_any())) })
     }
 
     /// The result as text, or the manifest.

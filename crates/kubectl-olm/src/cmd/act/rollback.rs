@@ -157,16 +157,64 @@ pub(crate) async fn rollback(arguments: &Rollback) -> Result<CommandOutput, Comm
     );
     let patch = json!({"spec": {"source": {"catalog": catalog}}});
     let answer = arguments.change.edit(&client, &extension, patch, &what).await?;
-    print_note(&format!(
-        "it stays at {} until another version is asked for, for instance by `kubectl olm upgrade {} --any-version`",
-        target.version, arguments.name
-    ));
+    let range = extension.spec.source.catalog.as_ref().and_then(|catalog| catalog.version.clone());
+    if arguments.change.writes() && !answer.yes {
+        let now = extensions::named(&client, &arguments.name).await?;
+        let installed = now.status.and_then(|status| status.install).map(|install| install.bundle.version);
+        print_note(&not_done(&arguments.name, &target.version, installed.as_deref(), range.as_deref()));
+    } else {
+        print_note(&format!(
+            "it stays at {} until another version is requested, for instance by `kubectl olm upgrade {} --any-version`",
+            target.version, arguments.name
+        ));
+    }
     Ok(answer)
+}
+
+/// What runs after a rollback that was refused or takes too long, and how to continue. `range` is the version range before.
+fn not_done(name: &str, target: &str, installed: Option<&str>, range: Option<&str>) -> String {
+    let runs = match installed {
+        Some(version) if version == target => format!("version {version} is installed, but it is not Ready"),
+        Some(version) => {
+            format!("version {version} stays installed; {target} is requested and not installed")
+        }
+        None => format!("nothing is installed; {target} is requested"),
+    };
+    let back = match range {
+        Some(range) => format!("--version '{range}'"),
+        None => "--any-version".to_owned(),
+    };
+    format!(
+        "{runs}. Follow the message above (`kubectl olm plan {name}` repeats it), or take the request back with: kubectl olm \
+         upgrade {name} {back}"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rollback_that_is_refused_names_what_runs() {
+        let end = "Follow the message above (`kubectl olm plan x` repeats it), or take the request back with: kubectl olm upgrade x ";
+        for (installed, range, want) in [
+            (
+                Some("2.0.0"),
+                None,
+                format!(
+                    "version 2.0.0 stays installed; 1.0.1 is requested and not installed. {end}--any-version"
+                ),
+            ),
+            (
+                Some("1.0.1"),
+                Some("1.x"),
+                format!("version 1.0.1 is installed, but it is not Ready. {end}--version '1.x'"),
+            ),
+            (None, None, format!("nothing is installed; 1.0.1 is requested. {end}--any-version")),
+        ] {
+            assert_eq!(not_done("x", "1.0.1", installed, range), want);
+        }
+    }
 
     fn row(revision: i64, version: &str, succeeded: bool, installed: bool) -> Row {
         Row {

@@ -1,4 +1,4 @@
-//! Waiting for an extension: changes of its `Progressing` condition are printed to standard error.
+//! Waiting for an extension: what is waited for is printed to standard error, and again when the time is over.
 
 use std::time::Duration;
 
@@ -6,12 +6,15 @@ use clap::Args;
 use futures::TryStreamExt as _;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
-use olm_api::{ClusterExtension, condition};
+use olm_api::{ClusterExtension, annotations, condition};
 use olm_runtime::duration::GoDuration;
 use olm_runtime::error_text::chain;
 
 use crate::extensions::condition_of;
 use crate::failure::{CommandError, print_note};
+
+/// The message of `Progressing` begins with this while an extension is uninstalled.
+const UNINSTALLING: &str = "uninstalling: ";
 
 /// Whether and how long to wait.
 #[derive(Debug, Args)]
@@ -25,7 +28,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Waits until the extension is Ready for the generation that was stored, or is stalled. Returns its last state, and
+    /// Waits until the extension is Ready for the generation that was stored, or is stalled or paused. Returns its last state, and
     /// whether it is Ready.
     pub(crate) async fn ready(
         &self,
@@ -33,32 +36,38 @@ impl Waiting {
         stored: &ClusterExtension,
     ) -> Result<(ClusterExtension, bool), CommandError> {
         let mut last = stored.clone();
+        let mut printed = String::new();
         let generation = stored.metadata.generation;
         let follow = async {
             let mut states = std::pin::pin!(changes(client, &stored.name_any()).applied_objects());
-            let mut printed = String::new();
             while let Some(extension) = states.try_next().await? {
                 last = extension;
-                let current = |type_: &str| {
-                    condition_of(&last, type_).filter(|found| found.observed_generation >= generation)
-                };
-                if let Some(progressing) = current(condition::PROGRESSING) {
-                    let line = format!("{}: {}", progressing.reason, progressing.message);
-                    if line != printed {
-                        print_note(&line);
-                        printed = line;
-                    }
-                }
-                if current(condition::READY).is_some_and(|found| found.status.as_str() == "True") {
-                    return Ok(true);
-                }
-                if current(condition::STALLED).is_some_and(|found| found.status.as_str() == "True") {
+                if is_paused(&last) {
                     return Ok(false);
+                }
+                if let Some(line) = line(&last, generation)
+                    && line != printed
+                {
+                    print_note(&line);
+                    printed = line;
+                }
+                if let Some(is_ready) = end(&last, generation) {
+                    return Ok(is_ready);
                 }
             }
             Ok(false)
         };
-        self.within(follow).await.map(|ready| (last, ready))
+        let ready = self.within(follow).await?;
+        if is_paused(&last) {
+            let name = last.name_any();
+            print_note(&format!(
+                "ClusterExtension {name} is paused, so nothing happens; resume it with: kubectl annotate clusterextension {name} {}-",
+                annotations::PAUSED
+            ));
+        } else if ready.is_none() {
+            self.print_timeout("rollout", &printed);
+        }
+        Ok((last, ready.unwrap_or(false)))
     }
 
     /// Waits until the extension is gone.
@@ -68,9 +77,10 @@ impl Waiting {
         extension: &ClusterExtension,
     ) -> Result<bool, CommandError> {
         let uid = extension.uid();
+        let mut printed = String::new();
         let follow = async {
             let mut events = std::pin::pin!(changes(client, &extension.name_any()));
-            let (mut seen, mut printed) = (false, String::new());
+            let mut seen = false;
             while let Some(event) = events.try_next().await? {
                 match event {
                     watcher::Event::Delete(_) => return Ok(true),
@@ -81,7 +91,10 @@ impl Waiting {
                             return Ok(true);
                         }
                         seen = true;
-                        if let Some(progressing) = condition_of(&found, condition::PROGRESSING)
+                        // before, its condition is that of the last rollout
+                        let progressing = condition_of(&found, condition::PROGRESSING)
+                            .filter(|found| found.message.starts_with(UNINSTALLING));
+                        if let Some(progressing) = progressing
                             && progressing.message != printed
                         {
                             print_note(&progressing.message);
@@ -92,23 +105,58 @@ impl Waiting {
             }
             Ok(false)
         };
-        self.within(follow).await
+        let gone = self.within(follow).await?;
+        if gone.is_none() {
+            self.print_timeout("uninstall", printed.strip_prefix(UNINSTALLING).unwrap_or(&printed));
+        }
+        Ok(gone.unwrap_or(false))
     }
 
+    /// The result of `follow`; `None` when it takes too long.
     async fn within(
         &self,
         follow: impl Future<Output = Result<bool, watcher::Error>>,
-    ) -> Result<bool, CommandError> {
+    ) -> Result<Option<bool>, CommandError> {
         let GoDuration(limit) = self.timeout;
         match tokio::time::timeout(limit.max(Duration::from_secs(1)), follow).await {
-            Ok(Ok(done)) => Ok(done),
+            Ok(Ok(done)) => Ok(Some(done)),
             Ok(Err(error)) => Err(CommandError::Unreachable(format!("cannot watch: {}", chain(&error)))),
-            Err(_) => {
-                print_note(&format!("not done within {limit:?}; it goes on in the cluster"));
-                Ok(false)
-            }
+            Err(_) => Ok(None),
         }
     }
+
+    fn print_timeout(&self, what: &str, last: &str) {
+        let GoDuration(limit) = self.timeout;
+        let waiting = if last.is_empty() { String::new() } else { format!(". Last state: {last}") };
+        print_note(&format!("timed out after {limit:?}; the {what} continues in the cluster{waiting}"));
+    }
+}
+
+/// What is waited for: the reason and message of `Ready`, which names the object that is not available.
+fn line(extension: &ClusterExtension, generation: Option<i64>) -> Option<String> {
+    let current =
+        |type_: &str| condition_of(extension, type_).filter(|found| found.observed_generation >= generation);
+    let found = current(condition::READY)
+        .filter(|found| found.status.as_str() != "True")
+        .or_else(|| current(condition::PROGRESSING))?;
+    Some(format!("{}: {}", found.reason, found.message))
+}
+
+/// Whether the extension is Ready, once it is that or stalled.
+fn end(extension: &ClusterExtension, generation: Option<i64>) -> Option<bool> {
+    let is_true = |type_: &str| {
+        condition_of(extension, type_)
+            .is_some_and(|found| found.observed_generation >= generation && found.status.as_str() == "True")
+    };
+    match (is_true(condition::READY), is_true(condition::STALLED)) {
+        (true, _) => Some(true),
+        (false, true) => Some(false),
+        (false, false) => None,
+    }
+}
+
+fn is_paused(extension: &ClusterExtension) -> bool {
+    extension.annotations().get(annotations::PAUSED).is_some_and(|value| value == "true")
 }
 
 fn changes(
@@ -118,4 +166,50 @@ fn changes(
     let api: Api<ClusterExtension> = Api::all(client.clone());
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     watcher(api, config).backoff(olm_runtime::backoff::of_watch())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn extension(conditions: Value) -> ClusterExtension {
+        serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "x"},
+            "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "x"}}},
+            "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn waiting_ignores_conditions_of_an_older_spec() {
+        let condition = |type_: &str, status: &str, generation: i64| {
+            json!({"type": type_, "status": status, "reason": "R", "message": format!("{type_} {status}"),
+                "observedGeneration": generation, "lastTransitionTime": "2030-01-01T00:00:00Z"})
+        };
+        for (conditions, want_end, want_line) in [
+            (json!([condition("Ready", "True", 1), condition("Progressing", "True", 1)]), None, None),
+            (
+                json!([condition("Ready", "False", 2), condition("Progressing", "True", 2)]),
+                None,
+                Some("R: Ready False"),
+            ),
+            (
+                json!([condition("Ready", "True", 2), condition("Progressing", "True", 2)]),
+                Some(true),
+                Some("R: Progressing True"),
+            ),
+            (
+                json!([condition("Ready", "False", 2), condition("Stalled", "True", 2)]),
+                Some(false),
+                Some("R: Ready False"),
+            ),
+        ] {
+            let found = extension(conditions.clone());
+            assert_eq!(end(&found, Some(2)), want_end, "{conditions}");
+            assert_eq!(line(&found, Some(2)).as_deref(), want_line, "{conditions}");
+        }
+    }
 }

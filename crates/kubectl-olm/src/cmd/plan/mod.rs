@@ -14,19 +14,19 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{
-    ClusterExtension, ClusterObjectSet, Condition, ConditionStatus, annotations, condition, reason,
+    ClusterExtension, ClusterObjectSet, Condition, ConditionStatus, annotations, condition, labels, reason,
 };
 use olm_bundle::CertProvider;
 use olm_core::Object;
 use olm_install::account::{self, Account};
 use olm_install::content::{ContentReader, secret_key};
-use olm_install::plan::{Change, NewRevision, Observer, Plan, about, observe, plan};
+use olm_install::plan::{Change, Observer, Plan, about, observe, plan};
 use olm_install::preflight::{self, Checked, NoCache};
 use olm_install::release::{self, InstalledRelease};
 use olm_install::render::{RenderSettings, Rendered};
 use olm_install::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError, revision, validate};
 use olm_install::{SYSTEM_NAMESPACE, dependencies, issuer};
-use olm_rollout::future_revision;
+use olm_rollout::{Revision, future_revision};
 use olm_runtime::error_text::chain;
 use serde_json::json;
 
@@ -195,7 +195,23 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     };
     preview.action = preview.refused.is_empty().then_some(action);
     let Change::Create(new) = change else {
-        preview.to = preview.from.clone();
+        let Some(unfinished) = revision::newest(&own).filter(|set| is_unfinished(set)).cloned() else {
+            preview.to = preview.from.clone();
+            return Ok(preview);
+        };
+        preview.to = Some(side(&revision::facts(&unfinished).bundle, unfinished.spec.revision));
+        preview.unfinished = Some(message(&unfinished));
+        let stored = extensions::objects(&client, &unfinished).await;
+        let content = match stored {
+            Ok(objects) => Content { objects, keys: Vec::new(), revision: own_revision(&unfinished) },
+            Err(error) => {
+                preview.refused.push(format!("content of {}: {error}", unfinished.name_any()));
+                return Ok(preview);
+            }
+        };
+        let others: Vec<_> = own.into_iter().filter(|set| set.uid() != unfinished.uid()).collect();
+        let current = current(&client, &others, None).await?;
+        dry_run(&client, &mut kinds, &request, &others, current, content, &mut preview).await?;
         return Ok(preview);
     };
     let digest = digest.map(|digest| digest.to_string());
@@ -204,8 +220,41 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
         ..side(&revision::facts(&new.revision.set).bundle, new.revision.set.spec.revision)
     });
     let current = current(&client, &own, release).await?;
-    dry_run(&client, &mut kinds, &request, &own, current, *new, &mut preview).await?;
+    let content = Content {
+        revision: future_revision(&request.name, new.revision.set.spec.revision),
+        objects: new.phases.into_iter().flat_map(|phase| phase.objects).collect(),
+        keys: new
+            .revision
+            .packed
+            .phases
+            .into_iter()
+            .flat_map(|phase| phase.objects)
+            .map(|found| found.key)
+            .collect(),
+    };
+    dry_run(&client, &mut kinds, &request, &own, current, content, &mut preview).await?;
     Ok(preview)
+}
+
+/// Whether the revision is in force and was never rolled out completely.
+fn is_unfinished(set: &ClusterObjectSet) -> bool {
+    revision::is_active(set) && !revision::has_succeeded(set)
+}
+
+/// The reason for which a revision is not rolled out, one line: of its conditions the one that names an object.
+fn message(set: &ClusterObjectSet) -> String {
+    let facts = revision::facts(set);
+    let found = |type_: &str, reason: &str| facts.condition(type_).filter(|found| found.reason == reason);
+    let found = found(condition::AVAILABLE, reason::PROBE_FAILURE)
+        .or_else(|| facts.condition(condition::PROGRESSING));
+    let line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+    found.map_or_else(|| "it has no conditions yet".to_owned(), |found| line(&found.message))
+}
+
+fn own_revision(set: &ClusterObjectSet) -> Revision {
+    let extension = set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
+    let future = future_revision(&extension, set.spec.revision);
+    Revision { name: set.name_any(), uid: set.uid().unwrap_or_default(), ..future }
 }
 
 /// The controller's plan for an extension, made with the rights of the user.
@@ -266,12 +315,11 @@ pub(crate) async fn made(
             found.revision.set.name_any()
         ));
     }
-    let active = own.iter().rfind(|set| revision::is_active(set));
     let states = revision::states(own.iter().map(AsRef::as_ref));
     let decided = decide(extension, Some(states.clone()), None, controller, sources).await?;
     let mut preview = Preview {
         extension: extension.name_any(),
-        from: active.map(|set| side(&revision::facts(set).bundle, set.spec.revision)),
+        from: states.upgraded().map(|installed| side(&installed.bundle, installed.number)),
         ..resolution(&decided.explained)
     };
     preview.warnings.extend(adoption);
@@ -353,29 +401,37 @@ async fn current(
     Ok(current)
 }
 
-/// Compares the objects of the new revision with `current` ones, and sends them as dry runs.
+/// The content of a revision that is rolled out.
+struct Content {
+    revision: Revision,
+    /// Its objects, in the order of the rollout.
+    objects: Vec<Object>,
+    /// The keys of the objects in its Secrets, as far as they are known.
+    keys: Vec<String>,
+}
+
+/// Compares the objects of a revision with `current` ones, and sends them as dry runs.
 async fn dry_run(
     client: &Client,
     kinds: &mut Kinds,
     request: &ExtensionRequest,
-    own: &[Arc<ClusterObjectSet>],
+    others: &[Arc<ClusterObjectSet>],
     current: Vec<Object>,
-    new: NewRevision,
+    content: Content,
     preview: &mut Preview,
 ) -> Result<(), CommandError> {
-    let desired: Vec<Object> = new.phases.into_iter().flat_map(|phase| phase.objects).collect();
+    let Content { revision, objects: desired, keys } = content;
     preview.compare(&current, &desired);
     let dry_run = DryRun {
         client,
         extension: &request.name,
         uid: &request.uid,
-        revision: future_revision(&request.name, new.revision.set.spec.revision),
-        siblings: own.iter().map(|set| sibling(set)).collect(),
+        revision,
+        siblings: others.iter().map(|set| sibling(set)).collect(),
     };
     let mut applied = dry_run.apply(kinds, &desired).await;
-    let keys = new.revision.packed.phases.into_iter().flat_map(|phase| phase.objects);
-    for (object, reference) in applied.iter_mut().zip(keys) {
-        object.hash = Some(reference.key);
+    for (object, key) in applied.iter_mut().zip(keys) {
+        object.hash = Some(key);
     }
     preview.add(applied);
     let mut identities: BTreeSet<_> = desired.iter().map(|object| identity(&object.key())).collect();

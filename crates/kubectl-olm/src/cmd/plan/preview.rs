@@ -21,7 +21,7 @@ pub(crate) struct Preview {
     /// What the controller does with the newest revision; absent if it rejects the bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) action: Option<RevisionAction>,
-    /// The installed bundle, or the one that is rolling out.
+    /// The installed bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) from: Option<Side>,
     /// The bundle after the plan is executed.
@@ -33,6 +33,9 @@ pub(crate) struct Preview {
     /// The versions on the way to the newest matching one, the first step being this plan's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) path: Vec<String>,
+    /// Why the newest revision, which the plan keeps, is not rolled out yet. Its objects are those of the dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unfinished: Option<String>,
     /// What blocks it: no bundle chosen, dependencies, CRDs, the ServiceAccount, admission, foreign objects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) refused: Vec<String>,
@@ -99,6 +102,7 @@ impl Preview {
     pub(crate) fn is_unchanged(&self) -> bool {
         let number = |side: &Option<Side>| side.as_ref().map(|side| side.revision);
         self.refused.is_empty()
+            && self.unfinished.is_none()
             && self.action != Some(RevisionAction::Update)
             && number(&self.from) == number(&self.to)
             && self.objects.iter().all(|object| object.action == Action::Same)
@@ -135,6 +139,9 @@ impl Preview {
         }
         if self.path.len() > 1 {
             line("Path", &self.path.join(" -> "));
+        }
+        if let Some(unfinished) = &self.unfinished {
+            line("Unfinished", unfinished);
         }
         for refused in &self.refused {
             line("Refused", &bad(refused));
@@ -376,6 +383,9 @@ mod tests {
         assert!(!moved.is_unchanged(), "another bundle with the same objects");
         let update = Preview { action: Some(RevisionAction::Update), ..Preview::default() };
         assert!(!update.is_unchanged() && update.text(false).contains("The settings of the revision change"));
+        let unfinished =
+            Preview { unfinished: Some("Deployment a/b: 0 of 1".to_owned()), ..Preview::default() };
+        assert!(!unfinished.is_unchanged() && !unfinished.text(false).contains("Nothing would change"));
         let refused = Preview { refused: vec!["no".to_owned()], ..Preview::default() };
         assert!(!refused.is_unchanged());
     }
