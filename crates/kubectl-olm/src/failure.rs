@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use kube::core::Status;
+use olm_runtime::client::ConnectionError;
+use olm_runtime::error_text::chain;
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error("{0}")]
@@ -25,7 +29,27 @@ pub(crate) enum CommandError {
     Unreachable(String),
 }
 
+/// The cluster does not serve the kinds of OLM.
+pub(crate) const NOT_INSTALLED: &str = "OLM is not installed in this cluster";
+
 impl CommandError {
+    /// A request that failed; `doing` says which, such as `read ClusterExtensions`.
+    pub(crate) fn from_request(doing: &str, error: &kube::Error) -> Self {
+        if let Some(ConnectionError { url, why }) = ConnectionError::behind(error) {
+            return Self::Unreachable(format!("cannot {doing} from {url}: {why}"));
+        }
+        let text = chain(error);
+        match error {
+            kube::Error::Api(status) if is_kind_missing(status) => {
+                Self::Unreachable(format!("{NOT_INSTALLED}; install it, or use another --context"))
+            }
+            kube::Error::Api(status) if status.code == 401 || status.code == 403 => {
+                Self::Unreachable(format!("{text}; ask for the right to {doing}, or use another --context"))
+            }
+            _ => Self::Unreachable(format!("cannot {doing}: {text}")),
+        }
+    }
+
     pub(crate) fn content(path: &Path, error: impl std::fmt::Display) -> Self {
         Self::Content { path: path.to_owned(), message: error.to_string() }
     }
@@ -37,6 +61,12 @@ impl CommandError {
             Self::Unreachable(_) => 3,
         }
     }
+}
+
+/// Whether an answer says that the kind is not served, rather than that an object is missing.
+pub(crate) fn is_kind_missing(status: &Status) -> bool {
+    let names_an_object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && !names_an_object
 }
 
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {

@@ -117,7 +117,7 @@ fn cluster_errors_are_reported() {
     for line in ["list", "status kiln", "explain kiln", "search"] {
         let (code, out, error) = olm(line);
         assert_eq!((code, out.as_str()), (3, ""), "{line} {error}");
-        assert!(error.starts_with("error: cannot find the cluster: "), "{line} {error}");
+        assert!(error.starts_with("error: cannot read kubeconfig /no/such/kubeconfig: no such file or directory; name a cluster with --kubeconfig"), "{line} {error}");
     }
     let (code, _, error) = olm("search --dir no-such-directory");
     assert_eq!((code, error.contains("no-such-directory: ")), (2, true), "{error}");

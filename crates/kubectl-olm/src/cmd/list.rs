@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use kube::ResourceExt as _;
+use kube::{Client, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition};
 use olm_catalog::{CatalogReader, Selector};
 use olm_core::{PackageName, VersionRelease};
@@ -11,7 +11,8 @@ use olm_install::resolution::{self, ExtensionRequest, Target, UpgradeUpdate, rev
 use olm_resolver::{CatalogSource, MajorUpdates, ReleaseField};
 use serde::Serialize;
 
-use super::output::{Output, Table, bad, or_dash};
+use super::act::pause::is_paused;
+use super::output::{Output, Table, bad, counted, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
@@ -33,11 +34,27 @@ pub(crate) struct Arguments {
     sources: Sources,
 }
 
+#[derive(Debug, Args)]
+#[command(
+    after_help = "AVAILABLE is the highest version that can follow the installed one; WHY NOT says why it is not installed yet, and how to \
+                  install it. `kubectl olm upgrade --outdated` does that for all.\n\n\
+                  Examples:\n  kubectl olm outdated\n  kubectl olm outdated -o name\n\n\
+                  Exit codes: 0 listed (also when there are none), 2 bad input, 3 no answer."
+)]
+pub(crate) struct Outdated {
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    controller: Controller,
+    #[command(flatten)]
+    sources: Sources,
+}
+
 /// One ClusterExtension. `-o json` prints a list of these.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
-    name: String,
+pub(crate) struct Row {
+    pub(crate) name: String,
     package: String,
     /// Namespace of the package's objects.
     namespace: String,
@@ -61,10 +78,12 @@ struct Row {
     available: Option<Available>,
     /// Whether the catalogs could be read.
     catalogs_read: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    paused: bool,
 }
 
 /// A bundle that could follow the installed one.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Available {
     bundle: String,
@@ -74,10 +93,23 @@ struct Available {
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let sources = &arguments.sources;
-    let client = sources.cluster.client().await?;
-    let all = extensions::all(&client).await?;
-    let revisions = extensions::revisions(&client, None).await?;
+    let client = arguments.sources.cluster.client().await?;
+    let listed = rows(&client, arguments.controller, &arguments.sources).await?;
+    if listed.is_empty() {
+        print_note("there are no ClusterExtensions; `kubectl olm search` lists what can be installed");
+    }
+    let names = || listed.iter().map(|row| row.name.clone()).collect();
+    Ok(CommandOutput { text: arguments.output.print(&listed, names, |wide| table(&listed, wide)), yes: true })
+}
+
+/// All extensions, by name.
+pub(crate) async fn rows(
+    client: &Client,
+    controller: Controller,
+    sources: &Sources,
+) -> Result<Vec<Row>, CommandError> {
+    let all = extensions::all(client).await?;
+    let revisions = extensions::revisions(client, None).await?;
     // how extensions are does not depend on catalogs
     let reader = match sources.open().await {
         Ok(reader) => Some(reader),
@@ -89,18 +121,54 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let mut content = Content {
         reader,
         local: sources.is_local(),
-        settings: arguments.controller.resolution(sources).await,
+        settings: controller.resolution(sources).await,
         packages: BTreeMap::new(),
     };
     let mut listed = Vec::new();
     for extension in &all {
         listed.push(row(extension, &revisions, &mut content).await);
     }
-    if listed.is_empty() {
-        print_note("there are no ClusterExtensions; `kubectl olm search` lists what can be installed");
+    Ok(listed)
+}
+
+/// Text of a version with its release.
+fn version_text(version: &str, release: Option<&str>) -> String {
+    match release {
+        Some(release) if !release.is_empty() => format!("{version}+{release}"),
+        _ => version.to_owned(),
     }
-    let names = || listed.iter().map(|row| row.name.clone()).collect();
-    Ok(CommandOutput { text: arguments.output.print(&listed, names, |wide| table(&listed, wide)), yes: true })
+}
+
+impl Row {
+    /// Whether a newer version could follow.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.available.is_some()
+    }
+
+    /// The range that admits the newer version and its updates, and no further major version; none if the present range admits it.
+    pub(crate) fn newer_range(&self) -> Option<String> {
+        let available = self.available.as_ref().filter(|available| !available.allowed)?;
+        let version = available.version.split('+').next()?;
+        Some(format!("^{version}"))
+    }
+
+    /// Why the newer version is not installed, and what to do.
+    pub(crate) fn why_not(&self) -> String {
+        let name = &self.name;
+        let upgrade =
+            || self.newer_range().map(|range| format!("`kubectl olm upgrade {name} --version '{range}'`"));
+        match (&self.available, upgrade()) {
+            _ if self.paused => format!("paused; `kubectl olm resume {name}`"),
+            (Some(available), Some(upgrade)) if !available.allowed && self.range.is_empty() => {
+                format!("a new major version is held; {upgrade}")
+            }
+            (Some(available), Some(upgrade)) if !available.allowed => {
+                format!("not in range {}; {upgrade}", self.range)
+            }
+            _ if self.ready != "True" => format!("{}; `kubectl olm status {name}`", self.reason),
+            _ => "it is being installed".to_owned(),
+        }
+    }
 }
 
 struct Content {
@@ -131,10 +199,7 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
     let ready = extensions::condition_of(extension, condition::READY);
     let ready = ready.or_else(|| extensions::condition_of(extension, condition::INSTALLED));
     let catalog = extension.spec.source.catalog.as_ref();
-    let text = |version: &str, release: &Option<String>| match release {
-        Some(release) if !release.is_empty() => format!("{version}+{release}"),
-        _ => version.to_owned(),
-    };
+    let text = |version: &str, release: &Option<String>| version_text(version, release.as_deref());
     let mut row = Row {
         name: extension.name_any(),
         package: catalog.map(|catalog| catalog.package_name.clone()).unwrap_or_default(),
@@ -148,6 +213,7 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
         range: catalog.and_then(|catalog| catalog.version.clone()).unwrap_or_default(),
         available: None,
         catalogs_read: false,
+        paused: is_paused(extension),
     };
     let Ok(request) = validate(extension) else { return row };
     let states = revision::states(extensions::revisions_of(extension, revisions));
@@ -187,6 +253,36 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
     row
 }
 
+pub(crate) async fn outdated(arguments: &Outdated) -> Result<CommandOutput, CommandError> {
+    let client = arguments.sources.cluster.client().await?;
+    let mut listed = rows(&client, arguments.controller, &arguments.sources).await?;
+    let unknown = listed.iter().filter(|row| !row.catalogs_read).count();
+    if unknown > 0 {
+        print_note(&format!("no catalog could be read for {}", counted(unknown, "ClusterExtension")));
+    }
+    listed.retain(Row::is_outdated);
+    if listed.is_empty() {
+        print_note("nothing is outdated");
+    }
+    let names = || listed.iter().map(|row| row.name.clone()).collect();
+    let text = arguments.output.print(&listed, names, |_| outdated_table(&listed));
+    Ok(CommandOutput { text, yes: true })
+}
+
+fn outdated_table(listed: &[Row]) -> String {
+    let mut table = Table::new(["NAME", "PACKAGE", "VERSION", "AVAILABLE", "WHY NOT"]);
+    for row in listed {
+        table.row([
+            row.name.clone(),
+            row.package.clone(),
+            or_dash(row.version.as_deref().unwrap_or_default()),
+            row.available.as_ref().map(|available| available.version.clone()).unwrap_or_default(),
+            row.why_not(),
+        ]);
+    }
+    table.text("")
+}
+
 fn table(listed: &[Row], wide: bool) -> String {
     let heads = ["NAME", "PACKAGE", "VERSION", "CATALOG", "READY", "REASON", "AVAILABLE"];
     let more = ["NAMESPACE", "RANGE", "BUNDLE", "MESSAGE"].into_iter().filter(|_| wide);
@@ -222,5 +318,34 @@ fn table(listed: &[Row], wide: bool) -> String {
             "{text}\n{}\n",
             bad(&format!("{broken} of {} not ready; `kubectl olm status NAME` shows why", listed.len()))
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outdated_says_why_and_what_to_do() {
+        let row = |range: &str, allowed, ready: &str, paused| Row {
+            name: "x".to_owned(),
+            range: range.to_owned(),
+            ready: ready.to_owned(),
+            reason: "Retrying".to_owned(),
+            available: Some(Available { bundle: "x.v2".to_owned(), version: "2.1.0+3".to_owned(), allowed }),
+            paused,
+            ..Row::default()
+        };
+        let upgrade = "`kubectl olm upgrade x --version '^2.1.0'`";
+        for (row, why, range) in [
+            (row("1.x", false, "True", false), format!("not in range 1.x; {upgrade}"), true),
+            (row("", false, "True", false), format!("a new major version is held; {upgrade}"), true),
+            (row("1.x", false, "True", true), "paused; `kubectl olm resume x`".to_owned(), true),
+            (row("", true, "False", false), "Retrying; `kubectl olm status x`".to_owned(), false),
+            (row("", true, "True", false), "it is being installed".to_owned(), false),
+        ] {
+            assert_eq!(row.why_not(), why);
+            assert_eq!(row.newer_range().as_deref(), range.then_some("^2.1.0"), "{row:?}");
+        }
     }
 }

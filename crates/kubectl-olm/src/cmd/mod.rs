@@ -20,5 +20,6 @@ pub(crate) mod show;
 pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod upgrade_check;
+pub(crate) mod version;
 pub(crate) mod versions;
 pub(crate) mod why;

@@ -43,7 +43,7 @@ pub(crate) struct Resolve {
     #[arg(long)]
     channel: Vec<String>,
     /// Whether the catalog's upgrade edges bind
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, alias = "upgrade-constraint-policy")]
     policy: Policy,
     /// What is installed: a bundle's name, its version, or NAME@VERSION for a bundle that no catalog has
     #[arg(long, value_name = "BUNDLE")]

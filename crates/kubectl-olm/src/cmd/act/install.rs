@@ -1,7 +1,7 @@
 //! `install`: a ClusterExtension for a package.
 
 use clap::Args;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1;
 use kube::Api;
 use kube::api::PostParams;
 use olm_runtime::error_text::chain;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Change;
 use crate::CommandOutput;
 use crate::failure::{CommandError, print_note};
-use crate::sources::Cluster;
+use crate::sources::{Cluster, Namespace};
 
 #[derive(Debug, Args)]
 #[command(
@@ -22,9 +22,8 @@ use crate::sources::Cluster;
 pub(crate) struct Arguments {
     /// The package
     package: String,
-    /// Namespace of the package's objects
-    #[arg(short, long)]
-    namespace: String,
+    #[command(flatten)]
+    namespace: Namespace,
     /// Make the namespace if it is not there
     #[arg(long)]
     create_namespace: bool,
@@ -51,6 +50,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let name = arguments.name.as_ref().unwrap_or(&arguments.package);
+    let namespace = arguments.namespace.required()?;
     let mut catalog = json!({"packageName": arguments.package});
     if let Some(version) = &arguments.version {
         olm_resolver::parse_range(version).map_err(|error| CommandError::Usage(error.condition_message()))?;
@@ -59,8 +59,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     if !arguments.channel.is_empty() {
         catalog["channels"] = json!(arguments.channel);
     }
-    let mut spec =
-        json!({"namespace": arguments.namespace, "source": {"sourceType": "Catalog", "catalog": catalog}});
+    let mut spec = json!({"namespace": namespace, "source": {"sourceType": "Catalog", "catalog": catalog}});
     if let Some(account) = &arguments.service_account {
         spec["serviceAccount"] = json!({"name": account});
     }
@@ -75,14 +74,14 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         serde_json::from_value(extension).map_err(|error| CommandError::Usage(error.to_string()))?;
     let client = arguments.cluster.client().await?;
     if arguments.create_namespace && arguments.change.writes() {
-        make_namespace(&client, &arguments.namespace).await?;
+        make_namespace(&client, namespace).await?;
     }
     let what = format!("ClusterExtension {name} asks for package {}", arguments.package);
     arguments.change.create(&client, extension, &what).await
 }
 
 async fn make_namespace(client: &kube::Client, name: &str) -> Result<(), CommandError> {
-    let api: Api<Namespace> = Api::all(client.clone());
+    let api: Api<v1::Namespace> = Api::all(client.clone());
     let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))
         .map_err(|error| CommandError::Usage(error.to_string()))?;
     match api.create(&PostParams::default(), &namespace).await {

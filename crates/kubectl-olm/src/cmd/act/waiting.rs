@@ -6,9 +6,10 @@ use clap::Args;
 use futures::TryStreamExt as _;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
-use olm_api::{ClusterExtension, condition};
+use olm_api::{ClusterCatalog, ClusterExtension, condition};
 use olm_runtime::duration::GoDuration;
 use olm_runtime::error_text::chain;
+use serde::de::DeserializeOwned;
 
 use crate::extensions::condition_of;
 use crate::failure::{CommandError, print_note};
@@ -35,7 +36,8 @@ impl Waiting {
         let mut last = stored.clone();
         let generation = stored.metadata.generation;
         let follow = async {
-            let mut states = std::pin::pin!(changes(client, &stored.name_any()).applied_objects());
+            let mut states =
+                std::pin::pin!(changes::<ClusterExtension>(client, &stored.name_any()).applied_objects());
             let mut printed = String::new();
             while let Some(extension) = states.try_next().await? {
                 last = extension;
@@ -44,10 +46,7 @@ impl Waiting {
                 };
                 if let Some(progressing) = current(condition::PROGRESSING) {
                     let line = format!("{}: {}", progressing.reason, progressing.message);
-                    if line != printed {
-                        print_note(&line);
-                        printed = line;
-                    }
+                    print_changed(&mut printed, line);
                 }
                 if current(condition::READY).is_some_and(|found| found.status.as_str() == "True") {
                     return Ok(true);
@@ -61,6 +60,33 @@ impl Waiting {
         self.within(follow).await.map(|ready| (last, ready))
     }
 
+    /// Waits until the catalog is served.
+    pub(crate) async fn served(
+        &self,
+        client: &Client,
+        stored: &ClusterCatalog,
+    ) -> Result<bool, CommandError> {
+        let follow = async {
+            let states = changes::<ClusterCatalog>(client, &stored.name_any()).applied_objects();
+            let (mut states, mut printed) = (std::pin::pin!(states), String::new());
+            while let Some(catalog) = states.try_next().await? {
+                let conditions = catalog.status.map(|status| status.conditions).unwrap_or_default();
+                if condition::is_true(&conditions, condition::SERVING) {
+                    return Ok(true);
+                }
+                let Some(progressing) = condition::find(&conditions, condition::PROGRESSING) else {
+                    continue;
+                };
+                print_changed(&mut printed, format!("{}: {}", progressing.reason, progressing.message));
+                if progressing.status.as_str() == "False" {
+                    return Ok(false);
+                }
+            }
+            Ok(false)
+        };
+        self.within(follow).await
+    }
+
     /// Waits until the extension is gone.
     pub(crate) async fn gone(
         &self,
@@ -69,7 +95,7 @@ impl Waiting {
     ) -> Result<bool, CommandError> {
         let uid = extension.uid();
         let follow = async {
-            let mut events = std::pin::pin!(changes(client, &extension.name_any()));
+            let mut events = std::pin::pin!(changes::<ClusterExtension>(client, &extension.name_any()));
             let (mut seen, mut printed) = (false, String::new());
             while let Some(event) = events.try_next().await? {
                 match event {
@@ -111,11 +137,27 @@ impl Waiting {
     }
 }
 
-fn changes(
+fn print_changed(printed: &mut String, line: String) {
+    if *printed != line {
+        print_note(&line);
+        *printed = line;
+    }
+}
+
+/// A kind of OLM.
+trait Watched:
+    kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static
+{
+}
+
+impl Watched for ClusterExtension {}
+impl Watched for ClusterCatalog {}
+
+fn changes<K: Watched>(
     client: &Client,
     name: &str,
-) -> impl futures::Stream<Item = Result<watcher::Event<ClusterExtension>, watcher::Error>> + use<> {
-    let api: Api<ClusterExtension> = Api::all(client.clone());
+) -> impl futures::Stream<Item = Result<watcher::Event<K>, watcher::Error>> + use<K> {
+    let api: Api<K> = Api::all(client.clone());
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     watcher(api, config).backoff(olm_runtime::backoff::of_watch())
 }

@@ -86,8 +86,8 @@ pub(crate) struct SpecChanges {
     #[arg(long)]
     channel: Vec<String>,
     /// Whether the catalog's upgrade edges bind, instead of the extension's own policy
-    #[arg(long, value_enum)]
-    upgrade_constraint_policy: Option<Policy>,
+    #[arg(long, value_enum, alias = "upgrade-constraint-policy")]
+    policy: Option<Policy>,
     /// The plan of a paused extension after it is resumed
     #[arg(long)]
     resume: bool,
@@ -96,12 +96,8 @@ pub(crate) struct SpecChanges {
 impl SpecChanges {
     /// Whether there are any.
     pub(crate) fn is_some(&self) -> bool {
-        let Self { version, any_version, channel, upgrade_constraint_policy, resume } = self;
-        *any_version
-            || *resume
-            || version.is_some()
-            || !channel.is_empty()
-            || upgrade_constraint_policy.is_some()
+        let Self { version, any_version, channel, policy, resume } = self;
+        *any_version || *resume || version.is_some() || !channel.is_empty() || policy.is_some()
     }
 
     pub(crate) fn apply(&self, extension: &mut ClusterExtension) -> Result<(), CommandError> {
@@ -120,7 +116,7 @@ impl SpecChanges {
         if !self.channel.is_empty() {
             catalog.channels.clone_from(&self.channel);
         }
-        if let Some(policy) = self.upgrade_constraint_policy {
+        if let Some(policy) = self.policy {
             catalog.upgrade_constraint_policy = serde_json::from_value(json!(policy.as_str()))
                 .map_err(|error| CommandError::Usage(error.to_string()))?;
         }
