@@ -1,10 +1,11 @@
 //! Errors of commands: a message that names the object and what to do, and an exit code for the kind of error.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use kube::core::Status;
 use olm_runtime::client::ConnectionError;
-use olm_runtime::error_text::chain;
+use olm_runtime::error_text::{chain, innermost};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
@@ -24,6 +25,9 @@ pub(crate) enum CommandError {
     },
     #[error("{0}")]
     Usage(String),
+    /// Standard output cannot be written.
+    #[error("cannot write the result: {1}")]
+    Write(std::io::ErrorKind, String),
     /// The cluster, catalogd or a registry could not be reached.
     #[error("{0}")]
     Unreachable(String),
@@ -56,7 +60,7 @@ impl CommandError {
 
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::NotFound(_) => 1,
+            Self::NotFound(_) | Self::Write(..) => 1,
             Self::Read { .. } | Self::Content { .. } | Self::Verdict { .. } | Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
         }
@@ -71,6 +75,13 @@ pub(crate) fn is_kind_missing(status: &Status) -> bool {
 
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
     std::fs::read(path).map_err(|source| CommandError::Read { path: path.to_owned(), source })
+}
+
+/// Prints a result to standard output.
+pub(crate) fn print_result(text: &str) -> Result<(), CommandError> {
+    let mut output = std::io::stdout().lock();
+    let written = output.write_all(crate::terminal::printable(text).as_bytes()).and_then(|()| output.flush());
+    written.map_err(|error| CommandError::Write(error.kind(), innermost(&error)))
 }
 
 /// Prints a notice to standard error.

@@ -19,6 +19,7 @@ mod remedy;
 mod similar;
 mod sources;
 mod terminal;
+mod watch;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -26,10 +27,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cmd::{
-    act, bundle, catalog, completion, config, crd, diff, graph, image, list, paths, plan, rbac, search,
-    semver, show, simulate, status, upgrade_check, version, versions, why,
+    act, bundle, catalog, completion, config, crd, diff, graph, image, list, paths, plan, rbac,
+    search, semver, show, simulate, status, upgrade_check, version, versions, why,
 };
-use crate::failure::{CommandError, wait};
+use crate::failure::{CommandError, print_result, wait};
 
 /// Install, explain and check what OLM does.
 #[derive(Debug, Parser)]
@@ -142,14 +143,15 @@ fn parsed(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, cl
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
     let cli = parsed(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    match wait(execute(&cli.verb)) {
-        // a reader that closes the pipe early, like `head`, is no error
-        Ok(answer) => {
-            match std::io::stdout().lock().write_all(terminal::printable(&answer.text).as_bytes()) {
-                Ok(()) if answer.yes => ExitCode::SUCCESS,
-                _ => ExitCode::from(1),
-            }
-        }
+    let printed = wait(execute(&cli.verb)).and_then(|answer| {
+        print_result(&answer.text)?;
+        Ok(answer.yes)
+    });
+    match printed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        // a reader that closes the pipe early, like `head`, needs no message
+        Err(CommandError::Write(std::io::ErrorKind::BrokenPipe, _)) => ExitCode::from(1),
         Err(failure) => print_failure(&failure),
     }
 }

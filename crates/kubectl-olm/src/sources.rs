@@ -159,8 +159,12 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
+    pub(crate) fn given(&self) -> Option<&str> {
+        self.namespace.as_deref().filter(|name| !name.is_empty())
+    }
+
     pub(crate) fn required(&self) -> Result<&str, CommandError> {
-        self.namespace.as_deref().filter(|name| !name.is_empty()).ok_or_else(|| {
+        self.given().ok_or_else(|| {
             let text = "--namespace is missing; name the namespace of the package's objects";
             CommandError::Usage(text.to_owned())
         })
@@ -293,10 +297,9 @@ fn or_without_a_cluster(failure: CommandError) -> CommandError {
 
 impl Sources {
     /// All catalogs of the cluster.
-    pub(crate) fn of_cluster(cluster: &Cluster, cache: &Cache) -> Self {
-        let (image, dir, catalog) = (None, None, None);
-        let registry = Registry::default();
-        Self { image, dir, catalog, cluster: cluster.clone(), registry, cache: cache.clone() }
+    pub(crate) fn of_cluster(cluster: &Cluster, registry: &Registry, cache: &Cache) -> Self {
+        let (cluster, registry, cache) = (cluster.clone(), registry.clone(), cache.clone());
+        Self { image: None, dir: None, catalog: None, cluster, registry, cache }
     }
 
     /// Whether the catalog is not one of the cluster.
@@ -370,7 +373,7 @@ impl Sources {
             });
         }
         if let Some(failure) = failed {
-            print_note(&format!("left out: {failure}"));
+            print_note(&format!("skipped {failure}"));
         }
         found.sort_by_key(|found| std::cmp::Reverse(found.catalog.priority));
         Ok(found)
@@ -414,15 +417,27 @@ impl From<ReadError> for CommandError {
             {
                 Self::Unreachable(format!("{NOT_INSTALLED}; install it, or give --image or --dir"))
             }
-            ReadError::Catalog { .. } => Self::Unreachable(format!(
-                "{error}; reading through the apiserver takes the right to `get services/proxy`, and `kubectl port-forward` with --catalogd-url \
-                 https://127.0.0.1:PORT is another way"
-            )),
+            ReadError::Catalog { ref why, .. } => Self::Unreachable(match route_hint(why) {
+                Some(hint) => format!("{error}; {hint}"),
+                None => error.to_string(),
+            }),
             ReadError::Access(_) | ReadError::List(_) | ReadError::Image(_) | ReadError::Task(_) => {
                 Self::Unreachable(chain(&error))
             }
         }
     }
+}
+
+/// What to do if catalogd cannot be reached on this way.
+fn route_hint(why: &str) -> Option<&'static str> {
+    if why.contains("invalid peer certificate") {
+        return Some("trust its certificate with --catalogd-cas-dir DIR");
+    }
+    let is_served = !why.contains("is not served");
+    is_served.then_some(
+        "reading through the apiserver takes the right to `get services/proxy`, and `kubectl port-forward` with --catalogd-url \
+         https://127.0.0.1:PORT is another way",
+    )
 }
 
 /// Prints a notice to standard error if one of the packages asks something of the cluster, and the cluster is not known.

@@ -17,6 +17,7 @@ use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
 use crate::sources::{Controller, Sources};
+use crate::watch;
 
 #[derive(Debug, Args)]
 #[command(
@@ -26,6 +27,9 @@ use crate::sources::{Controller, Sources};
                   Exit codes: 0 listed (also when there are none), 2 bad input, 3 no answer."
 )]
 pub(crate) struct Arguments {
+    /// Print what changes from now on, until Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -80,6 +84,9 @@ pub(crate) struct Row {
     catalogs_read: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     paused: bool,
+    /// What the catalog says of the deprecated package, channel or bundle.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    deprecated: String,
 }
 
 /// A bundle that could follow the installed one.
@@ -94,12 +101,43 @@ struct Available {
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let client = arguments.sources.cluster.client().await?;
+    if arguments.watch {
+        return watched(arguments, &client).await;
+    }
     let listed = rows(&client, arguments.controller, &arguments.sources).await?;
     if listed.is_empty() {
         print_note("there are no ClusterExtensions; `kubectl olm search` lists what can be installed");
     }
     let names = || listed.iter().map(|row| row.name.clone()).collect();
     Ok(CommandOutput { text: arguments.output.print(&listed, names, |wide| table(&listed, wide)), yes: true })
+}
+
+/// The table, then each row that changes.
+async fn watched(arguments: &Arguments, client: &Client) -> Result<CommandOutput, CommandError> {
+    let printed = std::cell::RefCell::new(Vec::<String>::new());
+    let print = || async {
+        let listed = rows(client, arguments.controller, &arguments.sources).await?;
+        let names = || listed.iter().map(|row| row.name.clone()).collect();
+        let text = arguments.output.print(&listed, names, |wide| columns(&listed, wide));
+        let now: Vec<String> = text.lines().map(str::to_owned).collect();
+        let before = printed.replace(now.clone());
+        Ok(match arguments.output.is_for_people() {
+            true => new_lines(&before, &now),
+            false => (before != now).then_some(text),
+        })
+    };
+    watch::follow(client, None, print).await
+}
+
+/// The lines that the earlier text does not have; of a heading only the first one.
+fn new_lines(before: &[String], now: &[String]) -> Option<String> {
+    let is_first = before.is_empty();
+    let fields = |line: &String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let known: Vec<_> = before.iter().map(fields).collect();
+    let skipped = usize::from(!is_first);
+    let lines = now.iter().skip(skipped).filter(|line| !known.contains(&fields(line)));
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    (!text.is_empty()).then_some(text)
 }
 
 /// All extensions, by name.
@@ -214,6 +252,7 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
         available: None,
         catalogs_read: false,
         paused: is_paused(extension),
+        deprecated: deprecated(extension),
     };
     let Ok(request) = validate(extension) else { return row };
     let states = revision::states(extensions::revisions_of(extension, revisions));
@@ -284,8 +323,34 @@ fn outdated_table(listed: &[Row]) -> String {
 }
 
 fn table(listed: &[Row], wide: bool) -> String {
+    let text = columns(listed, wide);
+    let broken = listed.iter().filter(|row| row.ready != "True").count();
+    if broken == 0 {
+        text
+    } else {
+        format!(
+            "{text}\n{}\n",
+            bad(&format!("{broken} of {} not ready; `kubectl olm status NAME` shows why", listed.len()))
+        )
+    }
+}
+
+/// The messages of the conditions about deprecation that are True.
+fn deprecated(extension: &ClusterExtension) -> String {
+    let kinds = [condition::PACKAGE_DEPRECATED, condition::CHANNEL_DEPRECATED, condition::BUNDLE_DEPRECATED];
+    let found = kinds.into_iter().filter_map(|type_| extensions::condition_of(extension, type_));
+    let found = found.filter(|found| found.status.as_str() == "True").map(|found| found.message.as_str());
+    found.collect::<Vec<_>>().join("; ")
+}
+
+fn version_cell(row: &Row) -> String {
+    let version = or_dash(row.version.as_deref().unwrap_or_default());
+    if row.deprecated.is_empty() { version } else { format!("{version} (deprecated)") }
+}
+
+fn columns(listed: &[Row], wide: bool) -> String {
     let heads = ["NAME", "PACKAGE", "VERSION", "CATALOG", "READY", "REASON", "AVAILABLE"];
-    let more = ["NAMESPACE", "RANGE", "BUNDLE", "MESSAGE"].into_iter().filter(|_| wide);
+    let more = ["NAMESPACE", "RANGE", "BUNDLE", "DEPRECATED", "MESSAGE"].into_iter().filter(|_| wide);
     let mut table = Table::new(heads.into_iter().chain(more));
     for row in listed {
         let available = match &row.available {
@@ -298,7 +363,7 @@ fn table(listed: &[Row], wide: bool) -> String {
         table.row([
             row.name.clone(),
             row.package.clone(),
-            or_dash(row.version.as_deref().unwrap_or_default()),
+            version_cell(row),
             or_dash(&row.catalogs.join(",")),
             row.ready.clone(),
             or_dash(&row.reason),
@@ -306,24 +371,28 @@ fn table(listed: &[Row], wide: bool) -> String {
             row.namespace.clone(),
             or_dash(&row.range),
             or_dash(row.bundle.as_deref().unwrap_or_default()),
+            or_dash(&row.deprecated),
             or_dash(&row.message),
         ]);
     }
-    let text = table.text("");
-    let broken = listed.iter().filter(|row| row.ready != "True").count();
-    if broken == 0 {
-        text
-    } else {
-        format!(
-            "{text}\n{}\n",
-            bad(&format!("{broken} of {} not ready; `kubectl olm status NAME` shows why", listed.len()))
-        )
-    }
+    table.text("")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn list_watch_prints_changed_rows() {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let first = lines("NAME   READY\na      True\nb      False");
+        assert_eq!(new_lines(&[], &first).as_deref(), Some("NAME   READY\na      True\nb      False\n"));
+        assert_eq!(new_lines(&first, &first), None);
+        // a column that became wider changes no row
+        let second = lines("NAME      READY\na         True\nb         True\nlonger    True");
+        assert_eq!(new_lines(&first, &second).as_deref(), Some("b         True\nlonger    True\n"));
+        assert_eq!(new_lines(&[], &[]), None);
+    }
 
     #[test]
     fn outdated_says_why_and_what_to_do() {

@@ -52,6 +52,11 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// Whether a table is printed.
+    pub(crate) fn is_for_people(self) -> bool {
+        matches!(self.format, Format::Table | Format::Wide)
+    }
+
     /// The output in the selected format. The argument of `people` is true for the wide table.
     pub(crate) fn print<T: Serialize>(
         self,
@@ -119,6 +124,18 @@ impl Table {
         }
         text
     }
+}
+
+/// Characters of a note in a narrow table.
+pub(crate) const MAX_NOTE: usize = 50;
+
+/// At most `most` characters, the last of which shows that some are left out.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
 }
 
 /// A number with its noun: `1 catalog`, `2 catalogs`.

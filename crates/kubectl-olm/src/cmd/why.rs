@@ -132,6 +132,9 @@ pub(crate) struct Explained {
     pub(crate) unfit: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) deprecations: Vec<String>,
+    /// Catalogs that could not be read, and why.
+    #[serde(skip)]
+    pub(crate) unread: Vec<String>,
     /// The candidates and the rules that decided. Absent if the request is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) report: Option<ReportView>,
@@ -257,6 +260,11 @@ pub(crate) async fn decide(
     let settings = controller.resolution(sources).await;
     let graphs = content.iter().filter_map(|source| source.content.as_deref().ok());
     note_unknown_cluster(&settings.environment, graphs);
+    let unread = content.iter().filter_map(|source| {
+        let error = source.content.as_ref().err()?;
+        Some(error.describe(&source.name, &request.package))
+    });
+    let unread = unread.collect();
     let resolved = resolution::resolve(&request, &states, &content, &settings);
     let dependencies = resolved.chosen.as_ref().map(dependencies).unwrap_or_default();
     let view = resolved.report.as_ref().map(olm_resolver::Report::view);
@@ -304,6 +312,7 @@ pub(crate) async fn decide(
         held,
         unfit,
         deprecations: deprecations(&resolved.deprecations),
+        unread,
         report: view,
     };
     Ok(Decided { explained, request: Some(request), target, resolution: resolved.chosen })

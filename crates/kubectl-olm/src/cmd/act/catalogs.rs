@@ -20,7 +20,7 @@ use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, age, bad, counted, or_dash};
 use crate::failure::{CommandError, is_kind_missing, print_note};
 use crate::similar;
-use crate::sources::{Cache, Cluster, Sources};
+use crate::sources::{Cache, Cluster, Registry, Sources};
 
 /// Catalogs that are read at the same time.
 const PARALLEL_READS: usize = 8;
@@ -211,7 +211,8 @@ async fn list(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
 
 /// The number of packages of each catalog that is served and can be read.
 async fn packages(arguments: &Arguments) -> Result<BTreeMap<String, usize>, CommandError> {
-    let reader = Sources::of_cluster(&arguments.cluster, &arguments.cache).open().await?;
+    let reader =
+        Sources::of_cluster(&arguments.cluster, &Registry::default(), &arguments.cache).open().await?;
     let served = reader.select(&Selector::default());
     let served = served.into_iter().filter(|catalog| catalog.endpoint.is_ok());
     let read = futures::stream::iter(served.map(|catalog| {
@@ -316,7 +317,8 @@ async fn add(arguments: &Add) -> Result<CommandOutput, CommandError> {
         return Ok(arguments.edit.output_of(&stored, &json!(stored.spec), &what));
     }
     print_note(&what);
-    let served = arguments.waiting.served(&client, &stored).await?;
+    let served =
+        arguments.waiting.served(&client, &stored, &format!("`kubectl olm catalogs remove {name}`")).await?;
     let end = format!("clustercatalog/{name} {}", if served { "is served" } else { "is not served" });
     Ok(CommandOutput { yes: served, ..arguments.edit.output_of(&stored, &json!(stored.spec), &end) })
 }

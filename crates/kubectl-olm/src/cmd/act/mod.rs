@@ -6,6 +6,7 @@
 pub(crate) mod catalogs;
 pub(crate) mod install;
 pub(crate) mod pause;
+mod planned;
 pub(crate) mod rollback;
 pub(crate) mod spec;
 pub(crate) mod uninstall;
@@ -86,13 +87,8 @@ impl Edit {
             return Ok(extension);
         }
         let api: Api<ClusterExtension> = Api::all(client.clone());
-        api.create(&self.post_params(), &extension).await.map_err(|error| match &error {
-            kube::Error::Api(status) if status.code == 409 => CommandError::Usage(format!(
-                "there is a ClusterExtension {:?} already; `kubectl olm upgrade {0}` changes its version, --name gives this one another name",
-                extension.name_any()
-            )),
-            _ => refused(&named(&extension), &error),
-        })
+        let created = api.create(&self.post_params(), &extension).await;
+        created.map_err(|error| refused_creation(&extension, &error))
     }
 
     /// Merges `patch` into the extension as it was read, unless it changed meanwhile.
@@ -158,6 +154,11 @@ impl Edit {
 }
 
 impl Change {
+    /// Whether nothing is sent.
+    fn is_client_only(&self) -> bool {
+        self.edit.dry_run == DryRun::Client
+    }
+
     fn writes(&self) -> bool {
         self.edit.writes()
     }
@@ -169,19 +170,20 @@ impl Change {
         what: &str,
     ) -> Result<CommandOutput, CommandError> {
         let stored = self.edit.create(client, extension).await?;
-        self.done(client, stored, what).await
+        let undo = format!("`kubectl olm uninstall {}`", stored.name_any());
+        self.done(client, stored, what, &undo).await
     }
 
-    /// Merges `patch` into the extension as it was read, unless it changed meanwhile.
+    /// Merges `patch` into the extension as it was read, unless it changed meanwhile. `undo` is the command that takes it back.
     async fn edit(
         &self,
         client: &Client,
         extension: &ClusterExtension,
         patch: Value,
-        what: &str,
+        (what, undo): (&str, &str),
     ) -> Result<CommandOutput, CommandError> {
         let stored = self.edit.patch(client, extension, patch).await?;
-        self.done(client, stored, what).await
+        self.done(client, stored, what, undo).await
     }
 
     async fn done(
@@ -189,6 +191,7 @@ impl Change {
         client: &Client,
         stored: ClusterExtension,
         what: &str,
+        undo: &str,
     ) -> Result<CommandOutput, CommandError> {
         let output_of = |extension: &ClusterExtension, what: &str| {
             self.edit.output_of(extension, &json!(extension.spec), what)
@@ -197,7 +200,7 @@ impl Change {
             return Ok(output_of(&stored, what));
         }
         print_note(what);
-        let (last, ready) = self.waiting.ready(client, &stored).await?;
+        let (last, ready) = self.waiting.ready(client, &stored, undo).await?;
         let end = if ready { "is Ready" } else { "is not Ready" };
         Ok(CommandOutput { yes: ready, ..output_of(&last, &format!("{} {end}", last.name_any())) })
     }
@@ -254,6 +257,16 @@ fn leaves(value: &Value, at: &mut Vec<String>) -> Vec<Vec<String>> {
         at.pop();
     }
     all
+}
+
+fn refused_creation(extension: &ClusterExtension, error: &kube::Error) -> CommandError {
+    match error {
+        kube::Error::Api(status) if status.code == 409 => CommandError::Usage(format!(
+            "there is a ClusterExtension {:?} already; `kubectl olm upgrade {0}` changes its version, --name gives this one another name",
+            extension.name_any()
+        )),
+        _ => refused(&named(extension), error),
+    }
 }
 
 /// `object` is its kind and name.

@@ -90,7 +90,9 @@ pub(crate) async fn resume(arguments: &Resume) -> Result<CommandOutput, CommandE
     } else {
         format!("clusterextension/{name} was not paused")
     };
-    arguments.change.edit(&client, &extension, annotation(annotations::PAUSED, Value::Null), &what).await
+    let patch = annotation(annotations::PAUSED, Value::Null);
+    let undo = format!("`kubectl olm pause {name}`");
+    arguments.change.edit(&client, &extension, patch, (&what, &undo)).await
 }
 
 pub(crate) async fn retry(arguments: &Retry) -> Result<CommandOutput, CommandError> {

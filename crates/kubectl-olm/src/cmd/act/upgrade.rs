@@ -11,7 +11,7 @@ use crate::CommandOutput;
 use crate::cmd::list::{self, Row};
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
-use crate::sources::{Controller, Sources};
+use crate::sources::{Cache, Cluster, Controller, Registry, Sources};
 
 #[derive(Debug, Args)]
 #[command(
@@ -56,7 +56,9 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     controller: Controller,
     #[command(flatten)]
-    sources: Sources,
+    cache: Cache,
+    #[command(flatten)]
+    cluster: Cluster,
 }
 
 impl Arguments {
@@ -111,13 +113,14 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
              shows what is possible"
         )));
     }
-    let client = arguments.sources.cluster.client().await?;
+    let client = arguments.cluster.client().await?;
     if let Some(name) = &arguments.name {
         let extension = extensions::named(&client, name).await?;
         return one(arguments, &client, &extension, None).await;
     }
     let chosen = if arguments.outdated {
-        let rows = list::rows(&client, arguments.controller, &arguments.sources).await?;
+        let sources = Sources::of_cluster(&arguments.cluster, &Registry::default(), &arguments.cache);
+        let rows = list::rows(&client, arguments.controller, &sources).await?;
         rows.into_iter().filter(Row::is_outdated).map(|row| (row.name.clone(), row.newer_range())).collect()
     } else {
         let all = extensions::all(&client).await?;
@@ -158,5 +161,6 @@ async fn one(
     // it follows to the newer version by itself
     let change = if patch.changes.is_empty() { "unchanged".to_owned() } else { patch.changes.join(", ") };
     let what = format!("clusterextension/{name}: {change}");
-    arguments.change.edit(client, extension, json!({"spec": patch.spec}), &what).await
+    let undo = format!("`kubectl olm rollback {name}`");
+    arguments.change.edit(client, extension, json!({"spec": patch.spec}), (&what, &undo)).await
 }

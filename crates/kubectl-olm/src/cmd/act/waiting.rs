@@ -1,18 +1,20 @@
-//! Waiting for an extension: changes of its `Progressing` condition are printed to standard error.
+//! Waiting for an extension or a catalog: what is waited for is printed to standard error whenever it changes.
 
 use std::time::Duration;
 
 use clap::Args;
-use futures::TryStreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
-use olm_api::{ClusterCatalog, ClusterExtension, condition};
+use kube::{Client, ResourceExt as _};
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, condition};
 use olm_runtime::duration::GoDuration;
 use olm_runtime::error_text::chain;
-use serde::de::DeserializeOwned;
 
+use super::pause::is_paused;
 use crate::extensions::condition_of;
 use crate::failure::{CommandError, print_note};
+use crate::watch;
 
 /// Whether and how long to wait.
 #[derive(Debug, Args)]
@@ -25,39 +27,80 @@ pub(crate) struct Waiting {
     timeout: GoDuration,
 }
 
+/// What is waited for.
+#[derive(Debug, Default)]
+struct Progress {
+    line: String,
+}
+
+impl Progress {
+    /// Prints the line, unless it is the last one.
+    fn print(&mut self, line: String) {
+        if self.line != line {
+            print_note(&line);
+            self.line = line;
+        }
+    }
+}
+
+/// A change of the extension or of one of its revisions.
+enum Change {
+    Extension(Box<ClusterExtension>),
+    Revision(Box<ClusterObjectSet>),
+}
+
 impl Waiting {
-    /// Waits until the extension is Ready for the generation that was stored, or is stalled. Returns its last state, and
-    /// whether it is Ready.
+    /// Waits until the extension is Ready for the generation that was stored, or cannot become Ready. Returns its last state, and
+    /// whether it is Ready. `undo` is the command that takes the change back.
     pub(crate) async fn ready(
         &self,
         client: &Client,
         stored: &ClusterExtension,
+        undo: &str,
     ) -> Result<(ClusterExtension, bool), CommandError> {
+        let name = stored.name_any();
+        if is_paused(stored) {
+            print_note(&format!(
+                "clusterextension/{name} is paused, so nothing happens; run `kubectl olm resume {name}`"
+            ));
+            return Ok((stored.clone(), false));
+        }
         let mut last = stored.clone();
-        let generation = stored.metadata.generation;
+        let mut progress = Progress::default();
         let follow = async {
-            let mut states =
-                std::pin::pin!(changes::<ClusterExtension>(client, &stored.name_any()).applied_objects());
-            let mut printed = String::new();
-            while let Some(extension) = states.try_next().await? {
-                last = extension;
-                let current = |type_: &str| {
-                    condition_of(&last, type_).filter(|found| found.observed_generation >= generation)
-                };
-                if let Some(progressing) = current(condition::PROGRESSING) {
-                    let line = format!("{}: {}", progressing.reason, progressing.message);
-                    print_changed(&mut printed, line);
+            let own = watch::one::<ClusterExtension>(client, &name).applied_objects();
+            let sets = watch::revisions(client, &name).applied_objects();
+            let own = own.map_ok(|extension| Change::Extension(Box::new(extension)));
+            let sets = sets.map_ok(|set| Change::Revision(Box::new(set)));
+            let mut changes = std::pin::pin!(futures::stream::select(own.boxed(), sets.boxed()));
+            let mut newest: Option<ClusterObjectSet> = None;
+            while let Some(change) = changes.try_next().await? {
+                match change {
+                    Change::Extension(extension) => last = *extension,
+                    Change::Revision(set) => {
+                        let is_newer = |newest: &ClusterObjectSet| set.spec.revision >= newest.spec.revision;
+                        if newest.as_ref().is_none_or(is_newer) {
+                            newest = Some(*set);
+                        }
+                    }
                 }
-                if current(condition::READY).is_some_and(|found| found.status.as_str() == "True") {
-                    return Ok(true);
+                if let Some(done) = end(&last, stored.metadata.generation) {
+                    if !done {
+                        progress.print(waited_for(&last, None).unwrap_or_default());
+                    }
+                    return Ok(done);
                 }
-                if current(condition::STALLED).is_some_and(|found| found.status.as_str() == "True") {
-                    return Ok(false);
+                if let Some(line) = waited_for(&last, newest.as_ref()) {
+                    progress.print(line);
                 }
             }
             Ok(false)
         };
-        self.within(follow).await.map(|ready| (last, ready))
+        let ready = self.within(follow, undo).await?;
+        if is_paused(&last) {
+            print_note(&format!("clusterextension/{name} was paused; `kubectl olm resume {name}` ends that"));
+        }
+        Ok((last, ready))
     }
 
     /// Waits until the catalog is served.
@@ -65,10 +108,12 @@ impl Waiting {
         &self,
         client: &Client,
         stored: &ClusterCatalog,
+        undo: &str,
     ) -> Result<bool, CommandError> {
+        let mut progress = Progress::default();
         let follow = async {
-            let states = changes::<ClusterCatalog>(client, &stored.name_any()).applied_objects();
-            let (mut states, mut printed) = (std::pin::pin!(states), String::new());
+            let states = watch::one::<ClusterCatalog>(client, &stored.name_any()).applied_objects();
+            let mut states = std::pin::pin!(states);
             while let Some(catalog) = states.try_next().await? {
                 let conditions = catalog.status.map(|status| status.conditions).unwrap_or_default();
                 if condition::is_true(&conditions, condition::SERVING) {
@@ -77,14 +122,14 @@ impl Waiting {
                 let Some(progressing) = condition::find(&conditions, condition::PROGRESSING) else {
                     continue;
                 };
-                print_changed(&mut printed, format!("{}: {}", progressing.reason, progressing.message));
+                progress.print(format!("{}: {}", progressing.reason, progressing.message));
                 if progressing.status.as_str() == "False" {
                     return Ok(false);
                 }
             }
             Ok(false)
         };
-        self.within(follow).await
+        self.within(follow, undo).await
     }
 
     /// Waits until the extension is gone.
@@ -94,9 +139,10 @@ impl Waiting {
         extension: &ClusterExtension,
     ) -> Result<bool, CommandError> {
         let uid = extension.uid();
+        let mut progress = Progress::default();
         let follow = async {
-            let mut events = std::pin::pin!(changes::<ClusterExtension>(client, &extension.name_any()));
-            let (mut seen, mut printed) = (false, String::new());
+            let mut events = std::pin::pin!(watch::one::<ClusterExtension>(client, &extension.name_any()));
+            let mut seen = false;
             while let Some(event) = events.try_next().await? {
                 match event {
                     watcher::Event::Delete(_) => return Ok(true),
@@ -107,57 +153,142 @@ impl Waiting {
                             return Ok(true);
                         }
                         seen = true;
-                        if let Some(progressing) = condition_of(&found, condition::PROGRESSING)
-                            && progressing.message != printed
-                        {
-                            print_note(&progressing.message);
-                            printed.clone_from(&progressing.message);
+                        if let Some(progressing) = condition_of(&found, condition::PROGRESSING) {
+                            progress.print(progressing.message.clone());
                         }
                     }
                 }
             }
             Ok(false)
         };
-        self.within(follow).await
+        self.within(follow, "a deletion cannot be undone").await
     }
 
     async fn within(
         &self,
         follow: impl Future<Output = Result<bool, watcher::Error>>,
+        undo: &str,
     ) -> Result<bool, CommandError> {
         let GoDuration(limit) = self.timeout;
-        match tokio::time::timeout(limit.max(Duration::from_secs(1)), follow).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(CommandError::Unreachable(format!("cannot watch: {}", chain(&error)))),
-            Err(_) => {
-                print_note(&format!("not done within {limit:?}; it goes on in the cluster"));
+        let limit = limit.max(Duration::from_secs(1));
+        tokio::select! {
+            followed = tokio::time::timeout(limit, follow) => match followed {
+                Ok(Ok(done)) => Ok(done),
+                Ok(Err(error)) => Err(CommandError::Unreachable(format!("cannot watch: {}", chain(&error)))),
+                Err(_) => {
+                    print_note(&format!("timed out after {limit:?}; it continues in the cluster. To undo: {undo}"));
+                    Ok(false)
+                }
+            },
+            _ = tokio::signal::ctrl_c() => {
+                print_note(&format!("\ninterrupted; it continues in the cluster. To undo: {undo}"));
                 Ok(false)
             }
         }
     }
 }
 
-fn print_changed(printed: &mut String, line: String) {
-    if *printed != line {
-        print_note(&line);
-        *printed = line;
+/// Whether waiting ends: with success, or because nothing more can happen.
+fn end(extension: &ClusterExtension, generation: Option<i64>) -> Option<bool> {
+    let is_true = |type_: &str| {
+        let found = condition_of(extension, type_).filter(|found| found.observed_generation >= generation);
+        found.is_some_and(|found| found.status.as_str() == "True")
+    };
+    if is_paused(extension) || is_true(condition::STALLED) {
+        return Some(false);
     }
+    is_true(condition::READY).then_some(true)
 }
 
-/// A kind of OLM.
-trait Watched:
-    kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static
-{
+/// What an extension waits for: the objects of its newest revision, else what its condition `Progressing` says.
+fn waited_for(extension: &ClusterExtension, newest: Option<&ClusterObjectSet>) -> Option<String> {
+    let progressing = condition_of(extension, condition::PROGRESSING)
+        .map(|found| format!("{}: {}", found.reason, found.message));
+    let active = newest.filter(|set| {
+        set.spec.lifecycle_state == LifecycleState::Active && set.metadata.deletion_timestamp.is_none()
+    });
+    let unavailable = active.and_then(|set| {
+        let conditions = set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let found = condition::find(conditions, condition::AVAILABLE)?;
+        let is_waiting = found.status.as_str() != "True" && !found.message.is_empty();
+        is_waiting.then(|| format!("waiting for {}: {}: {}", set.name_any(), found.reason, found.message))
+    });
+    unavailable.or(progressing)
 }
 
-impl Watched for ClusterExtension {}
-impl Watched for ClusterCatalog {}
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
 
-fn changes<K: Watched>(
-    client: &Client,
-    name: &str,
-) -> impl futures::Stream<Item = Result<watcher::Event<K>, watcher::Error>> + use<K> {
-    let api: Api<K> = Api::all(client.clone());
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    watcher(api, config).backoff(olm_runtime::backoff::of_watch())
+    use super::*;
+
+    fn condition(type_: &str, status: &str, reason: &str, message: &str, generation: i64) -> Value {
+        json!({"type": type_, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": generation})
+    }
+
+    fn extension(annotations: &Value, conditions: &[Value]) -> ClusterExtension {
+        serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
+            "metadata": {"name": "x", "generation": 2, "annotations": annotations},
+            "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "x"}}},
+            "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn wait_ends_when_nothing_can_happen() {
+        let ready = |status: &str, generation| condition("Ready", status, "R", "", generation);
+        let stalled = |generation| condition("Stalled", "True", "S", "", generation);
+        let none = json!({});
+        let paused = json!({"olm.operatorframework.io/paused": "true"});
+        // the controller ignores other values
+        let misspelt = json!({"olm.operatorframework.io/paused": "yes"});
+        for (annotations, conditions, want) in [
+            (&none, vec![], None),
+            (&none, vec![ready("True", 2)], Some(true)),
+            (&none, vec![ready("True", 1)], None),
+            (&none, vec![ready("False", 2), stalled(2)], Some(false)),
+            (&none, vec![ready("False", 2), stalled(1)], None),
+            (&paused, vec![ready("True", 2)], Some(false)),
+            (&misspelt, vec![ready("False", 2)], None),
+        ] {
+            assert_eq!(
+                end(&extension(annotations, &conditions), Some(2)),
+                want,
+                "{annotations} {conditions:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn wait_names_the_object_that_is_not_available() {
+        let set = |lifecycle: &str, status: &str, message: &str| -> ClusterObjectSet {
+            serde_json::from_value(json!({
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": {"name": "x-2"},
+                "spec": {"revision": 2, "lifecycleState": lifecycle, "phases": [], "collisionProtection": "Prevent"},
+                "status": {"conditions": [condition("Available", status, "ProbeFailure", message, 1)]},
+            }))
+            .unwrap()
+        };
+        let rolling = extension(
+            &json!({}),
+            &[condition("Progressing", "True", "RollingOut", "Revision 2 is rolling out.", 2)],
+        );
+        let rolling_out = "RollingOut: Revision 2 is rolling out.";
+        for (set, want) in [
+            (None, rolling_out),
+            (Some(set("Active", "Unknown", "")), rolling_out),
+            (Some(set("Active", "True", "all")), rolling_out),
+            (Some(set("Archived", "False", "gone")), rolling_out),
+            (
+                Some(set("Active", "False", "Deployment a/b: quota exceeded")),
+                "waiting for x-2: ProbeFailure: Deployment a/b: quota exceeded",
+            ),
+        ] {
+            assert_eq!(waited_for(&rolling, set.as_ref()).as_deref(), Some(want));
+        }
+        assert_eq!(waited_for(&extension(&json!({}), &[]), None), None);
+    }
 }

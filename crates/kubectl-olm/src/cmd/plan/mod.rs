@@ -174,14 +174,20 @@ async fn planned(
 async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     let client = arguments.sources.cluster.client().await?;
     let (extension, account) = planned(arguments, &client).await?;
-    let Made { mut preview, plan, mut kinds, request, own, release } = made(
-        &client,
-        &extension,
-        account.as_ref(),
-        (arguments.controller, arguments.rendering),
-        &arguments.sources,
-    )
-    .await?;
+    let flags = (arguments.controller, arguments.rendering);
+    preview_of(&client, &extension, account.as_ref(), flags, &arguments.sources).await
+}
+
+/// The preview of the controller's plan. `account` is that of the extension as it is in the cluster.
+pub(crate) async fn preview_of(
+    client: &Client,
+    extension: &ClusterExtension,
+    account: Option<&Account>,
+    flags: (Controller, Rendering),
+    sources: &Sources,
+) -> Result<Preview, CommandError> {
+    let made = made(client, extension, account, flags, sources).await?;
+    let Made { mut preview, plan, mut kinds, request, own, release } = made;
     let (Some(Plan { change, digest, .. }), Some(request)) = (plan, request) else { return Ok(preview) };
     let action = match &change {
         // Secrets that the user may not read seem to be missing
@@ -199,8 +205,8 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
         digest,
         ..side(&revision::facts(&new.revision.set).bundle, new.revision.set.spec.revision)
     });
-    let current = current(&client, &own, release).await?;
-    dry_run(&client, &mut kinds, &request, &own, current, *new, &mut preview).await?;
+    let current = current(client, &own, release).await?;
+    dry_run(client, &mut kinds, &request, &own, current, *new, &mut preview).await?;
     Ok(preview)
 }
 
@@ -392,6 +398,7 @@ fn resolution(explained: &Explained) -> Preview {
         because,
         path: steps.map(|step| format!("{} ({} in {})", step.version, step.by, step.channel)).collect(),
         refused: explained.error.iter().cloned().collect(),
+        unread: explained.unread.clone(),
         warnings: explained
             .deprecations
             .iter()
