@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cmd::{
-    act, bundle, catalog, completion, config, crd, diff, graph, image, list, paths, plan, rbac,
+    act, bundle, catalog, complete, completion, config, crd, diff, graph, image, list, paths, plan, rbac,
     search, semver, show, simulate, status, upgrade_check, version, versions, why,
 };
 use crate::failure::{CommandError, print_result, wait};
@@ -142,8 +142,13 @@ fn parsed(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, cl
 
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
-    let cli = parsed(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let printed = wait(execute(&cli.verb)).and_then(|answer| {
+    let words: Vec<_> = std::env::args_os().collect();
+    let done = match words.get(1).is_some_and(|verb| verb == complete::VERB) {
+        // the words are an unfinished line, not arguments
+        true => wait(complete::run(&words[2..])),
+        false => wait(execute(&parsed(words).unwrap_or_else(|error| error.exit()).verb)),
+    };
+    let printed = done.and_then(|answer| {
         print_result(&answer.text)?;
         Ok(answer.yes)
     });

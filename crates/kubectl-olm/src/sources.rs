@@ -417,6 +417,10 @@ impl From<ReadError> for CommandError {
             {
                 Self::Unreachable(format!("{NOT_INSTALLED}; install it, or give --image or --dir"))
             }
+            ReadError::List(why) if why.contains(UNANSWERED) => {
+                let whence = why.split_once(UNANSWERED).map_or(why.as_str(), |(_, whence)| whence);
+                Self::Unreachable(format!("cannot read ClusterCatalogs from {whence}"))
+            }
             ReadError::Catalog { ref why, .. } => Self::Unreachable(match route_hint(why) {
                 Some(hint) => format!("{error}; {hint}"),
                 None => error.to_string(),
@@ -427,6 +431,9 @@ impl From<ReadError> for CommandError {
         }
     }
 }
+
+/// How the text of a `ConnectionError` begins.
+const UNANSWERED: &str = "no answer from ";
 
 /// What to do if catalogd cannot be reached on this way.
 fn route_hint(why: &str) -> Option<&'static str> {

@@ -65,7 +65,7 @@ impl Waiting {
             ));
             return Ok((stored.clone(), false));
         }
-        let mut last = stored.clone();
+        let (mut last, generation) = (stored.clone(), stored.metadata.generation);
         let mut progress = Progress::default();
         let follow = async {
             let own = watch::one::<ClusterExtension>(client, &name).applied_objects();
@@ -84,13 +84,13 @@ impl Waiting {
                         }
                     }
                 }
-                if let Some(done) = end(&last, stored.metadata.generation) {
+                if let Some(done) = end(&last, generation) {
                     if !done {
-                        progress.print(waited_for(&last, None).unwrap_or_default());
+                        progress.print(waited_for(&last, generation, None).unwrap_or_default());
                     }
                     return Ok(done);
                 }
-                if let Some(line) = waited_for(&last, newest.as_ref()) {
+                if let Some(line) = waited_for(&last, generation, newest.as_ref()) {
                     progress.print(line);
                 }
             }
@@ -154,7 +154,7 @@ impl Waiting {
                         }
                         seen = true;
                         if let Some(progressing) = condition_of(&found, condition::PROGRESSING) {
-                            progress.print(progressing.message.clone());
+                            progress.print(first_line(&progressing.message).to_owned());
                         }
                     }
                 }
@@ -201,9 +201,14 @@ fn end(extension: &ClusterExtension, generation: Option<i64>) -> Option<bool> {
 }
 
 /// What an extension waits for: the objects of its newest revision, else what its condition `Progressing` says.
-fn waited_for(extension: &ClusterExtension, newest: Option<&ClusterObjectSet>) -> Option<String> {
+fn waited_for(
+    extension: &ClusterExtension,
+    generation: Option<i64>,
+    newest: Option<&ClusterObjectSet>,
+) -> Option<String> {
     let progressing = condition_of(extension, condition::PROGRESSING)
-        .map(|found| format!("{}: {}", found.reason, found.message));
+        .filter(|found| found.observed_generation >= generation)
+        .map(|found| format!("{}: {}", found.reason, first_line(&found.message)));
     let active = newest.filter(|set| {
         set.spec.lifecycle_state == LifecycleState::Active && set.metadata.deletion_timestamp.is_none()
     });
@@ -211,9 +216,16 @@ fn waited_for(extension: &ClusterExtension, newest: Option<&ClusterObjectSet>) -
         let conditions = set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let found = condition::find(conditions, condition::AVAILABLE)?;
         let is_waiting = found.status.as_str() != "True" && !found.message.is_empty();
-        is_waiting.then(|| format!("waiting for {}: {}: {}", set.name_any(), found.reason, found.message))
+        is_waiting.then(|| {
+            format!("waiting for {}: {}: {}", set.name_any(), found.reason, first_line(&found.message))
+        })
     });
     unavailable.or(progressing)
+}
+
+/// `kubectl olm status` shows the rest.
+fn first_line(message: &str) -> &str {
+    message.lines().next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -283,12 +295,13 @@ mod tests {
             (Some(set("Active", "True", "all")), rolling_out),
             (Some(set("Archived", "False", "gone")), rolling_out),
             (
-                Some(set("Active", "False", "Deployment a/b: quota exceeded")),
+                Some(set("Active", "False", "Deployment a/b: quota exceeded\nmore")),
                 "waiting for x-2: ProbeFailure: Deployment a/b: quota exceeded",
             ),
         ] {
-            assert_eq!(waited_for(&rolling, set.as_ref()).as_deref(), Some(want));
+            assert_eq!(waited_for(&rolling, Some(2), set.as_ref()).as_deref(), Some(want));
         }
-        assert_eq!(waited_for(&extension(&json!({}), &[]), None), None);
+        assert_eq!(waited_for(&extension(&json!({}), &[]), Some(2), None), None);
+        assert_eq!(waited_for(&rolling, Some(3), None), None, "of an earlier generation");
     }
 }
