@@ -49,6 +49,8 @@ fn search_prints_packages() {
         "search",
         "search KILN -o wide",
         "search potter -o json",
+        "search CERAMICS",
+        "search temperature -o name",
         "search kiln -o yaml",
         "search -o name",
         "search nothing",
@@ -133,8 +135,7 @@ fn help_has_examples_and_completion_for_each_verb() {
     ] {
         let (code, out, _) = olm(&format!("{verb} --help"));
         assert!(code == 0 && out.contains("Examples:") && out.contains("Exit codes:"), "{verb}: {out}");
-        for shell in ["bash", "zsh", "fish"] {
-            assert!(olm(&format!("completion {shell}")).1.contains(verb), "{verb} in {shell}");
-        }
+        let candidates = olm(&format!("__complete {verb}")).1;
+        assert!(candidates.lines().any(|line| line.split('\t').next() == Some(verb)), "{verb}: {candidates}");
     }
 }
