@@ -24,6 +24,7 @@ use olm_runtime::duration::{DurationError, GoDuration};
 use olm_runtime::error_text::{chain, innermost};
 use olm_runtime::tls::{CaPool, TlsSettings};
 
+use crate::cmd::output::counted;
 use crate::failure::{CommandError, NOT_INSTALLED, print_note};
 use crate::similar;
 
@@ -466,8 +467,12 @@ pub(crate) fn print_progress(step: Step) {
     match step {
         Step::Resolved { reference } => print_note(&format!("reading {reference}")),
         Step::Reading { bytes, layers } => {
-            let plural = if layers == 1 { "" } else { "s" };
-            print_note(&format!("downloading {:.1} MB in {layers} layer{plural}", bytes as f64 / 1e6));
+            let size = match bytes {
+                0..1000 => format!("{bytes} B"),
+                1000..1_000_000 => format!("{} kB", bytes / 1000),
+                _ => format!("{:.1} MB", bytes as f64 / 1e6),
+            };
+            print_note(&format!("downloading {size} in {}", counted(layers, "layer")));
         }
     }
 }

@@ -20,7 +20,7 @@ enum Shell {
     Zsh,
     Fish,
     #[value(name = "powershell")]
-    PowerShell,
+    Power,
     Plugin,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn run(arguments: &Arguments) -> CommandOutput {
         Shell::Bash => BASH,
         Shell::Zsh => ZSH,
         Shell::Fish => FISH,
-        Shell::PowerShell => POWERSHELL,
+        Shell::Power => POWERSHELL,
         Shell::Plugin => PLUGIN,
     };
     CommandOutput { text: text.to_owned(), yes: true }

@@ -470,7 +470,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
     let is_in_error = |text: &str| explained.error.as_ref().is_some_and(|error| error.contains(text));
     for miss in report.nearest_misses.iter().filter(|miss| !is_in_error(&miss.text)) {
         let of = if miss.catalog.is_empty() { String::new() } else { format!(" (catalog {})", miss.catalog) };
-        line("Nearly", &format!("{}{of}", miss.text));
+        line("Not chosen", &format!("{}{of}", miss.text));
     }
     if let Some(path) = report.upgrade_path.as_ref().filter(|path| path.len() > 1) {
         let steps: Vec<String> =
