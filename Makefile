@@ -178,6 +178,10 @@ acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=r
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE)) \
 	    $(if $(filter-out 0,$(or $(RBAC),1)),--rbac)
 
+.PHONY: test-completion
+test-completion: ## Completion scripts in the real bash, and in zsh and fish where they are installed
+	@$(CARGO) test $(locked) -p kubectl-olm --test completion -- --nocapture
+
 .PHONY: test-plan
 test-plan: ## Compare the plans of kubectl-olm with what the controller does, in every scenario of the acceptance lab (ONLY=regex, JOBS=4)
 	@$(call build,$(addprefix -p ,$(PROGRAMS)) -p olm-kit)
@@ -268,7 +272,7 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-upgrade soak \
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion test-upgrade soak \
     simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny acceptance-exact conformance generate demo-down
 
 .PHONY: nightly

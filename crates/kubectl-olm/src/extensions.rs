@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt};
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, condition, labels};
 use olm_core::Object;
@@ -13,17 +13,28 @@ use olm_install::resolution::revision;
 use olm_runtime::error_text::chain;
 
 use crate::cmd::bundle::document;
-use crate::failure::CommandError;
+use crate::failure::{CommandError, is_kind_missing};
 use crate::similar;
 use crate::sources::Cluster;
 
 pub(crate) async fn named(client: &Client, name: &str) -> Result<ClusterExtension, CommandError> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
-    if let Some(found) = api.get_opt(name).await.map_err(|error| refused("ClusterExtension", &error))? {
+    if let Some(found) = api
+        .get_opt(name)
+        .await
+        .map_err(|error| CommandError::from_request("read ClusterExtensions", &error))?
+    {
         return Ok(found);
     }
-    let names: Vec<String> =
-        all(client).await.unwrap_or_default().iter().map(ClusterExtension::name_any).collect();
+    // a user who may read one of them need not be allowed to list all
+    let listed = api.list_metadata(&ListParams::default()).await;
+    let names = match listed {
+        Ok(found) => found.items.iter().map(ResourceExt::name_any).collect(),
+        Err(ref error @ kube::Error::Api(ref status)) if is_kind_missing(status) => {
+            return Err(CommandError::from_request("read ClusterExtensions", error));
+        }
+        Err(_) => Vec::new(),
+    };
     let hint = similar::hint(name, &names, "see `kubectl olm list`");
     Err(CommandError::NotFound(format!("there is no ClusterExtension {name:?}; {hint}")))
 }
@@ -31,8 +42,11 @@ pub(crate) async fn named(client: &Client, name: &str) -> Result<ClusterExtensio
 /// All extensions, by name.
 pub(crate) async fn all(client: &Client) -> Result<Vec<ClusterExtension>, CommandError> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
-    let mut listed =
-        api.list(&ListParams::default()).await.map_err(|error| refused("ClusterExtensions", &error))?.items;
+    let mut listed = api
+        .list(&ListParams::default())
+        .await
+        .map_err(|error| CommandError::from_request("read ClusterExtensions", &error))?
+        .items;
     listed.sort_by_key(ClusterExtension::name_any);
     Ok(listed)
 }
@@ -47,7 +61,11 @@ pub(crate) async fn revisions(
         Some(name) => ListParams::default().labels(&format!("{}={name}", labels::OWNER_NAME)),
         None => ListParams::default(),
     };
-    let mut listed = api.list(&params).await.map_err(|error| refused("ClusterObjectSets", &error))?.items;
+    let mut listed = api
+        .list(&params)
+        .await
+        .map_err(|error| CommandError::from_request("read ClusterObjectSets", &error))?
+        .items;
     listed.sort_by_key(|set| set.spec.revision);
     Ok(listed)
 }
@@ -98,17 +116,4 @@ pub(crate) fn from_file(path: &Path) -> Result<ClusterExtension, CommandError> {
 
 pub(crate) fn condition_of<'a>(extension: &'a ClusterExtension, type_: &str) -> Option<&'a Condition> {
     extension.status.as_ref().and_then(|status| condition::find(&status.conditions, type_))
-}
-
-fn refused(what: &str, error: &kube::Error) -> CommandError {
-    let text = chain(error);
-    match error {
-        kube::Error::Api(status) if status.code == 404 => {
-            CommandError::Unreachable(format!("this cluster knows no {what} ({text}); install OLM first"))
-        }
-        kube::Error::Api(status) if status.code == 401 || status.code == 403 => CommandError::Unreachable(
-            format!("{text}; ask for the right to read {what}, or use another --context"),
-        ),
-        _ => CommandError::Unreachable(format!("cannot read {what}: {text}")),
-    }
 }

@@ -1,6 +1,11 @@
 //! Errors of commands: a message that names the object and what to do, and an exit code for the kind of error.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+
+use kube::core::Status;
+use olm_runtime::client::ConnectionError;
+use olm_runtime::error_text::{chain, innermost};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
@@ -20,27 +25,63 @@ pub(crate) enum CommandError {
     },
     #[error("{0}")]
     Usage(String),
+    /// Standard output cannot be written.
+    #[error("cannot write the result: {1}")]
+    Write(std::io::ErrorKind, String),
     /// The cluster, catalogd or a registry could not be reached.
     #[error("{0}")]
     Unreachable(String),
 }
 
+/// The cluster does not serve the kinds of OLM.
+pub(crate) const NOT_INSTALLED: &str = "OLM is not installed in this cluster";
+
 impl CommandError {
+    /// A request that failed; `doing` says which, such as `read ClusterExtensions`.
+    pub(crate) fn from_request(doing: &str, error: &kube::Error) -> Self {
+        if let Some(ConnectionError { url, why }) = ConnectionError::behind(error) {
+            return Self::Unreachable(format!("cannot {doing} from {url}: {why}"));
+        }
+        let text = chain(error);
+        match error {
+            kube::Error::Api(status) if is_kind_missing(status) => {
+                Self::Unreachable(format!("{NOT_INSTALLED}; install it, or use another --context"))
+            }
+            kube::Error::Api(status) if status.code == 401 || status.code == 403 => {
+                Self::Unreachable(format!("{text}; ask for the right to {doing}, or use another --context"))
+            }
+            _ => Self::Unreachable(format!("cannot {doing}: {text}")),
+        }
+    }
+
     pub(crate) fn content(path: &Path, error: impl std::fmt::Display) -> Self {
         Self::Content { path: path.to_owned(), message: error.to_string() }
     }
 
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::NotFound(_) => 1,
+            Self::NotFound(_) | Self::Write(..) => 1,
             Self::Read { .. } | Self::Content { .. } | Self::Verdict { .. } | Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
         }
     }
 }
 
+/// Whether an answer says that the kind is not served, rather than that an object is missing.
+pub(crate) fn is_kind_missing(status: &Status) -> bool {
+    let names_an_object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && !names_an_object
+}
+
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
     std::fs::read(path).map_err(|source| CommandError::Read { path: path.to_owned(), source })
+}
+
+/// Prints a result to standard output.
+pub(crate) fn print_result(text: &str) -> Result<(), CommandError> {
+    let mut output = std::io::stdout().lock();
+    let written = output.write_all(crate::terminal::printable(text).as_bytes()).and_then(|()| output.flush());
+    written.map_err(|error| CommandError::Write(error.kind(), innermost(&error)))
 }
 
 /// Prints a notice to standard error.

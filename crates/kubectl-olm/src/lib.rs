@@ -12,25 +12,27 @@ mod draw;
 mod dry_run;
 mod extensions;
 mod failure;
+mod help;
 mod kinds;
 mod live;
 mod remedy;
 mod similar;
 mod sources;
 mod terminal;
+mod watch;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cmd::{
-    act, bundle, catalog, completion, config, crd, diff, graph, image, list, paths, plan, rbac, search,
-    semver, show, simulate, status, upgrade_check, versions, why,
+    act, bundle, catalog, complete, completion, config, crd, diff, graph, image, list, paths, plan, rbac,
+    search, semver, show, simulate, status, upgrade_check, version, versions, why,
 };
-use crate::failure::{CommandError, wait};
+use crate::failure::{CommandError, print_result, wait};
 
-/// Ask, explain and check what OLM does.
+/// Install, explain and check what OLM does.
 #[derive(Debug, Parser)]
 #[command(
     name = "kubectl-olm",
@@ -57,6 +59,8 @@ enum Verb {
     Explain(why::Explain),
     /// List ClusterExtensions, how they are and what they could be upgraded to
     List(list::Arguments),
+    /// List what has a newer version, and why it is not installed
+    Outdated(list::Outdated),
     /// Show a ClusterExtension with its revisions, objects and pods
     Status(status::Arguments),
     /// Say whether installed bundles stand in the way of an update of an OpenShift cluster
@@ -67,10 +71,18 @@ enum Verb {
     Plan(Box<plan::Arguments>),
     /// Compare a ClusterExtension with the cluster, or two of its revisions
     Diff(diff::Arguments),
-    /// Change which versions a ClusterExtension may have
+    /// Change versions, channels, catalog or configuration of ClusterExtensions
     Upgrade(Box<act::upgrade::Arguments>),
     /// Go back to an earlier revision's version
     Rollback(Box<act::rollback::Rollback>),
+    /// Suspend a ClusterExtension: nothing is resolved, applied or corrected
+    Pause(act::pause::Pause),
+    /// Let the controller work on a paused ClusterExtension again
+    Resume(act::pause::Resume),
+    /// Let the controller try again now
+    Retry(act::pause::Retry),
+    /// List catalogs and their packages; add, refresh and remove them
+    Catalogs(Box<act::catalogs::Arguments>),
     /// List the revisions of a ClusterExtension
     History(act::rollback::History),
     /// Delete a ClusterExtension
@@ -103,6 +115,8 @@ enum Verb {
     Simulate(simulate::Arguments),
     /// Print a completion script for a shell
     Completion(completion::Arguments),
+    /// Print the version of the plugin
+    Version(version::Arguments),
 }
 
 /// The result of a verb: its output, and whether it succeeded.
@@ -113,19 +127,36 @@ struct CommandOutput {
 
 /// The definitions of all verbs and flags.
 pub fn definition() -> clap::Command {
-    Cli::command()
+    help::grouped(Cli::command())
+}
+
+/// The command line. Flags of the cluster may stand before the verb.
+fn parsed(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, clap::Error> {
+    let mut definition = definition();
+    let matches = definition.try_get_matches_from_mut(words)?;
+    if let Some(error) = help::namespace_without_effect(&mut definition, &matches) {
+        return Err(error);
+    }
+    Cli::from_arg_matches(&matches)
 }
 
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
-    match wait(execute(&Cli::parse().verb)) {
-        // a reader that closes the pipe early, like `head`, is no error
-        Ok(answer) => {
-            match std::io::stdout().lock().write_all(terminal::printable(&answer.text).as_bytes()) {
-                Ok(()) if answer.yes => ExitCode::SUCCESS,
-                _ => ExitCode::from(1),
-            }
-        }
+    let words: Vec<_> = std::env::args_os().collect();
+    let done = match words.get(1).is_some_and(|verb| verb == complete::VERB) {
+        // the words are an unfinished line, not arguments
+        true => wait(complete::run(&words[2..])),
+        false => wait(execute(&parsed(words).unwrap_or_else(|error| error.exit()).verb)),
+    };
+    let printed = done.and_then(|answer| {
+        print_result(&answer.text)?;
+        Ok(answer.yes)
+    });
+    match printed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        // a reader that closes the pipe early, like `head`, needs no message
+        Err(CommandError::Write(std::io::ErrorKind::BrokenPipe, _)) => ExitCode::from(1),
         Err(failure) => print_failure(&failure),
     }
 }
@@ -138,6 +169,7 @@ async fn execute(verb: &Verb) -> Result<CommandOutput, CommandError> {
         Verb::Resolve(arguments) => why::resolve(arguments).await,
         Verb::Explain(arguments) => why::explain(arguments).await,
         Verb::List(arguments) => list::run(arguments).await,
+        Verb::Outdated(arguments) => list::outdated(arguments).await,
         Verb::Status(arguments) => status::run(arguments).await,
         Verb::UpgradeCheck(arguments) => upgrade_check::run(arguments).await,
         Verb::Install(arguments) => act::install::run(arguments).await,
@@ -145,6 +177,10 @@ async fn execute(verb: &Verb) -> Result<CommandOutput, CommandError> {
         Verb::Diff(arguments) => diff::run(arguments).await,
         Verb::Upgrade(arguments) => act::upgrade::run(arguments).await,
         Verb::Rollback(arguments) => act::rollback::rollback(arguments).await,
+        Verb::Pause(arguments) => act::pause::pause(arguments).await,
+        Verb::Resume(arguments) => act::pause::resume(arguments).await,
+        Verb::Retry(arguments) => act::pause::retry(arguments).await,
+        Verb::Catalogs(arguments) => act::catalogs::run(arguments).await,
         Verb::History(arguments) => act::rollback::history(arguments).await,
         Verb::Uninstall(arguments) => act::uninstall::run(arguments).await,
         Verb::Rbac(arguments) => rbac::run(arguments).await,
@@ -158,6 +194,7 @@ async fn execute(verb: &Verb) -> Result<CommandOutput, CommandError> {
         Verb::Semver(verb) => semver::run(verb, std::io::stdin().lock()),
         Verb::Simulate(arguments) => simulate::run(arguments),
         Verb::Completion(arguments) => Ok(completion::run(arguments)),
+        Verb::Version(arguments) => Ok(version::run(arguments)),
     }
 }
 
@@ -181,5 +218,38 @@ mod tests {
     #[test]
     fn cli_arguments_are_consistent() {
         super::definition().debug_assert();
+    }
+
+    fn cli(line: &str) -> Result<super::Cli, String> {
+        let words = std::iter::once("kubectl-olm").chain(line.split(' ')).map(Into::into);
+        super::parsed(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn cli_global_flags_before_and_after_the_verb() {
+        for (before, after) in [
+            ("--context prod list", "list --context prod"),
+            ("--as x --as-group g --as-group h status a", "status a --as x --as-group g --as-group h"),
+            ("--kubeconfig f --request-timeout 5 show a", "show a --request-timeout 5s --kubeconfig f"),
+            ("-n here install a", "install a -n here"),
+            ("--namespace here bundle render dir", "bundle render dir -n here"),
+            // one name for one flag, and its old form
+            ("plan a --policy SelfCertified", "plan a --upgrade-constraint-policy SelfCertified"),
+            (
+                "paths a --from 1.0.0 --policy SelfCertified",
+                "paths a --from 1.0.0 --upgrade-constraint-policy SelfCertified",
+            ),
+        ] {
+            let [one, other] = [before, after].map(|line| format!("{:?}", cli(line).unwrap()));
+            assert_eq!(one, other, "{before}");
+        }
+        for (line, want) in [
+            ("-n here list", "--namespace has no effect on `kubectl olm list`"),
+            ("--request-timeout soon list", "invalid duration \"soon\""),
+            ("search --authfile /no/such/file", "no such file or directory"),
+        ] {
+            let error = cli(line).unwrap_err();
+            assert!(error.contains(want), "{line}: {error}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::str::FromStr as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use olm_catalog::image::{Access, Step};
@@ -19,10 +20,12 @@ use olm_install::render::{RenderSettings, UserRoles};
 use olm_install::resolution;
 use olm_oci::Store;
 use olm_resolver::{ClusterFacts, Environment, EnvironmentConstraints, MajorUpdates, PackageGraph};
-use olm_runtime::error_text::chain;
+use olm_runtime::duration::{DurationError, GoDuration};
+use olm_runtime::error_text::{chain, innermost};
 use olm_runtime::tls::{CaPool, TlsSettings};
 
-use crate::failure::{CommandError, print_note};
+use crate::cmd::output::counted;
+use crate::failure::{CommandError, NOT_INSTALLED, print_note};
 use crate::similar;
 
 /// Which catalogs to read.
@@ -115,42 +118,83 @@ impl Rendering {
     }
 }
 
-/// Which cluster, and as whom: kubectl's flags.
+/// The cluster and the identity: kubectl's flags. They may stand before and after the verb.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct Cluster {
     /// A kubeconfig; else KUBECONFIG, ~/.kube/config or the pod's account
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
     /// A context of the kubeconfig
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", global = true)]
     context: Option<String>,
     /// A cluster of the kubeconfig
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", global = true)]
     cluster: Option<String>,
     /// A user of the kubeconfig
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", global = true)]
     user: Option<String>,
     /// Act as this user
-    #[arg(long = "as", value_name = "USER")]
+    #[arg(long = "as", value_name = "USER", global = true)]
     impersonate: Option<String>,
     /// Act as a member of this group; may be repeated
-    #[arg(long = "as-group", value_name = "GROUP")]
+    #[arg(long = "as-group", value_name = "GROUP", global = true)]
     impersonate_groups: Vec<String>,
+    /// The longest wait for an answer of the apiserver, such as 5s or 2m; 0 waits for ever
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = request_timeout, global = true)]
+    request_timeout: GoDuration,
     /// Reach catalogd at this address instead of through the apiserver, such as https://127.0.0.1:8443
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", global = true)]
     catalogd_url: Option<String>,
     /// A directory with CA certificates to trust for --catalogd-url
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     catalogd_cas_dir: Option<PathBuf>,
 }
 
-/// How registries are reached. Credentials, mirrors, proxies and certificates of the container tools are used anyway.
+/// The namespace that a package is installed in. The flag may stand before and after the verb.
 #[derive(Debug, Clone, Args)]
+pub(crate) struct Namespace {
+    /// Namespace of the package's objects
+    #[arg(short, long, value_name = "NAMESPACE", global = true)]
+    namespace: Option<String>,
+}
+
+impl Namespace {
+    pub(crate) fn given(&self) -> Option<&str> {
+        self.namespace.as_deref().filter(|name| !name.is_empty())
+    }
+
+    pub(crate) fn required(&self) -> Result<&str, CommandError> {
+        self.given().ok_or_else(|| {
+            let text = "--namespace is missing; name the namespace of the package's objects";
+            CommandError::Usage(text.to_owned())
+        })
+    }
+}
+
+/// A duration as kubectl reads it: a number without a unit counts seconds.
+fn request_timeout(text: &str) -> Result<GoDuration, DurationError> {
+    match text.parse() {
+        Ok(seconds) => Ok(GoDuration(Duration::from_secs(seconds))),
+        Err(_) => text.parse(),
+    }
+}
+
+/// A file that is there: a misspelt one must not lead to requests without credentials.
+fn existing_file(text: &str) -> Result<PathBuf, String> {
+    match std::fs::metadata(text) {
+        Ok(found) if found.is_file() => Ok(PathBuf::from(text)),
+        Ok(_) => Err("it is no file".to_owned()),
+        Err(error) => Err(innermost(&error)),
+    }
+}
+
+/// How registries are reached. Credentials, mirrors, proxies and certificates of the container tools are used anyway.
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Registry")]
 pub(crate) struct Registry {
     /// A docker or containers credentials file, instead of the usual places
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = existing_file)]
     authfile: Option<PathBuf>,
     /// A file with CA certificates to trust
     #[arg(long, value_name = "FILE")]
@@ -158,7 +202,7 @@ pub(crate) struct Registry {
     /// A directory with CA certificates (*.crt) and client certificates (*.cert and *.key)
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
-    /// Allow plain HTTP and certificates that nobody vouches for
+    /// Allow plain HTTP and untrusted certificates
     #[arg(long)]
     insecure: bool,
 }
@@ -227,16 +271,38 @@ impl Cluster {
             user: self.user.clone(),
             impersonate: self.impersonate.clone(),
             impersonate_groups: self.impersonate_groups.clone(),
+            request_timeout: self.request_timeout(),
         };
         access.client().await.map_err(|error| {
-            CommandError::Unreachable(format!(
-                "{error}; name a cluster with --kubeconfig or --context, or read a catalog without one: --image REF or --dir DIR"
-            ))
+            CommandError::Unreachable(format!("{error}; name a cluster with --kubeconfig or --context"))
         })
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        let GoDuration(limit) = self.request_timeout;
+        Some(limit).filter(|limit| !limit.is_zero())
+    }
+}
+
+/// The longest wait for a connection to catalogd.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+fn or_without_a_cluster(failure: CommandError) -> CommandError {
+    match failure {
+        CommandError::Unreachable(text) => CommandError::Unreachable(format!(
+            "{text}, or read a catalog without one: --image REF or --dir DIR"
+        )),
+        other => other,
     }
 }
 
 impl Sources {
+    /// All catalogs of the cluster.
+    pub(crate) fn of_cluster(cluster: &Cluster, registry: &Registry, cache: &Cache) -> Self {
+        let (cluster, registry, cache) = (cluster.clone(), registry.clone(), cache.clone());
+        Self { image: None, dir: None, catalog: None, cluster, registry, cache }
+    }
+
     /// Whether the catalog is not one of the cluster.
     pub(crate) fn is_local(&self) -> bool {
         self.image.is_some() || self.dir.is_some()
@@ -248,7 +314,7 @@ impl Sources {
             (Some(reference), _) => self.pull(reference).await?,
             (None, Some(directory)) => CatalogReader::directory(directory).await?,
             (None, None) => {
-                let client = self.cluster.client().await?;
+                let client = self.cluster.client().await.map_err(or_without_a_cluster)?;
                 let reader = CatalogReader::cluster(client, self.fetching()?).await?;
                 match &self.catalog {
                     Some(name) => reader.only(name)?,
@@ -273,7 +339,11 @@ impl Sources {
         let pool = CaPool::load(self.cluster.catalogd_cas_dir.as_deref()).map_err(|error| bad(&error))?;
         let tls = pool.client_config(&TlsSettings::default()).map_err(|error| bad(&error))?;
         let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
-        let direct = olm_catalog::catalogd::timeouts(builder).build().map_err(|error| bad(&error))?;
+        let mut builder = olm_catalog::catalogd::timeouts(builder);
+        if let Some(limit) = self.cluster.request_timeout() {
+            builder = builder.read_timeout(limit).connect_timeout(limit.min(CONNECT_TIMEOUT));
+        }
+        let direct = builder.build().map_err(|error| bad(&error))?;
         let store = self
             .cache
             .directory()
@@ -304,7 +374,7 @@ impl Sources {
             });
         }
         if let Some(failure) = failed {
-            print_note(&format!("left out: {failure}"));
+            print_note(&format!("skipped {failure}"));
         }
         found.sort_by_key(|found| std::cmp::Reverse(found.catalog.priority));
         Ok(found)
@@ -346,19 +416,36 @@ impl From<ReadError> for CommandError {
             ReadError::List(why)
                 if why.contains("404") || why.contains("could not find the requested resource") =>
             {
-                Self::Unreachable(format!(
-                    "this cluster has no ClusterCatalogs ({why}); install OLM, or give --image or --dir"
-                ))
+                Self::Unreachable(format!("{NOT_INSTALLED}; install it, or give --image or --dir"))
             }
-            ReadError::Catalog { .. } => Self::Unreachable(format!(
-                "{error}; reading through the apiserver takes the right to `get services/proxy`, and `kubectl port-forward` with --catalogd-url \
-                 https://127.0.0.1:PORT is another way"
-            )),
+            ReadError::List(why) if why.contains(UNANSWERED) => {
+                let whence = why.split_once(UNANSWERED).map_or(why.as_str(), |(_, whence)| whence);
+                Self::Unreachable(format!("cannot read ClusterCatalogs from {whence}"))
+            }
+            ReadError::Catalog { ref why, .. } => Self::Unreachable(match route_hint(why) {
+                Some(hint) => format!("{error}; {hint}"),
+                None => error.to_string(),
+            }),
             ReadError::Access(_) | ReadError::List(_) | ReadError::Image(_) | ReadError::Task(_) => {
                 Self::Unreachable(chain(&error))
             }
         }
     }
+}
+
+/// How the text of a `ConnectionError` begins.
+const UNANSWERED: &str = "no answer from ";
+
+/// What to do if catalogd cannot be reached on this way.
+fn route_hint(why: &str) -> Option<&'static str> {
+    if why.contains("invalid peer certificate") {
+        return Some("trust its certificate with --catalogd-cas-dir DIR");
+    }
+    let is_served = !why.contains("is not served");
+    is_served.then_some(
+        "reading through the apiserver takes the right to `get services/proxy`, and `kubectl port-forward` with --catalogd-url \
+         https://127.0.0.1:PORT is another way",
+    )
 }
 
 /// Prints a notice to standard error if one of the packages asks something of the cluster, and the cluster is not known.
@@ -380,8 +467,12 @@ pub(crate) fn print_progress(step: Step) {
     match step {
         Step::Resolved { reference } => print_note(&format!("reading {reference}")),
         Step::Reading { bytes, layers } => {
-            let plural = if layers == 1 { "" } else { "s" };
-            print_note(&format!("downloading {:.1} MB in {layers} layer{plural}", bytes as f64 / 1e6));
+            let size = match bytes {
+                0..1000 => format!("{bytes} B"),
+                1000..1_000_000 => format!("{} kB", bytes / 1000),
+                _ => format!("{:.1} MB", bytes as f64 / 1e6),
+            };
+            print_note(&format!("downloading {size} in {}", counted(layers, "layer")));
         }
     }
 }

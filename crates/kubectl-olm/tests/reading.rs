@@ -49,6 +49,8 @@ fn search_prints_packages() {
         "search",
         "search KILN -o wide",
         "search potter -o json",
+        "search CERAMICS",
+        "search temperature -o name",
         "search kiln -o yaml",
         "search -o name",
         "search nothing",
@@ -117,7 +119,7 @@ fn cluster_errors_are_reported() {
     for line in ["list", "status kiln", "explain kiln", "search"] {
         let (code, out, error) = olm(line);
         assert_eq!((code, out.as_str()), (3, ""), "{line} {error}");
-        assert!(error.starts_with("error: cannot find the cluster: "), "{line} {error}");
+        assert!(error.starts_with("error: cannot read kubeconfig /no/such/kubeconfig: no such file or directory; name a cluster with --kubeconfig"), "{line} {error}");
     }
     let (code, _, error) = olm("search --dir no-such-directory");
     assert_eq!((code, error.contains("no-such-directory: ")), (2, true), "{error}");
@@ -133,8 +135,7 @@ fn help_has_examples_and_completion_for_each_verb() {
     ] {
         let (code, out, _) = olm(&format!("{verb} --help"));
         assert!(code == 0 && out.contains("Examples:") && out.contains("Exit codes:"), "{verb}: {out}");
-        for shell in ["bash", "zsh", "fish"] {
-            assert!(olm(&format!("completion {shell}")).1.contains(verb), "{verb} in {shell}");
-        }
+        let candidates = olm(&format!("__complete {verb}")).1;
+        assert!(candidates.lines().any(|line| line.split('\t').next() == Some(verb)), "{verb}: {candidates}");
     }
 }

@@ -83,7 +83,11 @@ fn catalog_validate_prints_findings() {
     let (code, out, _) = olm(&["catalog", "validate", path, "-o", "table"], "");
     let lines: Vec<&str> = out.lines().collect();
     assert!(code == 1 && lines[0].starts_with("SEVERITY   RULE") && lines[1].starts_with("error"), "{out}");
-    assert!(lines.last().unwrap().ends_with("warnings") && lines.len() == rows.as_array().unwrap().len() + 2);
+    assert!(
+        lines.last().unwrap().contains(" error")
+            && lines.last().unwrap().contains(" warning")
+            && lines.len() == rows.as_array().unwrap().len() + 2
+    );
     let (code, out, _) = olm(&["catalog", "validate", path, "-o", "yaml"], "");
     assert!(code == 1 && out.starts_with("- severity: error\n  rule: "), "{out}");
 
@@ -206,4 +210,75 @@ fn errors_replace_control_characters() {
     let (code, _, err) = olm(&["catalog", "validate", "no\u{1b}[2Jsuch\u{202e}file"], "");
     assert_eq!(code, 2, "{err:?}");
     assert!(err.contains("no\u{fffd}[2Jsuch\u{fffd}file") && !err.contains('\u{1b}'), "{err:?}");
+}
+
+#[test]
+fn full_output_device_gives_message_and_code() {
+    let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else { return };
+    let output = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"))
+        .arg("version")
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .spawn()
+        .and_then(std::process::Child::wait_with_output)
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert_eq!(error, "error: cannot write the result: no space left on device\n");
+}
+
+#[test]
+fn version_is_that_of_the_plugin() {
+    let (code, out, error) = olm(&["version", "-o", "json"], "");
+    let version: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, version["version"].as_str(), error.as_str()), (0, Some(env!("CARGO_PKG_VERSION")), ""));
+}
+
+/// A dry run sends nothing, so it needs no cluster.
+#[test]
+fn install_dry_run_prints_the_manifest() {
+    let root = tempfile::tempdir().unwrap();
+    let file = write(
+        root.path(),
+        "x.yaml",
+        "apiVersion: olm.operatorframework.io/v1\nkind: ClusterExtension\nmetadata: {name: x, labels: {team: a}}\n\
+         spec: {namespace: x, source: {sourceType: Catalog, catalog: {packageName: p, version: 1.x}}, config: {configType: Inline, inline: {a: 1}}}\n",
+    );
+    let file = file.to_str().unwrap();
+    let words = [
+        "install",
+        "-f",
+        file,
+        "-n",
+        "other",
+        "--version",
+        "2.x",
+        "--set",
+        "b.c=2",
+        "--dry-run",
+        "-o",
+        "json",
+    ];
+    let (code, out, error) = olm(&words, "");
+    assert_eq!(code, 0, "{error}");
+    let manifest: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let want = serde_json::json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "x", "labels": {"team": "a"}},
+        "spec": {"namespace": "other", "config": {"configType": "Inline", "inline": {"a": 1, "b": {"c": 2}}},
+            "source": {"sourceType": "Catalog", "catalog": {"packageName": "p", "version": "2.x", "upgradeConstraintPolicy": "CatalogProvided"}}},
+    });
+    assert_eq!(manifest, want);
+    let (code, out, _) = olm(&["install", "p", "-n", "x", "--catalog", "mine", "--dry-run"], "");
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "clusterextension/p created (package p, any version) (nothing was changed)\n")
+    );
+    let (code, _, error) = olm(&["install", "p"], "");
+    assert_eq!((code, error.contains("--namespace is missing")), (2, true), "{error}");
+    let (code, _, error) = olm(&["upgrade", "p"], "");
+    assert_eq!(
+        (code, error.contains("there is nothing to change: give --version RANGE")),
+        (2, true),
+        "{error}"
+    );
 }

@@ -3,10 +3,12 @@
 //! `proxy-url` of the kubeconfig and `HTTPS_PROXY`/`NO_PROXY` count; credential plugins run as kubectl runs them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use kube::Client;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use olm_runtime::error_text::chain;
+use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use olm_runtime::client::naming_address;
+use olm_runtime::error_text::{chain, innermost};
 use olm_runtime::metrics::Metrics;
 
 /// The cluster to connect to, and the identity to use.
@@ -24,6 +26,8 @@ pub struct ClusterAccess {
     pub impersonate: Option<String>,
     /// Groups to act as a member of.
     pub impersonate_groups: Vec<String>,
+    /// The longest wait for the start of an answer; `None` waits for ever.
+    pub request_timeout: Option<Duration>,
 }
 
 /// The cluster cannot be accessed.
@@ -32,6 +36,9 @@ pub enum AccessError {
     /// No usable configuration.
     #[error("cannot find the cluster: {0}")]
     Configuration(String),
+    /// A kubeconfig cannot be read.
+    #[error("cannot read kubeconfig {}: {why}", path.display())]
+    Kubeconfig { path: PathBuf, why: String },
     /// No connection can be set up.
     #[error("cannot make a client for {url}: {why}")]
     Client {
@@ -58,8 +65,11 @@ impl ClusterAccess {
             config.auth_info.impersonate_groups = Some(self.impersonate_groups.clone());
         }
         let url = config.cluster_url.to_string();
-        olm_runtime::client::client(config, &Metrics::new())
-            .map_err(|error| AccessError::Client { url, why: chain(&error) })
+        let client = olm_runtime::client::client_within(config, &Metrics::new(), self.request_timeout);
+        match client {
+            Ok(client) => Ok(naming_address(&client, url.trim_end_matches('/'))),
+            Err(error) => Err(AccessError::Client { url, why: chain(&error) }),
+        }
     }
 
     async fn config(&self) -> Result<Config, AccessError> {
@@ -68,7 +78,12 @@ impl ClusterAccess {
             cluster: self.cluster.clone(),
             user: self.user.clone(),
         };
-        let unusable = |error: &(dyn std::error::Error + 'static)| AccessError::Configuration(chain(error));
+        let unusable = |error: &KubeconfigError| match error {
+            KubeconfigError::ReadConfig(cause, path) => {
+                AccessError::Kubeconfig { path: path.clone(), why: innermost(cause) }
+            }
+            _ => AccessError::Configuration(chain(error)),
+        };
         if let Some(path) = &self.kubeconfig {
             let file = Kubeconfig::read_from(path).map_err(|error| unusable(&error))?;
             return Config::from_custom_kubeconfig(file, &options).await.map_err(|error| unusable(&error));
@@ -81,5 +96,37 @@ impl ClusterAccess {
             // inside a pod there is no file
             Err(error) => Config::incluster().map_err(|_| unusable(&error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn access_errors_name_file_and_address() {
+        let path = PathBuf::from("/no/such/kubeconfig");
+        let access = ClusterAccess { kubeconfig: Some(path), ..ClusterAccess::default() };
+        let error = access.client().await.err().map(|error| error.to_string());
+        assert_eq!(
+            error.as_deref(),
+            Some("cannot read kubeconfig /no/such/kubeconfig: no such file or directory")
+        );
+
+        olm_runtime::tls::install_provider();
+        // nothing listens on a port that was free a moment ago
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let url = format!("https://127.0.0.1:{port}");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let text = format!(
+            "{{apiVersion: v1, kind: Config, current-context: a, contexts: [{{name: a, context: {{cluster: a, user: a}}}}], \
+             clusters: [{{name: a, cluster: {{server: '{url}'}}}}], users: [{{name: a, user: {{}}}}]}}"
+        );
+        std::fs::write(&path, text).unwrap();
+        let access = ClusterAccess { kubeconfig: Some(path), ..ClusterAccess::default() };
+        let error = access.client().await.unwrap().apiserver_version().await.unwrap_err();
+        let found = olm_runtime::client::ConnectionError::behind(&error).unwrap();
+        assert_eq!((found.url.as_str(), found.why.as_str()), (url.as_str(), "connection refused"));
     }
 }

@@ -65,22 +65,26 @@ go_struct! {
         annotations: BTreeMap<String, String> = "annotations",
         api_service_definitions: ApiServices = "apiServiceDefinitions",
         pub crd_descriptions: Crds = "crdDescriptions",
-        description: String = "description",
-        display_name: String = "displayName",
+        /// Markdown.
+        pub description: String = "description",
+        pub display_name: String = "displayName",
         /// Which namespaces it can watch.
         pub install_modes: Vec<InstallMode> = "installModes",
-        keywords: Vec<String> = "keywords",
+        pub keywords: Vec<String> = "keywords",
         labels: BTreeMap<String, String> = "labels",
-        links: Vec<Link> = "links",
-        maintainers: Vec<Maintainer> = "maintainers",
-        maturity: String = "maturity",
+        pub links: Vec<Link> = "links",
+        pub maintainers: Vec<Maintainer> = "maintainers",
+        /// Such as `stable` or `alpha`.
+        pub maturity: String = "maturity",
         /// Lowest Kubernetes version.
         pub min_kube_version: String = "minKubeVersion",
         native_apis: Vec<GroupVersionKind> = "nativeAPIs",
-        provider: Link = "provider",
+        pub provider: Link = "provider",
     }
-    /// The part of `olm.csv.metadata` that names an operator; cheap to read.
+    /// The part of `olm.csv.metadata` that names and describes an operator; cheap to read.
     pub(crate) struct CsvTitle("CSVMetadata", "property.CSVMetadata") {
+        pub(crate) description: String = "description",
+        pub(crate) keywords: Vec<String> = "keywords",
         pub(crate) display_name: String = "displayName",
         pub(crate) provider: Link = "provider",
     }
@@ -156,13 +160,15 @@ go_struct! {
         pub kind: String = "type",
         pub supported: bool = "supported",
     }
-    pub(crate) struct Link("AppLink", "v1alpha1.AppLink") {
-        pub(crate) name: String = "name",
-        url: String = "url",
+    /// A named address; only the name of a provider is required.
+    pub struct Link("AppLink", "v1alpha1.AppLink") {
+        pub name: String = "name",
+        pub url: String = "url",
     }
-    struct Maintainer("Maintainer", "v1alpha1.Maintainer") {
-        name: String = "name",
-        email: String = "email",
+    /// A person or team to write to.
+    pub struct Maintainer("Maintainer", "v1alpha1.Maintainer") {
+        pub name: String = "name",
+        pub email: String = "email",
     }
 }
 

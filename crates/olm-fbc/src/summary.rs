@@ -15,6 +15,11 @@ use crate::{
     schema::{BUNDLE, CHANNEL, PACKAGE},
 };
 
+/// Characters of a description.
+const MAX_EXCERPT: usize = 500;
+/// Keywords of a package.
+const MAX_KEYWORDS: usize = 20;
+
 /// A package in brief.
 ///
 /// ```
@@ -23,6 +28,8 @@ use crate::{
 ///   "name": "foo",
 ///   "displayName": "The Foo",
 ///   "provider": "Example",
+///   "excerpt": "Makes foos.",
+///   "keywords": ["foo", "bar"],
 ///   "defaultChannel": "stable",
 ///   "channels": [
 ///     {"name": "stable", "heads": [{"name": "foo.v2", "version": "2.0.0"}], "entries": 2},
@@ -50,6 +57,12 @@ pub struct PackageSummary {
     /// Who provides it, from the same bundle.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub provider: String,
+    /// The begin of the description, on one line, from the same bundle, else the package's own.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub excerpt: String,
+    /// Words to find it by, from the same bundle.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keywords: Vec<String>,
     /// The channel used when none is named.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub default_channel: String,
@@ -140,6 +153,7 @@ pub fn summarise(name: &str, contents: &PackageContents) -> PackageSummary {
 pub struct Summariser {
     name: String,
     default_channel: String,
+    description: String,
     icon: Option<IconReference>,
     channels: BTreeMap<String, ChannelFacts>,
     bundles: BTreeMap<String, BundleFacts>,
@@ -168,6 +182,7 @@ impl Summariser {
         Self {
             name: name.to_owned(),
             default_channel: String::new(),
+            description: String::new(),
             icon: None,
             channels: BTreeMap::new(),
             bundles: BTreeMap::new(),
@@ -185,6 +200,7 @@ impl Summariser {
     fn absorb(&mut self, contents: &PackageContents) {
         if let Some(package) = &contents.package {
             self.default_channel.clone_from(&package.default_channel);
+            self.description = excerpt(&package.description);
             self.icon = self.icon_of(package);
         }
         for channel in &contents.channels {
@@ -248,6 +264,8 @@ impl Summariser {
         PackageSummary {
             display_name: title.display_name,
             provider: title.provider.name,
+            excerpt: if title.description.is_empty() { self.description.clone() } else { title.description },
+            keywords: title.keywords,
             latest: latest.map(|(name, _)| brief(name)),
             deprecation: deprecated(PACKAGE, ""),
             provided_apis: self.provided_apis(latest.map(|(_, facts)| facts)),
@@ -288,8 +306,30 @@ fn facts(bundle: &Bundle) -> BundleFacts {
         version: package.version,
         release: package.release,
         apis: bundle.properties_of(property::GVK).filter_map(|property| property.read(0).ok()).collect(),
-        title: bundle.properties_of(property::CSV_METADATA).find_map(|property| property.read(0).ok()),
+        title: bundle.properties_of(property::CSV_METADATA).find_map(title),
     }
+}
+
+fn title(property: &property::Property) -> Option<CsvTitle> {
+    let mut title: CsvTitle = property.read(0).ok()?;
+    title.description = excerpt(&title.description);
+    title.keywords.truncate(MAX_KEYWORDS);
+    Some(title)
+}
+
+/// The begin of a description on one line.
+fn excerpt(description: &str) -> String {
+    let mut text = String::new();
+    for word in description.split_whitespace() {
+        if text.chars().count() >= MAX_EXCERPT {
+            break;
+        }
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(word);
+    }
+    text.chars().take(MAX_EXCERPT).collect()
 }
 
 fn heads(channel: &Channel) -> Vec<&str> {
@@ -349,7 +389,7 @@ name: foo.v2
 properties:
 - {type: olm.package, value: {packageName: foo bar, version: 1.9.0}}
 - {type: olm.gvk, value: {group: g, kind: Foo, version: v1}}
-- {type: olm.csv.metadata, value: {displayName: The Foo, provider: {name: Example}}}
+- {type: olm.csv.metadata, value: {displayName: The Foo, provider: {name: Example}, description: Makes foos., keywords: [dns, storage]}}
 ---
 schema: olm.bundle
 package: foo bar
@@ -380,6 +420,18 @@ entries:
             )
         };
         assert_eq!(summary("x", [blob("one"), blob("two")]).deprecation.as_deref(), Some("two"));
+    }
+
+    #[test]
+    fn summary_excerpt_is_one_bounded_line() {
+        for (description, want) in [
+            ("", String::new()),
+            ("# A\n\n  b\tc ", "# A b c".to_owned()),
+            (&"ü ".repeat(900), "ü ".repeat(250)),
+            (&"x".repeat(900), "x".repeat(500)),
+        ] {
+            assert_eq!(excerpt(description).trim_end(), want.trim_end(), "{description}");
+        }
     }
 
     #[test]

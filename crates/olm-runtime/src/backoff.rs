@@ -8,8 +8,7 @@
 
 use std::time::Duration;
 
-use kube::runtime::utils::Backoff;
-use tokio::time::Instant;
+use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 
 /// The wait after the first failure.
 pub const BASE: Duration = Duration::from_millis(5);
@@ -46,25 +45,20 @@ const WATCH_CAP: Duration = Duration::from_secs(5);
 const WATCH_GOOD: Duration = Duration::from_secs(30);
 
 /// The waits of one watch; give it to `WatchStreamExt::backoff`.
-pub fn of_watch() -> Doubling {
-    Doubling::default()
+pub fn of_watch() -> ResetTimerBackoff<Doubling> {
+    ResetTimerBackoff::new(Doubling::default(), WATCH_GOOD)
 }
 
 /// Half a second, doubled up to five, each shortened by up to a half by chance so that watches that broke together are not begun together.
 #[derive(Debug, Default)]
 pub struct Doubling {
     earlier: u32,
-    last: Option<Instant>,
 }
 
 impl Iterator for Doubling {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        if self.last.replace(now).is_some_and(|last| now.duration_since(last) > WATCH_GOOD) {
-            self.earlier = 0;
-        }
         let wait = WATCH_BASE.saturating_mul(1 << self.earlier.min(4)).min(WATCH_CAP);
         self.earlier = self.earlier.saturating_add(1);
         Some(wait.mul_f64(0.5 + rand::random::<f64>() / 2.0))
@@ -72,8 +66,9 @@ impl Iterator for Doubling {
 }
 
 impl Backoff for Doubling {
-    /// Time alone begins again: a watch reports that it begins, which counts as a success, before each attempt to list.
-    fn reset(&mut self) {}
+    fn reset(&mut self) {
+        self.earlier = 0;
+    }
 }
 
 #[cfg(test)]
@@ -102,8 +97,8 @@ mod tests {
         assert!(waits.len() > 1 && waits.iter().all(|wait| *wait <= UNFINISHED && *wait > UNFINISHED / 2));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn backoff_of_watches_is_seconds_at_most() {
+    #[test]
+    fn backoff_of_watches_is_seconds_at_most() {
         let mut waits = Doubling::default();
         let most = [500, 1_000, 2_000, 4_000, 5_000, 5_000, 5_000].map(Duration::from_millis);
         for most in most {
@@ -111,12 +106,7 @@ mod tests {
             assert!((most / 2..=most).contains(&wait), "{wait:?} of {most:?}");
         }
         waits.reset();
-        assert!(waits.next().unwrap() > WATCH_BASE, "an attempt is no success");
-        tokio::time::advance(WATCH_GOOD + Duration::from_secs(1)).await;
         assert!(waits.next().unwrap() <= WATCH_BASE);
-        assert!(
-            Doubling { earlier: u32::MAX, last: None }.next().unwrap() <= WATCH_CAP,
-            "the count does not overflow"
-        );
+        assert!(Doubling { earlier: u32::MAX }.next().unwrap() <= WATCH_CAP, "the count does not overflow");
     }
 }

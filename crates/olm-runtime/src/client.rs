@@ -16,6 +16,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::{BoxError, Layer, Service};
 
+use crate::error_text::innermost;
 use crate::metrics::Metrics;
 
 /// The longest wait for the head of an answer; the apiserver itself ends requests other than watches after this time.
@@ -64,7 +65,19 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
 /// # Errors
 /// If the configuration cannot be turned into a connection.
 pub fn client(config: Config, metrics: &Metrics) -> Result<Client, ClientError> {
-    client_on(config, metrics, TokioExecutor::new())
+    client_within(config, metrics, Some(RESPONSE_TIMEOUT))
+}
+
+/// As [`client`], with the longest wait for the head of an answer; `None` waits for ever.
+///
+/// # Errors
+/// If the configuration cannot be turned into a connection.
+pub fn client_within(
+    config: Config,
+    metrics: &Metrics,
+    limit: Option<Duration>,
+) -> Result<Client, ClientError> {
+    build(config, metrics, limit, TokioExecutor::new())
 }
 
 /// A task that reads and writes one connection.
@@ -72,8 +85,17 @@ pub(crate) type ConnectionTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// As [`client`], with the executor that runs its connections.
 pub(crate) fn client_on(
+    config: Config,
+    metrics: &Metrics,
+    executor: impl hyper::rt::Executor<ConnectionTask> + Clone + Send + Sync + 'static,
+) -> Result<Client, ClientError> {
+    build(config, metrics, Some(RESPONSE_TIMEOUT), executor)
+}
+
+fn build(
     mut config: Config,
     metrics: &Metrics,
+    limit: Option<Duration>,
     executor: impl hyper::rt::Executor<ConnectionTask> + Clone + Send + Sync + 'static,
 ) -> Result<Client, ClientError> {
     config.read_timeout = config.read_timeout.or(Some(READ_TIMEOUT));
@@ -87,7 +109,7 @@ pub(crate) fn client_on(
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let builder = ClientBuilder::try_from((config, executor))
         .map_err(|source| ClientError::Build { url, source: Box::new(source) })?;
-    Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, limit: RESPONSE_TIMEOUT }).build())
+    Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, limit }).build())
 }
 
 /// How the process started as `argv0` calls itself to the apiserver, which writes it into its audit record, as Go's client does:
@@ -123,12 +145,55 @@ pub fn impersonating(client: &Client, user: &str) -> Client {
     Client::new(service, namespace)
 }
 
+/// A request that the apiserver did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer from {url}: {why}")]
+pub struct ConnectionError {
+    /// Address of the apiserver.
+    pub url: String,
+    /// The innermost cause, such as `connection refused`.
+    pub why: String,
+}
+
+impl ConnectionError {
+    /// The one behind an error, if there is one.
+    #[must_use]
+    pub fn behind(error: &kube::Error) -> Option<&Self> {
+        let kube::Error::Service(cause) = error else { return None };
+        match cause.downcast_ref::<Self>() {
+            Some(found) => Some(found),
+            None => Self::behind(cause.downcast_ref::<kube::Error>()?),
+        }
+    }
+}
+
+/// The same connections; an error of one is a [`ConnectionError`].
+#[must_use]
+pub fn naming_address(client: &Client, url: &str) -> Client {
+    let (client, namespace) = (client.clone(), client.default_namespace().to_owned());
+    let url: std::sync::Arc<str> = url.into();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, url) = (client.clone(), url.clone());
+        async move {
+            client.send(request).await.map_err(|error| match error {
+                kube::Error::Service(cause) => {
+                    let why = innermost(cause.as_ref());
+                    kube::Error::Service(Box::new(ConnectionError { url: url.to_string(), why }))
+                }
+                other => other,
+            })
+        }
+    });
+    Client::new(service, namespace)
+}
+
 /// Counts requests by code, host and method, and gives up those that are not answered in time.
 #[derive(Clone)]
 struct Counting {
     metrics: Metrics,
     host: String,
-    limit: Duration,
+    /// None waits for ever.
+    limit: Option<Duration>,
 }
 
 /// The apiserver did not answer in time.
@@ -173,9 +238,12 @@ where
         let Counting { metrics, host, limit } = self.counting.clone();
         let answer = self.inner.call(request);
         Box::pin(async move {
-            let answer = match tokio::time::timeout(limit, answer).await {
-                Ok(answer) => answer.map_err(Into::into),
-                Err(_) => Err(NoAnswer { host: host.clone(), limit }.into()),
+            let answer = match limit {
+                None => answer.await.map_err(Into::into),
+                Some(limit) => match tokio::time::timeout(limit, answer).await {
+                    Ok(answer) => answer.map_err(Into::into),
+                    Err(_) => Err(NoAnswer { host: host.clone(), limit }.into()),
+                },
             };
             let code =
                 answer.as_ref().map_or_else(|_| "<error>".to_owned(), |ok| ok.status().as_str().to_owned());
@@ -193,8 +261,11 @@ mod tests {
     #[tokio::test]
     async fn client_counts_requests_and_failures() {
         let metrics = Metrics::new();
-        let layer =
-            Counting { metrics: metrics.clone(), host: "cluster:6443".to_owned(), limit: RESPONSE_TIMEOUT };
+        let layer = Counting {
+            metrics: metrics.clone(),
+            host: "cluster:6443".to_owned(),
+            limit: Some(RESPONSE_TIMEOUT),
+        };
         for status in [Some(StatusCode::OK), Some(StatusCode::NOT_FOUND), None] {
             let mut service = layer.layer(tower::service_fn(move |_: Request<Body>| async move {
                 let status = status.ok_or("refused")?;
@@ -228,7 +299,7 @@ mod tests {
     #[tokio::test]
     async fn client_gives_up_requests_without_an_answer() {
         let limit = Duration::from_millis(10);
-        let layer = Counting { metrics: Metrics::new(), host: "cluster:6443".to_owned(), limit };
+        let layer = Counting { metrics: Metrics::new(), host: "cluster:6443".to_owned(), limit: Some(limit) };
         let mut service = layer.layer(tower::service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Body>, BoxError>>()
         }));

@@ -29,6 +29,22 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
+/// The innermost cause in lower case, without the number that the system gives it: `connection refused`.
+pub fn innermost(error: &(dyn Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(next) = last.source() {
+        last = next;
+    }
+    let text = last.to_string();
+    let text = text.split_once(" (os error ").map_or(text.as_str(), |(text, _)| text);
+    let is_word = text.chars().nth(1).is_some_and(char::is_lowercase);
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) if is_word => first.to_lowercase().chain(letters).collect(),
+        _ => text.to_owned(),
+    }
+}
+
 /// The text without each `(read|write) (tcp|udp) <address>-><address>` and a `: ` behind it.
 pub fn stable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -61,7 +61,10 @@ fn verbs(out: &mut String, command: &Command, shared: &mut Shared) {
     for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help" && !verb.is_hide_set()) {
         if verb.has_subcommands() {
             verbs(out, verb, shared);
-            continue;
+            // `catalogs` alone lists them
+            if verb.is_subcommand_required_set() {
+                continue;
+            }
         }
         let name = verb.get_bin_name().unwrap_or_else(|| verb.get_name());
         let about = verb.get_about().map(ToString::to_string).unwrap_or_default();

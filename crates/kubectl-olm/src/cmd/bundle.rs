@@ -12,6 +12,7 @@ use super::output::{Form, rows};
 use crate::CommandOutput;
 use crate::bundle_source::BundleSource;
 use crate::failure::{CommandError, read};
+use crate::sources::Namespace;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -71,9 +72,8 @@ enum Certificates {
 
 #[derive(Debug, Args)]
 pub(crate) struct Render {
-    /// Namespace that the operator is installed in
-    #[arg(short, long)]
-    namespace: String,
+    #[command(flatten)]
+    namespace: Namespace,
     /// File with what stands in spec.config.inline, JSON or YAML
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -106,7 +106,7 @@ async fn rendered(arguments: &Render) -> Result<CommandOutput, CommandError> {
             Certificates::BuiltIn => Some(CertProvider::BuiltIn),
             Certificates::None => None,
         },
-        ..RenderOptions::new(&arguments.namespace)
+        ..RenderOptions::new(arguments.namespace.required()?)
     };
     let objects = render(&bundle, &options).map_err(|error| arguments.source.failure(error))?;
     let text = objects.iter().map(|object| olm_core::go::json_string(&object.to_value()) + "\n").collect();

@@ -8,7 +8,7 @@ use olm_fbc::{Catalog, FileError, Finding, Severity, file_findings, load_dir_len
 use olm_runtime::error_text::chain;
 use serde::Serialize;
 
-use super::output::{Form, Table, or_dash, rows};
+use super::output::{Form, Table, counted, or_dash, rows};
 use crate::CommandOutput;
 use crate::bundle_source::is_directory;
 use crate::failure::CommandError;
@@ -21,7 +21,7 @@ pub(crate) enum Verb {
     /// All findings are printed, errors first, each with the file, line and column of its object. What `opm validate` or the
     /// format refuses is an error; what works but is probably not meant is a warning.
     #[command(
-        after_help = "Exit codes: 0 no errors (warnings do not count), 1 errors were found, 2 the catalog could not be had.\n\n\
+        after_help = "Exit codes: 0 no errors (warnings do not count), 1 errors were found, 2 the catalog could not be read.\n\n\
                       Examples:\n  kubectl olm catalog validate ./catalog\n  \
                       kubectl olm catalog validate quay.io/operatorhubio/catalog:latest -o json"
     )]
@@ -78,7 +78,7 @@ pub(crate) async fn run(Verb::Validate(arguments): &Verb) -> Result<CommandOutpu
     findings.extend(validate(&catalog));
     let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count();
     let found: Vec<Row> = findings.into_iter().map(row).collect();
-    let counted = || format!("{errors} errors, {} warnings\n", found.len() - errors);
+    let counted = || format!("{}, {}\n", counted(errors, "error"), counted(found.len() - errors, "warning"));
     let text = match arguments.output {
         ReportForm::Text => rows(Form::Text, &found, line) + &counted(),
         ReportForm::Table => table(&found) + &counted(),

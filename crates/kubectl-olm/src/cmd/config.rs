@@ -13,6 +13,7 @@ use super::bundle::document;
 use crate::CommandOutput;
 use crate::bundle_source::BundleSource;
 use crate::failure::CommandError;
+use crate::sources::Namespace;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -61,9 +62,8 @@ pub(crate) struct Validate {
     /// File with what stands in spec.config.inline, JSON or YAML; without it an absent configuration is checked
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Namespace that the operator is installed in
-    #[arg(short, long)]
-    namespace: String,
+    #[command(flatten)]
+    namespace: Namespace,
     #[command(flatten)]
     source: BundleSource,
 }
@@ -139,13 +139,14 @@ async fn validated(arguments: &Validate) -> Result<CommandOutput, CommandError> 
     let bundle = arguments.source.load().await?;
     let inline = arguments.config.as_deref().map(document).transpose()?;
     let modes = &bundle.csv.install_modes;
+    let namespace = arguments.namespace.required()?;
     let no = |error: String| Ok(CommandOutput { text: format!("{error}\n"), yes: false });
-    let config = match read_config(inline.as_ref(), modes, &arguments.namespace, Gates::default()) {
+    let config = match read_config(inline.as_ref(), modes, namespace, Gates::default()) {
         Ok(config) => config,
         Err(error) => return no(error.to_string()),
     };
     // some errors only occur when the configuration is applied to the bundle
-    let options = RenderOptions { config: inline, ..RenderOptions::new(&arguments.namespace) };
+    let options = RenderOptions { config: inline, ..RenderOptions::new(namespace) };
     if let Err(error) = render(&bundle, &options) {
         return no(error.to_string());
     }

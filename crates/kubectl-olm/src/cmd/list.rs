@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use kube::ResourceExt as _;
+use kube::{Client, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition};
 use olm_catalog::{CatalogReader, Selector};
 use olm_core::{PackageName, VersionRelease};
@@ -11,11 +11,13 @@ use olm_install::resolution::{self, ExtensionRequest, Target, UpgradeUpdate, rev
 use olm_resolver::{CatalogSource, MajorUpdates, ReleaseField};
 use serde::Serialize;
 
-use super::output::{Output, Table, bad, or_dash};
+use super::act::pause::is_paused;
+use super::output::{Output, Table, bad, counted, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
 use crate::sources::{Controller, Sources};
+use crate::watch;
 
 #[derive(Debug, Args)]
 #[command(
@@ -25,6 +27,25 @@ use crate::sources::{Controller, Sources};
                   Exit codes: 0 listed (also when there are none), 2 bad input, 3 no answer."
 )]
 pub(crate) struct Arguments {
+    /// Print what changes from now on, until Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    controller: Controller,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "AVAILABLE is the highest version that can follow the installed one; WHY NOT says why it is not installed yet, and how to \
+                  install it. `kubectl olm upgrade --outdated` does that for all.\n\n\
+                  Examples:\n  kubectl olm outdated\n  kubectl olm outdated -o name\n\n\
+                  Exit codes: 0 listed (also when there are none), 2 bad input, 3 no answer."
+)]
+pub(crate) struct Outdated {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -34,10 +55,10 @@ pub(crate) struct Arguments {
 }
 
 /// One ClusterExtension. `-o json` prints a list of these.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
-    name: String,
+pub(crate) struct Row {
+    pub(crate) name: String,
     package: String,
     /// Namespace of the package's objects.
     namespace: String,
@@ -61,10 +82,15 @@ struct Row {
     available: Option<Available>,
     /// Whether the catalogs could be read.
     catalogs_read: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    paused: bool,
+    /// What the catalog says of the deprecated package, channel or bundle.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    deprecated: String,
 }
 
 /// A bundle that could follow the installed one.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Available {
     bundle: String,
@@ -74,10 +100,54 @@ struct Available {
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let sources = &arguments.sources;
-    let client = sources.cluster.client().await?;
-    let all = extensions::all(&client).await?;
-    let revisions = extensions::revisions(&client, None).await?;
+    let client = arguments.sources.cluster.client().await?;
+    if arguments.watch {
+        return watched(arguments, &client).await;
+    }
+    let listed = rows(&client, arguments.controller, &arguments.sources).await?;
+    if listed.is_empty() {
+        print_note("there are no ClusterExtensions; `kubectl olm search` lists what can be installed");
+    }
+    let names = || listed.iter().map(|row| row.name.clone()).collect();
+    Ok(CommandOutput { text: arguments.output.print(&listed, names, |wide| table(&listed, wide)), yes: true })
+}
+
+/// The table, then each row that changes.
+async fn watched(arguments: &Arguments, client: &Client) -> Result<CommandOutput, CommandError> {
+    let printed = std::cell::RefCell::new(Vec::<String>::new());
+    let print = || async {
+        let listed = rows(client, arguments.controller, &arguments.sources).await?;
+        let names = || listed.iter().map(|row| row.name.clone()).collect();
+        let text = arguments.output.print(&listed, names, |wide| columns(&listed, wide));
+        let now: Vec<String> = text.lines().map(str::to_owned).collect();
+        let before = printed.replace(now.clone());
+        Ok(match arguments.output.is_for_people() {
+            true => new_lines(&before, &now),
+            false => (before != now).then_some(text),
+        })
+    };
+    watch::follow(client, None, print).await
+}
+
+/// The lines that the earlier text does not have; of a heading only the first one.
+fn new_lines(before: &[String], now: &[String]) -> Option<String> {
+    let is_first = before.is_empty();
+    let fields = |line: &String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let known: Vec<_> = before.iter().map(fields).collect();
+    let skipped = usize::from(!is_first);
+    let lines = now.iter().skip(skipped).filter(|line| !known.contains(&fields(line)));
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    (!text.is_empty()).then_some(text)
+}
+
+/// All extensions, by name.
+pub(crate) async fn rows(
+    client: &Client,
+    controller: Controller,
+    sources: &Sources,
+) -> Result<Vec<Row>, CommandError> {
+    let all = extensions::all(client).await?;
+    let revisions = extensions::revisions(client, None).await?;
     // how extensions are does not depend on catalogs
     let reader = match sources.open().await {
         Ok(reader) => Some(reader),
@@ -89,18 +159,54 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let mut content = Content {
         reader,
         local: sources.is_local(),
-        settings: arguments.controller.resolution(sources).await,
+        settings: controller.resolution(sources).await,
         packages: BTreeMap::new(),
     };
     let mut listed = Vec::new();
     for extension in &all {
         listed.push(row(extension, &revisions, &mut content).await);
     }
-    if listed.is_empty() {
-        print_note("there are no ClusterExtensions; `kubectl olm search` lists what can be installed");
+    Ok(listed)
+}
+
+/// Text of a version with its release.
+fn version_text(version: &str, release: Option<&str>) -> String {
+    match release {
+        Some(release) if !release.is_empty() => format!("{version}+{release}"),
+        _ => version.to_owned(),
     }
-    let names = || listed.iter().map(|row| row.name.clone()).collect();
-    Ok(CommandOutput { text: arguments.output.print(&listed, names, |wide| table(&listed, wide)), yes: true })
+}
+
+impl Row {
+    /// Whether a newer version could follow.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.available.is_some()
+    }
+
+    /// The range that admits the newer version and its updates, and no further major version; none if the present range admits it.
+    pub(crate) fn newer_range(&self) -> Option<String> {
+        let available = self.available.as_ref().filter(|available| !available.allowed)?;
+        let version = available.version.split('+').next()?;
+        Some(format!("^{version}"))
+    }
+
+    /// Why the newer version is not installed, and what to do.
+    pub(crate) fn why_not(&self) -> String {
+        let name = &self.name;
+        let upgrade =
+            || self.newer_range().map(|range| format!("`kubectl olm upgrade {name} --version '{range}'`"));
+        match (&self.available, upgrade()) {
+            _ if self.paused => format!("paused; `kubectl olm resume {name}`"),
+            (Some(available), Some(upgrade)) if !available.allowed && self.range.is_empty() => {
+                format!("a new major version is held; {upgrade}")
+            }
+            (Some(available), Some(upgrade)) if !available.allowed => {
+                format!("not in range {}; {upgrade}", self.range)
+            }
+            _ if self.ready != "True" => format!("{}; `kubectl olm status {name}`", self.reason),
+            _ => "it is being installed".to_owned(),
+        }
+    }
 }
 
 struct Content {
@@ -131,10 +237,7 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
     let ready = extensions::condition_of(extension, condition::READY);
     let ready = ready.or_else(|| extensions::condition_of(extension, condition::INSTALLED));
     let catalog = extension.spec.source.catalog.as_ref();
-    let text = |version: &str, release: &Option<String>| match release {
-        Some(release) if !release.is_empty() => format!("{version}+{release}"),
-        _ => version.to_owned(),
-    };
+    let text = |version: &str, release: &Option<String>| version_text(version, release.as_deref());
     let mut row = Row {
         name: extension.name_any(),
         package: catalog.map(|catalog| catalog.package_name.clone()).unwrap_or_default(),
@@ -148,6 +251,8 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
         range: catalog.and_then(|catalog| catalog.version.clone()).unwrap_or_default(),
         available: None,
         catalogs_read: false,
+        paused: is_paused(extension),
+        deprecated: deprecated(extension),
     };
     let Ok(request) = validate(extension) else { return row };
     let states = revision::states(extensions::revisions_of(extension, revisions));
@@ -187,9 +292,65 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
     row
 }
 
+pub(crate) async fn outdated(arguments: &Outdated) -> Result<CommandOutput, CommandError> {
+    let client = arguments.sources.cluster.client().await?;
+    let mut listed = rows(&client, arguments.controller, &arguments.sources).await?;
+    let unknown = listed.iter().filter(|row| !row.catalogs_read).count();
+    if unknown > 0 {
+        print_note(&format!("no catalog could be read for {}", counted(unknown, "ClusterExtension")));
+    }
+    listed.retain(Row::is_outdated);
+    if listed.is_empty() {
+        print_note("nothing is outdated");
+    }
+    let names = || listed.iter().map(|row| row.name.clone()).collect();
+    let text = arguments.output.print(&listed, names, |_| outdated_table(&listed));
+    Ok(CommandOutput { text, yes: true })
+}
+
+fn outdated_table(listed: &[Row]) -> String {
+    let mut table = Table::new(["NAME", "PACKAGE", "VERSION", "AVAILABLE", "WHY NOT"]);
+    for row in listed {
+        table.row([
+            row.name.clone(),
+            row.package.clone(),
+            or_dash(row.version.as_deref().unwrap_or_default()),
+            row.available.as_ref().map(|available| available.version.clone()).unwrap_or_default(),
+            row.why_not(),
+        ]);
+    }
+    table.text("")
+}
+
 fn table(listed: &[Row], wide: bool) -> String {
+    let text = columns(listed, wide);
+    let broken = listed.iter().filter(|row| row.ready != "True").count();
+    if broken == 0 {
+        text
+    } else {
+        format!(
+            "{text}\n{}\n",
+            bad(&format!("{broken} of {} not ready; `kubectl olm status NAME` shows why", listed.len()))
+        )
+    }
+}
+
+/// The messages of the conditions about deprecation that are True.
+fn deprecated(extension: &ClusterExtension) -> String {
+    let kinds = [condition::PACKAGE_DEPRECATED, condition::CHANNEL_DEPRECATED, condition::BUNDLE_DEPRECATED];
+    let found = kinds.into_iter().filter_map(|type_| extensions::condition_of(extension, type_));
+    let found = found.filter(|found| found.status.as_str() == "True").map(|found| found.message.as_str());
+    found.collect::<Vec<_>>().join("; ")
+}
+
+fn version_cell(row: &Row) -> String {
+    let version = or_dash(row.version.as_deref().unwrap_or_default());
+    if row.deprecated.is_empty() { version } else { format!("{version} (deprecated)") }
+}
+
+fn columns(listed: &[Row], wide: bool) -> String {
     let heads = ["NAME", "PACKAGE", "VERSION", "CATALOG", "READY", "REASON", "AVAILABLE"];
-    let more = ["NAMESPACE", "RANGE", "BUNDLE", "MESSAGE"].into_iter().filter(|_| wide);
+    let more = ["NAMESPACE", "RANGE", "BUNDLE", "DEPRECATED", "MESSAGE"].into_iter().filter(|_| wide);
     let mut table = Table::new(heads.into_iter().chain(more));
     for row in listed {
         let available = match &row.available {
@@ -202,7 +363,7 @@ fn table(listed: &[Row], wide: bool) -> String {
         table.row([
             row.name.clone(),
             row.package.clone(),
-            or_dash(row.version.as_deref().unwrap_or_default()),
+            version_cell(row),
             or_dash(&row.catalogs.join(",")),
             row.ready.clone(),
             or_dash(&row.reason),
@@ -210,17 +371,50 @@ fn table(listed: &[Row], wide: bool) -> String {
             row.namespace.clone(),
             or_dash(&row.range),
             or_dash(row.bundle.as_deref().unwrap_or_default()),
+            or_dash(&row.deprecated),
             or_dash(&row.message),
         ]);
     }
-    let text = table.text("");
-    let broken = listed.iter().filter(|row| row.ready != "True").count();
-    if broken == 0 {
-        text
-    } else {
-        format!(
-            "{text}\n{}\n",
-            bad(&format!("{broken} of {} not ready; `kubectl olm status NAME` shows why", listed.len()))
-        )
+    table.text("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_watch_prints_changed_rows() {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let first = lines("NAME   READY\na      True\nb      False");
+        assert_eq!(new_lines(&[], &first).as_deref(), Some("NAME   READY\na      True\nb      False\n"));
+        assert_eq!(new_lines(&first, &first), None);
+        // a column that became wider changes no row
+        let second = lines("NAME      READY\na         True\nb         True\nlonger    True");
+        assert_eq!(new_lines(&first, &second).as_deref(), Some("b         True\nlonger    True\n"));
+        assert_eq!(new_lines(&[], &[]), None);
+    }
+
+    #[test]
+    fn outdated_says_why_and_what_to_do() {
+        let row = |range: &str, allowed, ready: &str, paused| Row {
+            name: "x".to_owned(),
+            range: range.to_owned(),
+            ready: ready.to_owned(),
+            reason: "Retrying".to_owned(),
+            available: Some(Available { bundle: "x.v2".to_owned(), version: "2.1.0+3".to_owned(), allowed }),
+            paused,
+            ..Row::default()
+        };
+        let upgrade = "`kubectl olm upgrade x --version '^2.1.0'`";
+        for (row, why, range) in [
+            (row("1.x", false, "True", false), format!("not in range 1.x; {upgrade}"), true),
+            (row("", false, "True", false), format!("a new major version is held; {upgrade}"), true),
+            (row("1.x", false, "True", true), "paused; `kubectl olm resume x`".to_owned(), true),
+            (row("", true, "False", false), "Retrying; `kubectl olm status x`".to_owned(), false),
+            (row("", true, "True", false), "it is being installed".to_owned(), false),
+        ] {
+            assert_eq!(row.why_not(), why);
+            assert_eq!(row.newer_range().as_deref(), range.then_some("^2.1.0"), "{row:?}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod act;
 pub(crate) mod bundle;
 pub(crate) mod catalog;
+pub(crate) mod complete;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod crd;
@@ -20,5 +21,6 @@ pub(crate) mod show;
 pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod upgrade_check;
+pub(crate) mod version;
 pub(crate) mod versions;
 pub(crate) mod why;

@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 
 use clap::{Args, ValueEnum};
+use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 /// `-o` of verbs that list findings.
@@ -51,6 +52,11 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// Whether a table is printed.
+    pub(crate) fn is_for_people(self) -> bool {
+        matches!(self.format, Format::Table | Format::Wide)
+    }
+
     /// The output in the selected format. The argument of `people` is true for the wide table.
     pub(crate) fn print<T: Serialize>(
         self,
@@ -120,6 +126,44 @@ impl Table {
     }
 }
 
+/// Characters of a note in a narrow table.
+pub(crate) const MAX_NOTE: usize = 50;
+
+/// At most `most` characters, the last of which shows that some are left out.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// A number with its noun: `1 catalog`, `2 catalogs`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+/// The time since `then` as kubectl prints it, such as `5m30s`, `47h` or `12d`.
+pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
+    let seconds = (now.as_second() - then.as_second()).max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let two = |whole: i64, unit: &str, rest: i64, smaller: &str| match rest {
+        0 => format!("{whole}{unit}"),
+        rest => format!("{whole}{unit}{rest}{smaller}"),
+    };
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 => two(minutes, "m", seconds % 60, "s"),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => two(hours, "h", minutes % 60, "m"),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => two(days, "d", hours % 24, "h"),
+        _ if days < 730 => format!("{days}d"),
+        _ => two(days / 365, "y", days % 365, "d"),
+    }
+}
+
 /// A dash for nothing.
 pub(crate) fn or_dash(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
@@ -154,6 +198,26 @@ pub(crate) fn bad(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn age_prints_as_kubectl() {
+        let second = |at: i64| Timestamp::from_second(at).unwrap();
+        for (seconds, want) in [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (150, "2m30s"),
+            (3000, "50m"),
+            (3 * 3600 + 60, "3h1m"),
+            (47 * 3600, "47h"),
+            (3 * 86_400 + 3600, "3d1h"),
+            (20 * 86_400, "20d"),
+            (800 * 86_400, "2y70d"),
+        ] {
+            assert_eq!(age(second(1000), second(1000 + seconds)), want, "{seconds}");
+        }
+        assert_eq!(age(second(1000), second(0)), "0s", "a clock that is behind");
+    }
 
     #[test]
     fn table_columns_fit_their_cells() {

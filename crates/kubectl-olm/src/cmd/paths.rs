@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "RANGE")]
     version: Option<String>,
     /// Whether edges are needed, as spec.source.catalog.upgradeConstraintPolicy (v1 only)
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, alias = "upgrade-constraint-policy")]
     policy: why::Policy,
     #[command(flatten)]
     output: Output,

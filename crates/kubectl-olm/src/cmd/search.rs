@@ -5,7 +5,7 @@ use olm_catalog::Selector;
 use olm_fbc::PackageSummary;
 use serde::Serialize;
 
-use super::output::{Output, Table, or_dash};
+use super::output::{MAX_NOTE, Output, Table, cut, or_dash};
 use crate::CommandOutput;
 use crate::failure::{CommandError, print_note};
 use crate::sources::Sources;
@@ -15,7 +15,7 @@ use crate::sources::Sources;
                   kubectl olm search --image quay.io/operatorhubio/catalog:latest -o name\n\n\
                   Exit codes: 0 there are some, 1 there is none, 2 bad input, 3 no answer.")]
 pub(crate) struct Arguments {
-    /// A word that occurs in the package's name, its name for users, its provider or a kind that it provides
+    /// A word that occurs in the package's name, its name for users, its provider, description, keywords or a kind that it provides
     term: Option<String>,
     #[command(flatten)]
     output: Output,
@@ -48,7 +48,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
             }
             Err(error) => {
                 let failure = CommandError::from(error);
-                print_note(&format!("left out: {failure}"));
+                print_note(&format!("skipped {failure}"));
                 failed = Some(failure);
             }
         }
@@ -79,8 +79,9 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
 fn mentions(package: &PackageSummary, term: &str) -> bool {
     let term = term.to_lowercase();
     let kinds = package.provided_apis.iter().map(|api| &api.kind);
-    [&package.name, &package.display_name, &package.provider]
+    [&package.name, &package.display_name, &package.provider, &package.excerpt]
         .into_iter()
+        .chain(&package.keywords)
         .chain(kinds)
         .any(|text| text.to_lowercase().contains(&term))
 }
@@ -96,7 +97,14 @@ fn offered(package: &PackageSummary) -> (&str, &str) {
 
 fn table(listed: &[Row], wide: bool) -> String {
     let heads = ["PACKAGE", "VERSION", "CHANNEL", "CATALOG", "DEPRECATED", "NAME", "PROVIDER", "CHANNELS"];
-    let mut table = Table::new(heads.into_iter().take(if wide { heads.len() } else { 4 }));
+    let is_any_deprecated = listed.iter().any(|row| row.package.deprecation.is_some());
+    let shown = match (wide, is_any_deprecated) {
+        (true, _) => heads.len(),
+        (false, true) => 5,
+        (false, false) => 4,
+    };
+    let mut table = Table::new(heads.into_iter().take(shown));
+    let note = |text: &str| if wide { text.to_owned() } else { cut(text, MAX_NOTE) };
     for Row { catalog, package } in listed {
         let (version, channel) = offered(package);
         table.row([
@@ -104,7 +112,7 @@ fn table(listed: &[Row], wide: bool) -> String {
             or_dash(version),
             or_dash(channel),
             catalog.clone(),
-            or_dash(package.deprecation.as_deref().unwrap_or_default()),
+            or_dash(&note(package.deprecation.as_deref().unwrap_or_default())),
             or_dash(&package.display_name),
             or_dash(&package.provider),
             or_dash(

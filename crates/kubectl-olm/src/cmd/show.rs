@@ -6,15 +6,17 @@ use clap::Args;
 use olm_catalog::PackageContent;
 use olm_core::VersionRelease;
 use olm_fbc::property::{self, CsvMetadata, Gvk, GvkRequired, PackageRequired};
-use olm_fbc::{Bundle, PackageSummary, summarise};
+use olm_fbc::{Bundle, PackageContents, PackageSummary, Reference, schema, summarise};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::output::{Output, Table, bad, bold, or_dash};
+use super::output::{MAX_NOTE, Output, Table, bad, bold, cut, or_dash};
 use crate::CommandOutput;
 use crate::failure::CommandError;
 use crate::sources::{Found, Sources};
 
+/// Characters of a description.
+const MAX_DESCRIPTION: usize = 200;
 /// Most versions in the table; the rest is counted.
 const MAX_VERSIONS: usize = 8;
 
@@ -82,6 +84,36 @@ struct Detail {
     max_open_shift_version: String,
     /// Images that it runs, for mirroring.
     related_images: Vec<String>,
+    /// What the catalog says of its deprecation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deprecation: Option<String>,
+    /// The author's text (Markdown).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    description: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    keywords: Vec<String>,
+    /// Such as `stable` or `alpha`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    maturity: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    links: Vec<Contact>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    maintainers: Vec<Contact>,
+}
+
+/// A name with an address.
+#[derive(Debug, Serialize)]
+struct Contact {
+    name: String,
+    /// URL or mail address.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    address: String,
+}
+
+impl std::fmt::Display for Contact {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", [self.name.as_str(), &self.address].join(" ").trim())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -107,14 +139,24 @@ fn details(arguments: &Arguments, found: &Found) -> Result<PackageDetails, Comma
     versions.sort();
     versions.dedup();
     let bundle = picked(arguments, found, &package)?;
+    // in full beside it
+    let package = PackageSummary { excerpt: String::new(), keywords: Vec::new(), ..package };
     Ok(PackageDetails {
         catalog: found.catalog.name.to_string(),
         description: contents.package.as_ref().map(|package| package.description.clone()).unwrap_or_default(),
         versions: versions.iter().rev().map(ToString::to_string).collect(),
-        bundle: bundle.map(detail),
+        bundle: bundle
+            .map(|bundle| Detail { deprecation: deprecation(contents, &bundle.name), ..detail(bundle) }),
         findings: findings.iter().map(ToString::to_string).collect(),
         package,
     })
+}
+
+/// What the catalog says of the deprecation of a bundle.
+fn deprecation(contents: &PackageContents, bundle: &str) -> Option<String> {
+    let entries = &contents.deprecations.last()?.entries;
+    let is_of = |reference: &Reference| reference.schema == schema::BUNDLE && reference.name == bundle;
+    entries.iter().find(|entry| is_of(&entry.reference)).map(|entry| entry.message.clone())
 }
 
 pub(crate) fn version(bundle: &Bundle) -> Option<VersionRelease> {
@@ -200,6 +242,12 @@ fn detail(bundle: &Bundle) -> Detail {
         min_kube_version: csv.min_kube_version,
         max_open_shift_version: openshift.trim_matches('"').to_owned(),
         related_images: related,
+        deprecation: None,
+        description: csv.description,
+        keywords: csv.keywords,
+        maturity: csv.maturity,
+        links: csv.links,
+        maintainers: csv.maintainers,
     }
 }
 
@@ -225,6 +273,11 @@ struct Csv {
     min_kube_version: String,
     owned: Vec<(String, String, String)>,
     required: Vec<(String, String, String)>,
+    description: String,
+    keywords: Vec<String>,
+    maturity: String,
+    links: Vec<Contact>,
+    maintainers: Vec<Contact>,
 }
 
 fn csv(bundle: &Bundle) -> Csv {
@@ -242,7 +295,16 @@ fn csv(bundle: &Bundle) -> Csv {
         owned: crds(&metadata.crd_descriptions.owned),
         required: crds(&metadata.crd_descriptions.required),
         min_kube_version: metadata.min_kube_version,
+        description: metadata.description,
+        keywords: metadata.keywords,
+        maturity: metadata.maturity,
+        links: contacts(metadata.links.into_iter().map(|link| (link.name, link.url))),
+        maintainers: contacts(metadata.maintainers.into_iter().map(|person| (person.name, person.email))),
     }
+}
+
+fn contacts(all: impl Iterator<Item = (String, String)>) -> Vec<Contact> {
+    all.map(|(name, address)| Contact { name, address }).collect()
 }
 
 /// Older catalogs have the manifests themselves.
@@ -273,6 +335,13 @@ fn inline_csv(bundle: &Bundle) -> Option<Csv> {
         min_kube_version: text(&spec["minKubeVersion"]),
         owned: crds(&spec["customresourcedefinitions"]["owned"]),
         required: crds(&spec["customresourcedefinitions"]["required"]),
+        description: text(&spec["description"]),
+        keywords: list(&spec["keywords"]).iter().map(text).collect(),
+        maturity: text(&spec["maturity"]),
+        links: contacts(list(&spec["links"]).iter().map(|link| (text(&link["name"]), text(&link["url"])))),
+        maintainers: contacts(
+            list(&spec["maintainers"]).iter().map(|person| (text(&person["name"]), text(&person["email"]))),
+        ),
     })
 }
 
@@ -303,10 +372,11 @@ fn text(shown: &PackageDetails, wide: bool) -> String {
         versions.push_str(&format!(" and {more} more"));
     }
     line("Versions", &versions);
-    if wide {
-        line("Description", shown.description.split_whitespace().collect::<Vec<_>>().join(" ").as_str());
-    }
-    text.push_str(&channels(package));
+    let of_bundle = shown.bundle.as_ref().map(|bundle| bundle.description.as_str()).unwrap_or_default();
+    let description = if shown.description.is_empty() { of_bundle } else { &shown.description };
+    let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    line("Description", &if wide { description } else { cut(&description, MAX_DESCRIPTION) });
+    text.push_str(&channels(package, wide));
     if let Some(bundle) = &shown.bundle {
         text.push_str(&bundle_text(bundle, wide));
     }
@@ -316,7 +386,7 @@ fn text(shown: &PackageDetails, wide: bool) -> String {
     text
 }
 
-fn channels(package: &PackageSummary) -> String {
+fn channels(package: &PackageSummary, wide: bool) -> String {
     let mut table = Table::new(["CHANNEL", "HEAD", "VERSION", "ENTRIES", "DEPRECATED"]);
     for channel in &package.channels {
         let mut heads = channel.heads.iter();
@@ -327,7 +397,7 @@ fn channels(package: &PackageSummary) -> String {
             or_dash(first.map(|head| head.name.as_str()).unwrap_or_default()),
             or_dash(first.map(|head| head.version.as_str()).unwrap_or_default()),
             channel.entries.to_string(),
-            or_dash(deprecated),
+            or_dash(&if wide { deprecated.to_owned() } else { cut(deprecated, MAX_NOTE) }),
         ]);
         // more than one head is a fault of the catalog
         for head in heads {
@@ -346,6 +416,9 @@ fn bundle_text(bundle: &Detail, wide: bool) -> String {
     if let Some(release) = &bundle.release {
         line("Release", release);
     }
+    if let Some(why) = &bundle.deprecation {
+        line("Deprecated", &bad(why));
+    }
     line("Image", &bundle.image);
     line("Install modes", &bundle.install_modes.join(", "));
     let apis = |apis: &[Api]| {
@@ -359,6 +432,18 @@ fn bundle_text(bundle: &Detail, wide: bool) -> String {
     for (name, bound, value) in [("Kubernetes", "at least", least), ("OpenShift", "at most", most)] {
         if !value.is_empty() {
             line(name, &format!("{bound} {value}"));
+        }
+    }
+    let contacts =
+        |all: &[Contact]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n                 ");
+    for (name, value) in [
+        ("Maturity", bundle.maturity.clone()),
+        ("Keywords", bundle.keywords.join(", ")),
+        ("Links", contacts(&bundle.links)),
+        ("Maintainers", contacts(&bundle.maintainers)),
+    ] {
+        if !value.is_empty() {
+            line(name, &value);
         }
     }
     if wide {

@@ -15,6 +15,7 @@ use crate::extensions;
 use crate::failure::CommandError;
 use crate::live::{self, Level, LiveRevisions, Object, Revision};
 use crate::sources::Cluster;
+use crate::watch;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Objects that are well are only counted; -o wide lists them all.\n\n\
@@ -27,6 +28,9 @@ pub(crate) struct Arguments {
     /// Objects to look at, at most
     #[arg(long, default_value_t = 300, value_name = "NUMBER")]
     limit: usize,
+    /// Print the tree again whenever it changes, until Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -63,10 +67,34 @@ pub(crate) struct ConditionRow {
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    if arguments.watch {
+        return watched(arguments).await;
+    }
+    shown(arguments).await
+}
+
+async fn shown(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let (client, extension, own) = extensions::with_revisions(&arguments.cluster, &arguments.name).await?;
     let tree = tree(&extension, live::read(&client, &own, arguments.limit).await);
     let text = arguments.output.print(&tree, || vec![tree.name.clone()], |wide| text(&tree, wide));
     Ok(CommandOutput { text, yes: tree.ready })
+}
+
+/// The whole tree after each change. It ends when the extension is gone.
+async fn watched(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let client = arguments.cluster.client().await?;
+    let printed = std::cell::RefCell::new(None::<String>);
+    let print = || async {
+        let now = shown(arguments).await?.text;
+        let before = printed.replace(Some(now.clone()));
+        let is_for_people = arguments.output.is_for_people();
+        Ok(match before {
+            Some(before) if before == now => None,
+            Some(_) if is_for_people => Some(format!("\n{now}")),
+            _ => Some(now),
+        })
+    };
+    watch::follow(&client, Some(&arguments.name), print).await
 }
 
 fn tree(extension: &ClusterExtension, looked: LiveRevisions) -> Tree {

@@ -3,10 +3,10 @@
 use clap::Args;
 use olm_catalog::CatalogFacts;
 use olm_core::EmptyName;
-use olm_resolver::{PackageGraph, ReleaseField, Request, Rules, parse_range};
+use olm_resolver::{DeprecatedScope, PackageGraph, ReleaseField, Request, Rules, parse_range};
 use serde::Serialize;
 
-use super::output::{Output, Table, or_dash};
+use super::output::{MAX_NOTE, Output, Table, cut, or_dash};
 use crate::CommandOutput;
 use crate::failure::CommandError;
 use crate::sources::{EnvironmentFlags, Sources};
@@ -45,6 +45,9 @@ struct Row {
     channels: Vec<String>,
     /// Whether the bundle itself is deprecated.
     deprecated: bool,
+    /// What the catalog says of its deprecation.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    deprecation: String,
     image: String,
 }
 
@@ -88,9 +91,16 @@ fn rows(facts: &CatalogFacts, graph: &PackageGraph, request: &Request) -> Vec<Ro
         bundle: graph.bundle_name(bundle).to_owned(),
         channels: graph.channels_of(bundle).map(|channel| graph.channel_name(channel).to_owned()).collect(),
         deprecated: graph.is_deprecated(bundle),
+        deprecation: deprecation(graph, graph.bundle_name(bundle)),
         image: graph.image(bundle).to_owned(),
     };
     bundles.into_iter().map(row).collect()
+}
+
+fn deprecation(graph: &PackageGraph, bundle: &str) -> String {
+    let is_of = |scope: &DeprecatedScope| matches!(scope, DeprecatedScope::Bundle(name) if **name == *bundle);
+    let mut found = graph.deprecations().filter(|(scope, _)| is_of(scope)).map(|(_, text)| text.to_owned());
+    found.next().unwrap_or_default()
 }
 
 fn table(listed: &[Row], several: bool, wide: bool) -> String {
@@ -106,7 +116,11 @@ fn table(listed: &[Row], several: bool, wide: bool) -> String {
             or_dash(row.version.as_deref().unwrap_or_default()),
             row.bundle.clone(),
             or_dash(&row.channels.join(",")),
-            (if row.deprecated { "yes" } else { "-" }).to_owned(),
+            match (row.deprecated, wide) {
+                (false, _) => "-".to_owned(),
+                (true, true) => format!("yes: {}", row.deprecation),
+                (true, false) => cut(&format!("yes: {}", row.deprecation), MAX_NOTE),
+            },
             row.catalog.clone(),
             or_dash(&row.image),
         ]);

@@ -43,7 +43,7 @@ pub(crate) struct Resolve {
     #[arg(long)]
     channel: Vec<String>,
     /// Whether the catalog's upgrade edges bind
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, alias = "upgrade-constraint-policy")]
     policy: Policy,
     /// What is installed: a bundle's name, its version, or NAME@VERSION for a bundle that no catalog has
     #[arg(long, value_name = "BUNDLE")]
@@ -132,6 +132,9 @@ pub(crate) struct Explained {
     pub(crate) unfit: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) deprecations: Vec<String>,
+    /// Catalogs that could not be read, and why.
+    #[serde(skip)]
+    pub(crate) unread: Vec<String>,
     /// The candidates and the rules that decided. Absent if the request is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) report: Option<ReportView>,
@@ -257,6 +260,11 @@ pub(crate) async fn decide(
     let settings = controller.resolution(sources).await;
     let graphs = content.iter().filter_map(|source| source.content.as_deref().ok());
     note_unknown_cluster(&settings.environment, graphs);
+    let unread = content.iter().filter_map(|source| {
+        let error = source.content.as_ref().err()?;
+        Some(error.describe(&source.name, &request.package))
+    });
+    let unread = unread.collect();
     let resolved = resolution::resolve(&request, &states, &content, &settings);
     let dependencies = resolved.chosen.as_ref().map(dependencies).unwrap_or_default();
     let view = resolved.report.as_ref().map(olm_resolver::Report::view);
@@ -307,6 +315,7 @@ pub(crate) async fn decide(
         held,
         unfit,
         deprecations: deprecations(&resolved.deprecations),
+        unread,
         report: view,
     };
     Ok(Decided { explained, request: Some(request), target, resolution: resolved.chosen })
@@ -464,7 +473,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
     let is_in_error = |text: &str| explained.error.as_ref().is_some_and(|error| error.contains(text));
     for miss in report.nearest_misses.iter().filter(|miss| !is_in_error(&miss.text)) {
         let of = if miss.catalog.is_empty() { String::new() } else { format!(" (catalog {})", miss.catalog) };
-        line("Nearly", &format!("{}{of}", miss.text));
+        line("Not chosen", &format!("{}{of}", miss.text));
     }
     if let Some(path) = report.upgrade_path.as_ref().filter(|path| path.len() > 1) {
         let steps: Vec<String> =

@@ -223,10 +223,7 @@ fn blocked(blocking: &[Blocker], annotation: &str) -> String {
     );
     let findings = messages(blocking);
     let details = std::iter::once(accept.as_str()).chain(findings.iter().flat_map(|text| text.lines()));
-    message::with_details(
-        &format!("{changes}; install another version, or accept it (next line)"),
-        details,
-    )
+    message::with_details(&format!("{changes}; install another version, or accept it (next line)"), details)
 }
 
 /// One message for each run of findings that share its beginning.

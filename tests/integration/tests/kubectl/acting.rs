@@ -192,7 +192,7 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     assert!(text.contains("demo has no earlier revision with another version than 1.0.0"), "{text}");
     let (code, text) = cli.no(&["upgrade", "demo"]).await?;
     assert_eq!(code, Some(2));
-    assert!(text.contains("say what is wanted: --version RANGE"), "{text}");
+    assert!(text.contains("there is nothing to change: give --version RANGE"), "{text}");
     let (code, text) = cli.no(&["upgrade", "demo", "--version", "1.0.0-01"]).await?;
     assert_eq!(code, Some(2), "{text}");
     let (code, text) = cli.no(&["upgrade", "dem", "--any-version"]).await?;

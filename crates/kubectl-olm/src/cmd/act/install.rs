@@ -1,98 +1,140 @@
 //! `install`: a ClusterExtension for a package.
 
+use std::path::PathBuf;
+
 use clap::Args;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
+use k8s_openapi::api::core::v1;
 use kube::api::PostParams;
-use olm_runtime::error_text::chain;
+use kube::{Api, Client, ResourceExt as _};
+use olm_api::ClusterExtension;
+use olm_install::account::Account;
 use serde_json::{Value, json};
 
-use super::Change;
+use super::planned::Planned;
+use super::spec::SpecFlags;
+use super::{Change, refused_creation};
 use crate::CommandOutput;
+use crate::extensions;
 use crate::failure::{CommandError, print_note};
-use crate::sources::Cluster;
+use crate::sources::{Cluster, Namespace};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  kubectl olm install argocd-operator --namespace argocd --create-namespace --wait\n  \
+    after_help = "The plan of `kubectl olm plan` is made first: what the controller would refuse is not created.\n\n\
+                  Examples:\n  kubectl olm install argocd-operator --namespace argocd --create-namespace --wait\n  \
                   kubectl olm install argocd-operator --namespace argocd --version '>=0.9.0 <1.0.0' --channel alpha\n  \
+                  kubectl olm install argocd-operator --namespace argocd --catalog operatorhubio --set watchNamespace=argocd\n  \
+                  kubectl olm install --file argocd.yaml --wait\n  \
                   kubectl olm install argocd-operator --namespace argocd --dry-run -o yaml > argocd.yaml\n\n\
-                  Exit codes: 0 done, 1 not Ready after --wait, 2 bad input, 3 no answer."
+                  Exit codes: 0 done, 1 the plan is refused or not Ready after --wait, 2 bad input, 3 no answer."
 )]
 pub(crate) struct Arguments {
     /// The package
-    package: String,
-    /// Namespace of the package's objects
-    #[arg(short, long)]
-    namespace: String,
-    /// Make the namespace if it is not there
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    package: Option<String>,
+    /// A manifest of a ClusterExtension; the other flags change it
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    namespace: Namespace,
+    /// Create the namespace if it does not exist
     #[arg(long)]
     create_namespace: bool,
     /// Name of the ClusterExtension [default: the package's]
     #[arg(long)]
     name: Option<String>,
-    /// Versions to stay within, such as '>=1.0.0 <2.0.0' [default: any]
-    #[arg(long, value_name = "RANGE")]
-    version: Option<String>,
-    /// Only bundles and edges of this channel; may be repeated
-    #[arg(long)]
-    channel: Vec<String>,
-    /// Write the objects as this service account of the namespace
-    #[arg(long, value_name = "NAME")]
-    service_account: Option<String>,
-    /// Configuration of the bundle, as a JSON object
-    #[arg(long, value_name = "JSON")]
-    config: Option<String>,
+    #[command(flatten)]
+    spec: SpecFlags,
+    #[command(flatten)]
+    planned: Planned,
     #[command(flatten)]
     change: Change,
     #[command(flatten)]
     cluster: Cluster,
 }
 
+/// The extension of the file or of the package, with what the flags set.
+fn extension(arguments: &Arguments) -> Result<ClusterExtension, CommandError> {
+    let mut whole = match (&arguments.file, &arguments.package) {
+        (Some(file), _) => {
+            let extension = extensions::from_file(file)?;
+            let mut whole = super::manifest(&extension, &json!(extension.spec));
+            if let Some(name) = arguments.namespace.given() {
+                whole["spec"]["namespace"] = json!(name);
+            }
+            whole
+        }
+        (None, package) => json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": package},
+            "spec": {"namespace": arguments.namespace.required()?,
+                "source": {"sourceType": "Catalog", "catalog": {"packageName": package}}},
+        }),
+    };
+    if let Some(name) = &arguments.name {
+        whole["metadata"]["name"] = json!(name);
+    }
+    let config = whole["spec"]["config"]["inline"].as_object().cloned();
+    let patch = arguments.spec.patch(config.as_ref())?;
+    json_patch::merge(&mut whole["spec"], &patch.spec);
+    serde_json::from_value(whole).map_err(|error| CommandError::Usage(error.to_string()))
+}
+
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let name = arguments.name.as_ref().unwrap_or(&arguments.package);
-    let mut catalog = json!({"packageName": arguments.package});
-    if let Some(version) = &arguments.version {
-        olm_resolver::parse_range(version).map_err(|error| CommandError::Usage(error.condition_message()))?;
-        catalog["version"] = json!(version);
+    let extension = extension(arguments)?;
+    let name = extension.name_any();
+    let catalog = extension.spec.source.catalog.as_ref();
+    let package = catalog.map(|catalog| catalog.package_name.clone()).unwrap_or_default();
+    let range = catalog.and_then(|catalog| catalog.version.clone());
+    let range = range.map_or("any version".to_owned(), |range| format!("version {range}"));
+    let what = format!("clusterextension/{name} created (package {package}, {range})");
+    if arguments.change.is_client_only() {
+        return Ok(arguments.change.edit.output_of(&extension, &json!(extension.spec), &what));
     }
-    if !arguments.channel.is_empty() {
-        catalog["channels"] = json!(arguments.channel);
-    }
-    let mut spec =
-        json!({"namespace": arguments.namespace, "source": {"sourceType": "Catalog", "catalog": catalog}});
-    if let Some(account) = &arguments.service_account {
-        spec["serviceAccount"] = json!({"name": account});
-    }
-    if let Some(config) = &arguments.config {
-        let inline: Value = serde_json::from_str(config)
-            .map_err(|error| CommandError::Usage(format!("--config is no JSON object: {error}")))?;
-        spec["config"] = json!({"configType": "Inline", "inline": inline});
-    }
-    let extension = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
-        "metadata": {"name": name}, "spec": spec});
-    let extension =
-        serde_json::from_value(extension).map_err(|error| CommandError::Usage(error.to_string()))?;
     let client = arguments.cluster.client().await?;
+    checked(arguments, &client, &extension).await?;
+    let namespace = &extension.spec.namespace;
     if arguments.create_namespace && arguments.change.writes() {
-        make_namespace(&client, &arguments.namespace).await?;
+        make_namespace(&client, namespace).await?;
     }
-    let what = format!("ClusterExtension {name} asks for package {}", arguments.package);
     arguments.change.create(&client, extension, &what).await
 }
 
-async fn make_namespace(client: &kube::Client, name: &str) -> Result<(), CommandError> {
-    let api: Api<Namespace> = Api::all(client.clone());
-    let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))
-        .map_err(|error| CommandError::Usage(error.to_string()))?;
+/// An error if the extension cannot be created, or its plan is refused.
+async fn checked(
+    arguments: &Arguments,
+    client: &Client,
+    extension: &ClusterExtension,
+) -> Result<(), CommandError> {
+    let api: Api<ClusterExtension> = Api::all(client.clone());
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    api.create(&params, extension).await.map_err(|error| refused_creation(extension, &error))?;
+    let namespace = &extension.spec.namespace;
+    let namespaces: Api<v1::Namespace> = Api::all(client.clone());
+    let is_missing = matches!(namespaces.get_opt(namespace).await, Ok(None));
+    if is_missing && !arguments.create_namespace && !arguments.planned.is_forced() {
+        return Err(CommandError::NotFound(format!(
+            "there is no namespace {namespace:?}; add --create-namespace, or create it"
+        )));
+    }
+    // objects of the package cannot be sent to a namespace that is created after the plan
+    let missing = format!("namespaces {namespace:?} not found");
+    let account = Account::from_extension(extension);
+    let planned = (extension, account.as_ref());
+    let passed_over = is_missing.then_some(missing.as_str());
+    arguments.planned.check(client, &arguments.cluster, planned, "install", passed_over).await
+}
+
+async fn make_namespace(client: &Client, name: &str) -> Result<(), CommandError> {
+    let api: Api<v1::Namespace> = Api::all(client.clone());
+    let namespace: Value = json!({"metadata": {"name": name}});
+    let namespace =
+        serde_json::from_value(namespace).map_err(|error| CommandError::Usage(error.to_string()))?;
     match api.create(&PostParams::default(), &namespace).await {
         Ok(_) => {
-            print_note(&format!("namespace {name} created"));
+            print_note(&format!("namespace/{name} created"));
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        Err(error) => {
-            Err(CommandError::Unreachable(format!("cannot create namespace {name:?}: {}", chain(&error))))
-        }
+        Err(error) => Err(CommandError::from_request(&format!("create namespace {name:?}"), &error)),
     }
 }

@@ -3,17 +3,21 @@
 //! `--dry-run=client -o yaml` prints the same edit as a manifest, for git. A warning names fields that another manager owns,
 //! because it would revert the edit.
 
+pub(crate) mod catalogs;
 pub(crate) mod install;
 mod losses;
+pub(crate) mod pause;
+mod planned;
 pub(crate) mod rollback;
 mod settle;
+pub(crate) mod spec;
 pub(crate) mod uninstall;
 pub(crate) mod upgrade;
 mod waiting;
 
 use clap::{Args, ValueEnum};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use olm_api::ClusterExtension;
 use olm_runtime::duration::GoDuration;
 use olm_runtime::error_text::chain;
@@ -29,14 +33,21 @@ const MANAGER: &str = "kubectl-olm";
 /// How often an edit is tried when the controller writes the status at the same time.
 const TRIES: u32 = 10;
 
-/// How a change is made.
+/// How an object is written.
 #[derive(Debug, Args)]
-pub(crate) struct Change {
+pub(crate) struct Edit {
     /// Change nothing: print what would be sent (client), or what the apiserver would store (server)
     #[arg(long, value_enum, default_value_t, num_args = 0..=1, require_equals = true, default_missing_value = "client")]
     dry_run: DryRun,
     #[command(flatten)]
     output: Output,
+}
+
+/// How a change is made.
+#[derive(Debug, Args)]
+pub(crate) struct Change {
+    #[command(flatten)]
+    edit: Edit,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
     /// With --wait, how long the containers are watched once it is Ready; exit 1 if one restarts
@@ -47,50 +58,52 @@ pub(crate) struct Change {
 /// The place of a dry run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum DryRun {
-    /// It is no question.
+    /// Change the cluster
     #[default]
     None,
-    /// This program.
+    /// Print the manifest, send nothing
     Client,
-    /// The apiserver, with admission.
+    /// Let the apiserver check it, store nothing
     Server,
 }
 
-impl Change {
+fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+impl Edit {
     fn writes(&self) -> bool {
         self.dry_run == DryRun::None
+    }
+
+    fn post_params(&self) -> PostParams {
+        PostParams { dry_run: self.dry_run == DryRun::Server, field_manager: Some(MANAGER.to_owned()) }
+    }
+
+    fn patch_params(&self) -> PatchParams {
+        PatchParams { dry_run: self.dry_run == DryRun::Server, ..patch_params() }
     }
 
     async fn create(
         &self,
         client: &Client,
         extension: ClusterExtension,
-        what: &str,
-    ) -> Result<CommandOutput, CommandError> {
+    ) -> Result<ClusterExtension, CommandError> {
         if self.dry_run == DryRun::Client {
-            return Ok(self.output_of(&extension, what));
+            return Ok(extension);
         }
         let api: Api<ClusterExtension> = Api::all(client.clone());
-        let params =
-            PostParams { dry_run: self.dry_run == DryRun::Server, field_manager: Some(MANAGER.to_owned()) };
-        let stored = api.create(&params, &extension).await.map_err(|error| match &error {
-            kube::Error::Api(status) if status.code == 409 => CommandError::Usage(format!(
-                "there is a ClusterExtension {:?} already; `kubectl olm upgrade {0}` changes its version, --name gives this one another name",
-                extension.name_any()
-            )),
-            _ => refused(&extension.name_any(), &error),
-        })?;
-        self.done(client, stored, what).await
+        let created = api.create(&self.post_params(), &extension).await;
+        created.map_err(|error| refused_creation(&extension, &error))
     }
 
     /// Merges `patch` into the extension as it was read, unless it changed meanwhile.
-    async fn edit(
+    async fn patch(
         &self,
         client: &Client,
         extension: &ClusterExtension,
         mut patch: Value,
-        what: &str,
-    ) -> Result<CommandOutput, CommandError> {
+    ) -> Result<ClusterExtension, CommandError> {
         for (path, manager) in owners(extension, &patch) {
             print_note(&format!(
                 "note: {path} is also written by {manager:?}; change it there too, or it may be put back"
@@ -99,36 +112,84 @@ impl Change {
         if self.dry_run == DryRun::Client {
             let mut edited = serde_json::to_value(extension).unwrap_or_default();
             json_patch::merge(&mut edited, &patch);
-            let edited =
-                serde_json::from_value(edited).map_err(|error| CommandError::Usage(error.to_string()))?;
-            return Ok(self.output_of(&edited, what));
+            return serde_json::from_value(edited).map_err(|error| CommandError::Usage(error.to_string()));
         }
         let api: Api<ClusterExtension> = Api::all(client.clone());
-        let params = PatchParams {
-            dry_run: self.dry_run == DryRun::Server,
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = self.patch_params();
         let name = extension.name_any();
         let mut version = extension.resource_version();
         let mut tries = 0;
-        let stored = loop {
+        loop {
             patch["metadata"]["resourceVersion"] = json!(version);
             let error = match api.patch(&name, &params, &Patch::Merge(&patch)).await {
-                Ok(stored) => break stored,
+                Ok(stored) => return Ok(stored),
                 Err(error) => error,
             };
             tries += 1;
             if tries == TRIES || !matches!(&error, kube::Error::Api(status) if status.code == 409) {
-                return Err(refused(&name, &error));
+                return Err(refused(&named(extension), &error));
             }
-            let now = api.get(&name).await.map_err(|error| refused(&name, &error))?;
+            let now = api.get(&name).await.map_err(|error| refused(&named(extension), &error))?;
             if !same_spec(extension, &now) {
-                return Err(refused(&name, &error));
+                return Err(refused(&named(extension), &error));
             }
             version = now.resource_version();
+        }
+    }
+
+    /// The result as text, or the manifest.
+    fn output_of<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        spec: &Value,
+        what: &str,
+    ) -> CommandOutput {
+        let manifest = manifest(object, spec);
+        let dry = if self.dry_run == DryRun::None { "" } else { " (nothing was changed)" };
+        let people = |wide: bool| {
+            let spec =
+                if wide { serde_saphyr::to_string(&manifest).unwrap_or_default() } else { String::new() };
+            format!("{what}{dry}\n{spec}")
         };
-        self.done(client, stored, what).await
+        let names = || {
+            let kind = K::kind(&()).to_lowercase();
+            vec![format!("{kind}.olm.operatorframework.io/{}", object.name_any())]
+        };
+        CommandOutput { text: self.output.print(&manifest, names, people), yes: true }
+    }
+}
+
+impl Change {
+    /// Whether nothing is sent.
+    fn is_client_only(&self) -> bool {
+        self.edit.dry_run == DryRun::Client
+    }
+
+    fn writes(&self) -> bool {
+        self.edit.writes()
+    }
+
+    async fn create(
+        &self,
+        client: &Client,
+        extension: ClusterExtension,
+        what: &str,
+    ) -> Result<CommandOutput, CommandError> {
+        let stored = self.edit.create(client, extension).await?;
+        let undo = format!("`kubectl olm uninstall {}`", stored.name_any());
+        self.done(client, stored, what, &undo).await
+    }
+
+    /// Merges `patch` into the extension as it was read, unless it changed meanwhile. `undo` is the command that takes it back.
+    async fn edit(
+        &self,
+        client: &Client,
+        extension: &ClusterExtension,
+        patch: Value,
+        (what, undo): (&str, &str),
+    ) -> Result<CommandOutput, CommandError> {
+        let stored = self.edit.patch(client, extension, patch).await?;
+        self.done(client, stored, what, undo).await
     }
 
     async fn done(
@@ -136,12 +197,16 @@ impl Change {
         client: &Client,
         stored: ClusterExtension,
         what: &str,
+        undo: &str,
     ) -> Result<CommandOutput, CommandError> {
-        if self.dry_run == DryRun::Server || !self.waiting.wait {
-            return Ok(self.output_of(&stored, what));
+        let output_of = |extension: &ClusterExtension, what: &str| {
+            self.edit.output_of(extension, &json!(extension.spec), what)
+        };
+        if !self.writes() || !self.waiting.wait {
+            return Ok(output_of(&stored, what));
         }
         print_note(what);
-        let (last, ready) = self.waiting.ready(client, &stored).await?;
+        let (last, ready) = self.waiting.ready(client, &stored, undo).await?;
         let GoDuration(time) = self.settle;
         let failure = if ready { settle::watch(client, &last, time).await? } else { None };
         let end = match (ready, &failure) {
@@ -150,21 +215,13 @@ impl Change {
             (true, Some(failure)) => format!("was Ready, and then failed: {failure}"),
         };
         let yes = ready && failure.is_none();
-        Ok(CommandOutput { yes, ..self.output_of(&last, &format!("{} {end}", last.name_any())) })
+        Ok(CommandOutput { yes, ..output_of(&last, &format!("{} {end}", last.name_any())) })
     }
+}
 
-    /// The result as text, or the manifest.
-    fn output_of(&self, extension: &ClusterExtension, what: &str) -> CommandOutput {
-        let manifest = manifest(extension);
-        let dry = if self.dry_run == DryRun::None { "" } else { " (nothing was changed)" };
-        let people = |wide: bool| {
-            let spec =
-                if wide { serde_saphyr::to_string(&manifest).unwrap_or_default() } else { String::new() };
-            format!("{what}{dry}\n{spec}")
-        };
-        let names = || vec![format!("clusterextension.olm.operatorframework.io/{}", extension.name_any())];
-        CommandOutput { text: self.output.print(&manifest, names, people), yes: true }
-    }
+/// Kind and name of an extension in messages.
+fn named(extension: &ClusterExtension) -> String {
+    format!("ClusterExtension {:?}", extension.name_any())
 }
 
 /// Whether only the status can have changed: the controller writes it at any time.
@@ -172,9 +229,9 @@ fn same_spec(read: &ClusterExtension, now: &ClusterExtension) -> bool {
     read.uid() == now.uid() && read.metadata.generation == now.metadata.generation
 }
 
-/// The manifest of the extension, without status and generated metadata.
-fn manifest(extension: &ClusterExtension) -> Value {
-    let metadata = &extension.metadata;
+/// The manifest of an object, without status and generated metadata.
+fn manifest<K: Resource<DynamicType = ()>>(object: &K, spec: &Value) -> Value {
+    let metadata = object.meta();
     let mut user_metadata = json!({"name": metadata.name});
     let maps = [("annotations", &metadata.annotations), ("labels", &metadata.labels)];
     for (key, map) in maps {
@@ -182,7 +239,7 @@ fn manifest(extension: &ClusterExtension) -> Value {
             user_metadata[key] = json!(map);
         }
     }
-    json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": user_metadata, "spec": extension.spec})
+    json!({"apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": user_metadata, "spec": spec})
 }
 
 /// Fields that `patch` changes and that another manager applied.
@@ -215,17 +272,26 @@ fn leaves(value: &Value, at: &mut Vec<String>) -> Vec<Vec<String>> {
     all
 }
 
-fn refused(name: &str, error: &kube::Error) -> CommandError {
-    let text = chain(error);
+fn refused_creation(extension: &ClusterExtension, error: &kube::Error) -> CommandError {
     match error {
-        kube::Error::Api(status) if status.code == 409 => CommandError::Unreachable(format!(
-            "ClusterExtension {name:?} was changed by somebody else just now; look at it and try again"
+        kube::Error::Api(status) if status.code == 409 => CommandError::Usage(format!(
+            "there is a ClusterExtension {:?} already; `kubectl olm upgrade {0}` changes its version, --name gives this one another name",
+            extension.name_any()
         )),
-        kube::Error::Api(status) if status.code == 422 || status.code == 400 => CommandError::Usage(text),
-        kube::Error::Api(status) if status.code == 403 => {
-            CommandError::Unreachable(format!("{text}; ask for the right to change clusterextensions"))
+        _ => refused(&named(extension), error),
+    }
+}
+
+/// `object` is its kind and name.
+fn refused(object: &str, error: &kube::Error) -> CommandError {
+    match error {
+        kube::Error::Api(status) if status.code == 409 => {
+            CommandError::Unreachable(format!("{object} was changed just now; check it and try again"))
         }
-        _ => CommandError::Unreachable(format!("cannot write ClusterExtension {name:?}: {text}")),
+        kube::Error::Api(status) if status.code == 422 || status.code == 400 => {
+            CommandError::Usage(chain(error))
+        }
+        _ => CommandError::from_request(&format!("write {object}"), error),
     }
 }
 

@@ -3,11 +3,13 @@
 use clap::Args;
 use kube::ResourceExt as _;
 use olm_api::{ClusterObjectSet, condition, labels};
+use olm_install::account::Account;
 use olm_install::resolution::revision;
 use serde::Serialize;
 use serde_json::json;
 
 use super::Change;
+use super::planned::Planned;
 use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, or_dash};
 use crate::extensions;
@@ -16,12 +18,13 @@ use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The extension is asked for exactly that version with upgradeConstraintPolicy SelfCertified, so it stays there until \
-                  somebody asks for another one: `kubectl olm upgrade NAME --any-version`. Data that a newer version has changed is not changed \
+    after_help = "The version range becomes exactly that version, with upgradeConstraintPolicy SelfCertified, until you change it: \
+                  `kubectl olm upgrade NAME --any-version`. The plan of `kubectl olm plan` is made first: what the controller would \
+                  refuse is not changed. Data that a newer version has changed is not changed \
                   back, and a CRD that would lose a field is refused unless its check is switched off.\n\n\
                   Examples:\n  kubectl olm history my-extension\n  kubectl olm rollback my-extension\n  \
                   kubectl olm rollback my-extension --to-revision 3 --wait\n\n\
-                  Exit codes: 0 done, 1 not Ready after --wait, no such extension or revision, 2 bad input, 3 no answer."
+                  Exit codes: 0 done, 1 the plan is refused, not Ready after --wait, no such extension or revision, 2 bad input, 3 no answer."
 )]
 pub(crate) struct Rollback {
     /// The ClusterExtension
@@ -29,6 +32,8 @@ pub(crate) struct Rollback {
     /// A revision of `kubectl olm history` [default: the newest with another version that succeeded]
     #[arg(long, value_name = "NUMBER")]
     to_revision: Option<i64>,
+    #[command(flatten)]
+    planned: Planned,
     #[command(flatten)]
     change: Change,
     #[command(flatten)]
@@ -118,7 +123,11 @@ pub(crate) async fn history(arguments: &History) -> Result<CommandOutput, Comman
 fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Row, CommandError> {
     let numbers: Vec<String> = rows.iter().map(|row| row.revision.to_string()).collect();
     let all = numbers.join(", ");
-    let known = if all.is_empty() { "there are none".to_owned() } else { format!("there are {all}") };
+    let known = match numbers.as_slice() {
+        [] => "it has none".to_owned(),
+        [only] => format!("its only revision is {only}"),
+        _ => format!("its revisions are {all}"),
+    };
     let found = match (number, rows.iter().rfind(|row| row.installed).or(rows.last())) {
         (Some(number), _) => {
             let found = rows.iter().find(|row| row.revision == number);
@@ -150,22 +159,33 @@ pub(crate) async fn rollback(arguments: &Rollback) -> Result<CommandOutput, Comm
     let (client, extension, own) = extensions::with_revisions(&arguments.cluster, &arguments.name).await?;
     let rows = rows(&own);
     let target = target(&rows, arguments.to_revision, &arguments.name)?;
+    let name = &arguments.name;
     let catalog = json!({"version": target.version, "upgradeConstraintPolicy": "SelfCertified"});
     let what = format!(
-        "ClusterExtension {} goes back to version {} of revision {}",
-        arguments.name, target.version, target.revision
+        "clusterextension/{name}: rolls back to version {} of revision {}",
+        target.version, target.revision
     );
     let patch = json!({"spec": {"source": {"catalog": catalog}}});
-    let answer = arguments.change.edit(&client, &extension, patch, &what).await?;
+    if !arguments.change.is_client_only() {
+        let mut edited = json!(extension);
+        json_patch::merge(&mut edited, &patch);
+        let edited =
+            serde_json::from_value(edited).map_err(|error| CommandError::Usage(error.to_string()))?;
+        let account = Account::from_extension(&extension);
+        let planned = (&edited, account.as_ref());
+        arguments.planned.check(&client, &arguments.cluster, planned, "rollback", None).await?;
+    }
+    let forward = format!("`kubectl olm upgrade {name} --any-version`");
+    let answer = arguments.change.edit(&client, &extension, patch, (&what, &forward)).await?;
     let range = extension.spec.source.catalog.as_ref().and_then(|catalog| catalog.version.clone());
     if arguments.change.writes() && !answer.yes {
-        let now = extensions::named(&client, &arguments.name).await?;
+        let now = extensions::named(&client, name).await?;
         let installed = now.status.and_then(|status| status.install).map(|install| install.bundle.version);
-        print_note(&not_done(&arguments.name, &target.version, installed.as_deref(), range.as_deref()));
+        print_note(&not_done(name, &target.version, installed.as_deref(), range.as_deref()));
     } else {
         print_note(&format!(
-            "it stays at {} until another version is requested, for instance by `kubectl olm upgrade {} --any-version`",
-            target.version, arguments.name
+            "its version range is {} now; {forward} lets it follow the catalog again",
+            target.version
         ));
     }
     Ok(answer)
@@ -244,7 +264,8 @@ mod tests {
             (&again[..], None, Ok(1)),
             (&failed[..], None, Ok(1)),
             (&failed[..], Some(2), Ok(2)),
-            (&plain[..], Some(7), Err("x has no revision 7; there are 1, 2")),
+            (&plain[..1], Some(9), Err("x has no revision 9; its only revision is 1")),
+            (&plain[..], Some(7), Err("x has no revision 7; its revisions are 1, 2")),
             (
                 &plain[..1],
                 None,

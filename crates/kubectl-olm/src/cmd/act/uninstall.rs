@@ -5,12 +5,12 @@ use std::io::{IsTerminal as _, Write as _};
 use clap::Args;
 use kube::Api;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, Preconditions};
 use olm_api::{ClusterExtension, annotations};
 use serde_json::json;
 
 use super::losses::{self, Losses};
-use super::{MANAGER, Waiting, refused};
+use super::{Waiting, named, patch_params, refused};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
@@ -64,17 +64,19 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         }
     }
     let api: Api<ClusterExtension> = Api::all(client.clone());
+    let named = named(&extension);
     if arguments.keep {
         let keep = json!({"metadata": {"annotations": {
             annotations::DELETION_POLICY: annotations::DELETION_POLICY_KEEP}}});
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        api.patch(name, &params, &Patch::Merge(&keep)).await.map_err(|error| refused(name, &error))?;
+        api.patch(name, &patch_params(), &Patch::Merge(&keep))
+            .await
+            .map_err(|error| refused(&named, &error))?;
     }
     let params = DeleteParams {
         preconditions: Some(Preconditions { uid: extension.uid(), resource_version: None }),
         ..DeleteParams::default()
     };
-    api.delete(name, &params).await.map_err(|error| refused(name, &error))?;
+    api.delete(name, &params).await.map_err(|error| refused(&named, &error))?;
     if !arguments.waiting.wait {
         let text = if is_asked { format!("ClusterExtension {name} is deleted") } else { what };
         return Ok(CommandOutput { text: format!("{text}\n"), yes: true });

@@ -1,65 +1,166 @@
-//! `upgrade`: another range of versions, or other channels.
+//! `upgrade`: another range of versions, channels, catalog, configuration or account, for one extension or several.
 
 use clap::Args;
-use serde_json::{Value, json};
+use olm_api::ClusterExtension;
+use serde_json::{Map, Value, json};
 
 use super::Change;
+use super::pause::is_paused;
+use super::spec::{SpecFlags, SpecPatch};
 use crate::CommandOutput;
+use crate::cmd::list::{self, Row};
 use crate::extensions;
-use crate::failure::CommandError;
-use crate::sources::Cluster;
+use crate::failure::{CommandError, print_note};
+use crate::sources::{Cache, Cluster, Controller, Registry, Sources};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The catalog's upgrade edges bind; `kubectl olm explain` says what would be chosen, `kubectl olm rollback` goes back.\n\n\
+    after_help = "With another version or channel the catalog's upgrade edges bind again, unless --policy says otherwise. `kubectl olm plan` \
+                  shows what would happen, `kubectl olm rollback` goes back.\n\n\
                   Examples:\n  kubectl olm upgrade my-extension --version '>=2.0.0 <3.0.0' --wait\n  \
                   kubectl olm upgrade my-extension --any-version\n  \
-                  kubectl olm upgrade my-extension --version 2.x --channel fast --dry-run -o yaml\n\n\
+                  kubectl olm upgrade my-extension --version 2.x --channel fast --dry-run -o yaml\n  \
+                  kubectl olm upgrade my-extension --any-channel --set watchNamespace=team-a\n  \
+                  kubectl olm upgrade --outdated --wait\n  kubectl olm upgrade --all --any-version\n\n\
                   Exit codes: 0 done, 1 not Ready after --wait or no such extension, 2 bad input, 3 no answer."
 )]
 pub(crate) struct Arguments {
     /// The ClusterExtension
-    name: String,
-    /// Versions to stay within, such as '>=2.0.0 <3.0.0'
-    #[arg(long, value_name = "RANGE")]
-    version: Option<String>,
+    #[arg(required_unless_present_any = ["all", "outdated"], conflicts_with_all = ["all", "outdated"])]
+    name: Option<String>,
+    /// Change every ClusterExtension
+    #[arg(long, conflicts_with = "outdated")]
+    all: bool,
+    /// Let every ClusterExtension of `kubectl olm outdated` have its newer version: its range becomes that version and its updates
+    #[arg(long, conflicts_with_all = ["version", "channel", "any_channel"])]
+    outdated: bool,
     /// Any version: the newest that can be reached; a new major version is held
     #[arg(long, conflicts_with = "version")]
     any_version: bool,
-    /// Only bundles and edges of this channel; may be repeated, replaces the present ones
+    /// Bundles and edges of all channels
+    #[arg(long, conflicts_with = "channel")]
+    any_channel: bool,
+    /// Bundles of all catalogs
     #[arg(long)]
-    channel: Vec<String>,
+    any_catalog: bool,
+    /// No configuration
+    #[arg(long, conflicts_with_all = ["config", "set"])]
+    no_config: bool,
+    /// Write the objects as the controller itself
+    #[arg(long, conflicts_with = "service_account")]
+    no_service_account: bool,
+    #[command(flatten)]
+    spec: SpecFlags,
     #[command(flatten)]
     change: Change,
+    #[command(flatten)]
+    controller: Controller,
+    #[command(flatten)]
+    cache: Cache,
     #[command(flatten)]
     cluster: Cluster,
 }
 
+impl Arguments {
+    /// The change of one extension. `newer` is the version that `--outdated` takes.
+    fn patch(
+        &self,
+        config: Option<&Map<String, Value>>,
+        newer: Option<&str>,
+    ) -> Result<SpecPatch, CommandError> {
+        let mut patch = self.spec.patch(config)?;
+        let catalog = |field: &'static str| ["source", "catalog", field];
+        if self.any_version {
+            patch.set(&catalog("version"), Value::Null);
+            patch.say("version range removed");
+        } else if let Some(range) = newer {
+            patch.set(&catalog("version"), range);
+            patch.say(format!("version range set to {range}"));
+        }
+        if self.any_channel {
+            patch.set(&catalog("channels"), Value::Null);
+            patch.say("channels removed");
+        }
+        if self.any_catalog {
+            patch.set(&catalog("selector"), Value::Null);
+            patch.say("catalog removed");
+        }
+        if self.no_config {
+            patch.set(&["config"], Value::Null);
+            patch.say("configuration removed");
+        }
+        if self.no_service_account {
+            patch.set(&["serviceAccount"], Value::Null);
+            patch.say("service account removed");
+        }
+        let goes_elsewhere = self.spec.version.is_some()
+            || !self.spec.channel.is_empty()
+            || self.any_version
+            || self.any_channel
+            || newer.is_some();
+        if goes_elsewhere && self.spec.policy.is_none() {
+            patch.set(&catalog("upgradeConstraintPolicy"), "CatalogProvided");
+        }
+        Ok(patch)
+    }
+}
+
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let mut catalog = json!({"upgradeConstraintPolicy": "CatalogProvided"});
-    let mut changes = Vec::new();
-    if let Some(version) = &arguments.version {
-        olm_resolver::parse_range(version).map_err(|error| CommandError::Usage(error.condition_message()))?;
-        catalog["version"] = json!(version);
-        changes.push(format!("version {version}"));
-    }
-    if arguments.any_version {
-        catalog["version"] = Value::Null;
-        changes.push("any version".to_owned());
-    }
-    if !arguments.channel.is_empty() {
-        catalog["channels"] = json!(arguments.channel);
-        changes.push(format!("channels {}", arguments.channel.join(", ")));
-    }
-    if changes.is_empty() {
+    if !arguments.outdated && arguments.patch(None, None)?.changes.is_empty() {
+        let name = arguments.name.as_deref().unwrap_or("NAME");
         return Err(CommandError::Usage(format!(
-            "say what is wanted: --version RANGE, --any-version or --channel NAME; `kubectl olm explain {}` shows what is possible",
-            arguments.name
+            "there is nothing to change: give --version RANGE, --any-version, --channel NAME or another field; `kubectl olm explain {name}` \
+             shows what is possible"
         )));
     }
     let client = arguments.cluster.client().await?;
-    let extension = extensions::named(&client, &arguments.name).await?;
-    let patch = json!({"spec": {"source": {"catalog": catalog}}});
-    let what = format!("ClusterExtension {} wants {}", arguments.name, changes.join(", "));
-    arguments.change.edit(&client, &extension, patch, &what).await
+    if let Some(name) = &arguments.name {
+        let extension = extensions::named(&client, name).await?;
+        return one(arguments, &client, &extension, None).await;
+    }
+    let chosen = if arguments.outdated {
+        let sources = Sources::of_cluster(&arguments.cluster, &Registry::default(), &arguments.cache);
+        let rows = list::rows(&client, arguments.controller, &sources).await?;
+        rows.into_iter().filter(Row::is_outdated).map(|row| (row.name.clone(), row.newer_range())).collect()
+    } else {
+        let all = extensions::all(&client).await?;
+        all.iter().map(|extension| (kube::ResourceExt::name_any(extension), None)).collect::<Vec<_>>()
+    };
+    let mut whole = CommandOutput { text: String::new(), yes: true };
+    for (name, newer) in chosen {
+        let extension = extensions::named(&client, &name).await?;
+        if is_paused(&extension) {
+            print_note(&format!(
+                "skipped clusterextension/{name}: it is paused; `kubectl olm resume {name}` ends that"
+            ));
+            continue;
+        }
+        let output = one(arguments, &client, &extension, newer.as_deref()).await?;
+        whole.text.push_str(&output.text);
+        whole.yes &= output.yes;
+    }
+    if whole.text.is_empty() {
+        print_note(if arguments.outdated {
+            "nothing is outdated"
+        } else {
+            "there are no ClusterExtensions to change"
+        });
+    }
+    Ok(whole)
+}
+
+async fn one(
+    arguments: &Arguments,
+    client: &kube::Client,
+    extension: &ClusterExtension,
+    newer: Option<&str>,
+) -> Result<CommandOutput, CommandError> {
+    let config = extension.spec.config.as_ref().and_then(|config| config.inline.as_ref());
+    let patch = arguments.patch(config, newer)?;
+    let name = kube::ResourceExt::name_any(extension);
+    // it follows to the newer version by itself
+    let change = if patch.changes.is_empty() { "unchanged".to_owned() } else { patch.changes.join(", ") };
+    let what = format!("clusterextension/{name}: {change}");
+    let undo = format!("`kubectl olm rollback {name}`");
+    arguments.change.edit(client, extension, json!({"spec": patch.spec}), (&what, &undo)).await
 }

@@ -1,17 +1,21 @@
-//! Waiting for an extension: what is waited for is printed to standard error, and again when the time is over.
+//! Waiting for an extension or a catalog: what is waited for is printed to standard error whenever it changes.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use clap::Args;
-use futures::TryStreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
-use olm_api::{ClusterExtension, annotations, condition};
+use kube::{Client, ResourceExt as _};
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, condition};
 use olm_runtime::duration::GoDuration;
 use olm_runtime::error_text::chain;
 
+use super::pause::is_paused;
 use crate::extensions::condition_of;
 use crate::failure::{CommandError, print_note};
+use crate::watch;
 
 /// The message of `Progressing` begins with this while an extension is uninstalled.
 const UNINSTALLING: &str = "uninstalling: ";
@@ -27,47 +31,109 @@ pub(crate) struct Waiting {
     timeout: GoDuration,
 }
 
+/// What is waited for.
+#[derive(Debug, Default)]
+struct Progress {
+    line: RefCell<String>,
+}
+
+impl Progress {
+    /// Prints the line, unless it is the last one.
+    fn print(&self, line: String) {
+        if *self.line.borrow() != line {
+            print_note(&line);
+            self.line.replace(line);
+        }
+    }
+}
+
+/// A change of the extension or of one of its revisions.
+enum Change {
+    Extension(Box<ClusterExtension>),
+    Revision(Box<ClusterObjectSet>),
+}
+
 impl Waiting {
-    /// Waits until the extension is Ready for the generation that was stored, or is stalled or paused. Returns its last state, and
-    /// whether it is Ready.
+    /// Waits until the extension is Ready for the generation that was stored, or cannot become Ready. Returns its last state, and
+    /// whether it is Ready. `undo` is the command that takes the change back.
     pub(crate) async fn ready(
         &self,
         client: &Client,
         stored: &ClusterExtension,
+        undo: &str,
     ) -> Result<(ClusterExtension, bool), CommandError> {
-        let mut last = stored.clone();
-        let mut printed = String::new();
-        let generation = stored.metadata.generation;
+        let name = stored.name_any();
+        if is_paused(stored) {
+            print_note(&format!(
+                "clusterextension/{name} is paused, so nothing happens; run `kubectl olm resume {name}`"
+            ));
+            return Ok((stored.clone(), false));
+        }
+        let (mut last, generation) = (stored.clone(), stored.metadata.generation);
+        let progress = Progress::default();
         let follow = async {
-            let mut states = std::pin::pin!(changes(client, &stored.name_any()).applied_objects());
-            while let Some(extension) = states.try_next().await? {
-                last = extension;
-                if is_paused(&last) {
-                    return Ok(false);
+            let own = watch::one::<ClusterExtension>(client, &name).applied_objects();
+            let sets = watch::revisions(client, &name).applied_objects();
+            let own = own.map_ok(|extension| Change::Extension(Box::new(extension)));
+            let sets = sets.map_ok(|set| Change::Revision(Box::new(set)));
+            let mut changes = std::pin::pin!(futures::stream::select(own.boxed(), sets.boxed()));
+            let mut newest: Option<ClusterObjectSet> = None;
+            while let Some(change) = changes.try_next().await? {
+                match change {
+                    Change::Extension(extension) => last = *extension,
+                    Change::Revision(set) => {
+                        let is_newer = |newest: &ClusterObjectSet| set.spec.revision >= newest.spec.revision;
+                        if newest.as_ref().is_none_or(is_newer) {
+                            newest = Some(*set);
+                        }
+                    }
                 }
-                if let Some(line) = line(&last, generation)
-                    && line != printed
-                {
-                    print_note(&line);
-                    printed = line;
+                if let Some(done) = end(&last, generation) {
+                    if !done {
+                        progress.print(waited_for(&last, generation, None).unwrap_or_default());
+                    }
+                    return Ok(done);
                 }
-                if let Some(is_ready) = end(&last, generation) {
-                    return Ok(is_ready);
+                if let Some(line) = waited_for(&last, generation, newest.as_ref()) {
+                    progress.print(line);
                 }
             }
             Ok(false)
         };
-        let ready = self.within(follow).await?;
+        let ready = self.within(follow, &progress, undo).await?;
         if is_paused(&last) {
-            let name = last.name_any();
-            print_note(&format!(
-                "ClusterExtension {name} is paused, so nothing happens; resume it with: kubectl annotate clusterextension {name} {}-",
-                annotations::PAUSED
-            ));
-        } else if ready.is_none() {
-            self.print_timeout("rollout", &printed);
+            print_note(&format!("clusterextension/{name} was paused; `kubectl olm resume {name}` ends that"));
         }
-        Ok((last, ready.unwrap_or(false)))
+        Ok((last, ready))
+    }
+
+    /// Waits until the catalog is served.
+    pub(crate) async fn served(
+        &self,
+        client: &Client,
+        stored: &ClusterCatalog,
+        undo: &str,
+    ) -> Result<bool, CommandError> {
+        let progress = Progress::default();
+        let follow = async {
+            let states = watch::one::<ClusterCatalog>(client, &stored.name_any()).applied_objects();
+            let mut states = std::pin::pin!(states);
+            while let Some(catalog) = states.try_next().await? {
+                let conditions = catalog.status.map(|status| status.conditions).unwrap_or_default();
+                if condition::is_true(&conditions, condition::SERVING) {
+                    return Ok(true);
+                }
+                let Some(progressing) = condition::find(&conditions, condition::PROGRESSING) else {
+                    continue;
+                };
+                progress.print(format!("{}: {}", progressing.reason, progressing.message));
+                if progressing.status.as_str() == "False" {
+                    return Ok(false);
+                }
+            }
+            Ok(false)
+        };
+        self.within(follow, &progress, undo).await
     }
 
     /// Waits until the extension is gone.
@@ -77,9 +143,9 @@ impl Waiting {
         extension: &ClusterExtension,
     ) -> Result<bool, CommandError> {
         let uid = extension.uid();
-        let mut printed = String::new();
+        let progress = Progress::default();
         let follow = async {
-            let mut events = std::pin::pin!(changes(client, &extension.name_any()));
+            let mut events = std::pin::pin!(watch::one::<ClusterExtension>(client, &extension.name_any()));
             let mut seen = false;
             while let Some(event) = events.try_next().await? {
                 match event {
@@ -94,78 +160,82 @@ impl Waiting {
                         // before, its condition is that of the last rollout
                         let progressing = condition_of(&found, condition::PROGRESSING)
                             .filter(|found| found.message.starts_with(UNINSTALLING));
-                        if let Some(progressing) = progressing
-                            && progressing.message != printed
-                        {
-                            print_note(&progressing.message);
-                            printed.clone_from(&progressing.message);
+                        if let Some(progressing) = progressing {
+                            progress.print(first_line(&progressing.message).to_owned());
                         }
                     }
                 }
             }
             Ok(false)
         };
-        let gone = self.within(follow).await?;
-        if gone.is_none() {
-            self.print_timeout("uninstall", printed.strip_prefix(UNINSTALLING).unwrap_or(&printed));
-        }
-        Ok(gone.unwrap_or(false))
+        self.within(follow, &progress, "a deletion cannot be undone").await
     }
 
-    /// The result of `follow`; `None` when it takes too long.
     async fn within(
         &self,
         follow: impl Future<Output = Result<bool, watcher::Error>>,
-    ) -> Result<Option<bool>, CommandError> {
+        progress: &Progress,
+        undo: &str,
+    ) -> Result<bool, CommandError> {
         let GoDuration(limit) = self.timeout;
-        match tokio::time::timeout(limit.max(Duration::from_secs(1)), follow).await {
-            Ok(Ok(done)) => Ok(Some(done)),
-            Ok(Err(error)) => Err(CommandError::Unreachable(format!("cannot watch: {}", chain(&error)))),
-            Err(_) => Ok(None),
+        let limit = limit.max(Duration::from_secs(1));
+        tokio::select! {
+            followed = tokio::time::timeout(limit, follow) => match followed {
+                Ok(Ok(done)) => Ok(done),
+                Ok(Err(error)) => Err(CommandError::Unreachable(format!("cannot watch: {}", chain(&error)))),
+                Err(_) => {
+                    let line = progress.line.borrow();
+                    let last = if line.is_empty() { String::new() } else { format!(" Last state: {line}.") };
+                    print_note(&format!("timed out after {limit:?}; it continues in the cluster.{last} To undo: {undo}"));
+                    Ok(false)
+                }
+            },
+            _ = tokio::signal::ctrl_c() => {
+                print_note(&format!("\ninterrupted; it continues in the cluster. To undo: {undo}"));
+                Ok(false)
+            }
         }
     }
-
-    fn print_timeout(&self, what: &str, last: &str) {
-        let GoDuration(limit) = self.timeout;
-        let waiting = if last.is_empty() { String::new() } else { format!(". Last state: {last}") };
-        print_note(&format!("timed out after {limit:?}; the {what} continues in the cluster{waiting}"));
-    }
 }
 
-/// What is waited for: the reason and message of `Ready`, which names the object that is not available.
-fn line(extension: &ClusterExtension, generation: Option<i64>) -> Option<String> {
-    let current =
-        |type_: &str| condition_of(extension, type_).filter(|found| found.observed_generation >= generation);
-    let found = current(condition::READY)
-        .filter(|found| found.status.as_str() != "True")
-        .or_else(|| current(condition::PROGRESSING))?;
-    Some(format!("{}: {}", found.reason, found.message))
-}
-
-/// Whether the extension is Ready, once it is that or stalled.
+/// Whether waiting ends: with success, or because nothing more can happen.
 fn end(extension: &ClusterExtension, generation: Option<i64>) -> Option<bool> {
     let is_true = |type_: &str| {
-        condition_of(extension, type_)
-            .is_some_and(|found| found.observed_generation >= generation && found.status.as_str() == "True")
+        let found = condition_of(extension, type_).filter(|found| found.observed_generation >= generation);
+        found.is_some_and(|found| found.status.as_str() == "True")
     };
-    match (is_true(condition::READY), is_true(condition::STALLED)) {
-        (true, _) => Some(true),
-        (false, true) => Some(false),
-        (false, false) => None,
+    if is_paused(extension) || is_true(condition::STALLED) {
+        return Some(false);
     }
+    is_true(condition::READY).then_some(true)
 }
 
-fn is_paused(extension: &ClusterExtension) -> bool {
-    extension.annotations().get(annotations::PAUSED).is_some_and(|value| value == "true")
+/// What an extension waits for: the objects of its newest revision, else what its condition `Progressing` says.
+fn waited_for(
+    extension: &ClusterExtension,
+    generation: Option<i64>,
+    newest: Option<&ClusterObjectSet>,
+) -> Option<String> {
+    let progressing = condition_of(extension, condition::PROGRESSING)
+        .filter(|found| found.observed_generation >= generation)
+        .map(|found| format!("{}: {}", found.reason, first_line(&found.message)));
+    let active = newest.filter(|set| {
+        set.spec.lifecycle_state == LifecycleState::Active && set.metadata.deletion_timestamp.is_none()
+    });
+    let unavailable = active.and_then(|set| {
+        let conditions = set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let found = condition::find(conditions, condition::AVAILABLE)?;
+        let is_waiting = found.status.as_str() != "True" && !found.message.is_empty();
+        is_waiting.then(|| {
+            format!("waiting for {}: {}: {}", set.name_any(), found.reason, first_line(&found.message))
+        })
+    });
+    unavailable.or(progressing)
 }
 
-fn changes(
-    client: &Client,
-    name: &str,
-) -> impl futures::Stream<Item = Result<watcher::Event<ClusterExtension>, watcher::Error>> + use<> {
-    let api: Api<ClusterExtension> = Api::all(client.clone());
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    watcher(api, config).backoff(olm_runtime::backoff::of_watch())
+/// `kubectl olm status` shows the rest.
+fn first_line(message: &str) -> &str {
+    message.lines().next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -174,9 +244,15 @@ mod tests {
 
     use super::*;
 
-    fn extension(conditions: Value) -> ClusterExtension {
+    fn condition(type_: &str, status: &str, reason: &str, message: &str, generation: i64) -> Value {
+        json!({"type": type_, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": generation})
+    }
+
+    fn extension(annotations: &Value, conditions: &[Value]) -> ClusterExtension {
         serde_json::from_value(json!({
-            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "x"},
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
+            "metadata": {"name": "x", "generation": 2, "annotations": annotations},
             "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "x"}}},
             "status": {"conditions": conditions},
         }))
@@ -184,32 +260,58 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ignores_conditions_of_an_older_spec() {
-        let condition = |type_: &str, status: &str, generation: i64| {
-            json!({"type": type_, "status": status, "reason": "R", "message": format!("{type_} {status}"),
-                "observedGeneration": generation, "lastTransitionTime": "2030-01-01T00:00:00Z"})
+    fn wait_ends_when_nothing_can_happen() {
+        let ready = |status: &str, generation| condition("Ready", status, "R", "", generation);
+        let stalled = |generation| condition("Stalled", "True", "S", "", generation);
+        let none = json!({});
+        let paused = json!({"olm.operatorframework.io/paused": "true"});
+        // the controller ignores other values
+        let misspelt = json!({"olm.operatorframework.io/paused": "yes"});
+        for (annotations, conditions, want) in [
+            (&none, vec![], None),
+            (&none, vec![ready("True", 2)], Some(true)),
+            (&none, vec![ready("True", 1)], None),
+            (&none, vec![ready("False", 2), stalled(2)], Some(false)),
+            (&none, vec![ready("False", 2), stalled(1)], None),
+            (&paused, vec![ready("True", 2)], Some(false)),
+            (&misspelt, vec![ready("False", 2)], None),
+        ] {
+            assert_eq!(
+                end(&extension(annotations, &conditions), Some(2)),
+                want,
+                "{annotations} {conditions:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn wait_names_the_object_that_is_not_available() {
+        let set = |lifecycle: &str, status: &str, message: &str| -> ClusterObjectSet {
+            serde_json::from_value(json!({
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": {"name": "x-2"},
+                "spec": {"revision": 2, "lifecycleState": lifecycle, "phases": [], "collisionProtection": "Prevent"},
+                "status": {"conditions": [condition("Available", status, "ProbeFailure", message, 1)]},
+            }))
+            .unwrap()
         };
-        for (conditions, want_end, want_line) in [
-            (json!([condition("Ready", "True", 1), condition("Progressing", "True", 1)]), None, None),
+        let rolling = extension(
+            &json!({}),
+            &[condition("Progressing", "True", "RollingOut", "Revision 2 is rolling out.", 2)],
+        );
+        let rolling_out = "RollingOut: Revision 2 is rolling out.";
+        for (set, want) in [
+            (None, rolling_out),
+            (Some(set("Active", "Unknown", "")), rolling_out),
+            (Some(set("Active", "True", "all")), rolling_out),
+            (Some(set("Archived", "False", "gone")), rolling_out),
             (
-                json!([condition("Ready", "False", 2), condition("Progressing", "True", 2)]),
-                None,
-                Some("R: Ready False"),
-            ),
-            (
-                json!([condition("Ready", "True", 2), condition("Progressing", "True", 2)]),
-                Some(true),
-                Some("R: Progressing True"),
-            ),
-            (
-                json!([condition("Ready", "False", 2), condition("Stalled", "True", 2)]),
-                Some(false),
-                Some("R: Ready False"),
+                Some(set("Active", "False", "Deployment a/b: quota exceeded\nmore")),
+                "waiting for x-2: ProbeFailure: Deployment a/b: quota exceeded",
             ),
         ] {
-            let found = extension(conditions.clone());
-            assert_eq!(end(&found, Some(2)), want_end, "{conditions}");
-            assert_eq!(line(&found, Some(2)).as_deref(), want_line, "{conditions}");
+            assert_eq!(waited_for(&rolling, Some(2), set.as_ref()).as_deref(), Some(want));
         }
+        assert_eq!(waited_for(&extension(&json!({}), &[]), Some(2), None), None);
+        assert_eq!(waited_for(&rolling, Some(3), None), None, "of an earlier generation");
     }
 }

@@ -86,8 +86,8 @@ pub(crate) struct SpecChanges {
     #[arg(long)]
     channel: Vec<String>,
     /// Whether the catalog's upgrade edges bind, instead of the extension's own policy
-    #[arg(long, value_enum)]
-    upgrade_constraint_policy: Option<Policy>,
+    #[arg(long, value_enum, alias = "upgrade-constraint-policy")]
+    policy: Option<Policy>,
     /// The plan of a paused extension after it is resumed
     #[arg(long)]
     resume: bool,
@@ -96,12 +96,8 @@ pub(crate) struct SpecChanges {
 impl SpecChanges {
     /// Whether there are any.
     pub(crate) fn is_some(&self) -> bool {
-        let Self { version, any_version, channel, upgrade_constraint_policy, resume } = self;
-        *any_version
-            || *resume
-            || version.is_some()
-            || !channel.is_empty()
-            || upgrade_constraint_policy.is_some()
+        let Self { version, any_version, channel, policy, resume } = self;
+        *any_version || *resume || version.is_some() || !channel.is_empty() || policy.is_some()
     }
 
     pub(crate) fn apply(&self, extension: &mut ClusterExtension) -> Result<(), CommandError> {
@@ -120,7 +116,7 @@ impl SpecChanges {
         if !self.channel.is_empty() {
             catalog.channels.clone_from(&self.channel);
         }
-        if let Some(policy) = self.upgrade_constraint_policy {
+        if let Some(policy) = self.policy {
             catalog.upgrade_constraint_policy = serde_json::from_value(json!(policy.as_str()))
                 .map_err(|error| CommandError::Usage(error.to_string()))?;
         }
@@ -178,14 +174,20 @@ async fn planned(
 async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     let client = arguments.sources.cluster.client().await?;
     let (extension, account) = planned(arguments, &client).await?;
-    let Made { mut preview, plan, mut kinds, request, own, release } = made(
-        &client,
-        &extension,
-        account.as_ref(),
-        (arguments.controller, arguments.rendering),
-        &arguments.sources,
-    )
-    .await?;
+    let flags = (arguments.controller, arguments.rendering);
+    preview_of(&client, &extension, account.as_ref(), flags, &arguments.sources).await
+}
+
+/// The preview of the controller's plan. `account` is that of the extension as it is in the cluster.
+pub(crate) async fn preview_of(
+    client: &Client,
+    extension: &ClusterExtension,
+    account: Option<&Account>,
+    flags: (Controller, Rendering),
+    sources: &Sources,
+) -> Result<Preview, CommandError> {
+    let made = made(client, extension, account, flags, sources).await?;
+    let Made { mut preview, plan, mut kinds, request, own, release } = made;
     let (Some(Plan { change, digest, .. }), Some(request)) = (plan, request) else { return Ok(preview) };
     let action = match &change {
         // Secrets that the user may not read seem to be missing
@@ -201,7 +203,7 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
         };
         preview.to = Some(side(&revision::facts(&unfinished).bundle, unfinished.spec.revision));
         preview.unfinished = Some(message(&unfinished));
-        let stored = extensions::objects(&client, &unfinished).await;
+        let stored = extensions::objects(client, &unfinished).await;
         let content = match stored {
             Ok(objects) => Content { objects, keys: Vec::new(), revision: own_revision(&unfinished) },
             Err(error) => {
@@ -210,8 +212,8 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
             }
         };
         let others: Vec<_> = own.into_iter().filter(|set| set.uid() != unfinished.uid()).collect();
-        let current = current(&client, &others, None).await?;
-        dry_run(&client, &mut kinds, &request, &others, current, content, &mut preview).await?;
+        let current = current(client, &others, None).await?;
+        dry_run(client, &mut kinds, &request, &others, current, content, &mut preview).await?;
         return Ok(preview);
     };
     let digest = digest.map(|digest| digest.to_string());
@@ -219,7 +221,7 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
         digest,
         ..side(&revision::facts(&new.revision.set).bundle, new.revision.set.spec.revision)
     });
-    let current = current(&client, &own, release).await?;
+    let current = current(client, &own, release).await?;
     let content = Content {
         revision: future_revision(&request.name, new.revision.set.spec.revision),
         objects: new.phases.into_iter().flat_map(|phase| phase.objects).collect(),
@@ -232,7 +234,7 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
             .map(|found| found.key)
             .collect(),
     };
-    dry_run(&client, &mut kinds, &request, &own, current, content, &mut preview).await?;
+    dry_run(client, &mut kinds, &request, &own, current, content, &mut preview).await?;
     Ok(preview)
 }
 
@@ -452,6 +454,7 @@ fn resolution(explained: &Explained) -> Preview {
         because,
         path: steps.map(|step| format!("{} ({} in {})", step.version, step.by, step.channel)).collect(),
         refused: explained.error.iter().cloned().collect(),
+        unread: explained.unread.clone(),
         warnings: explained
             .deprecations
             .iter()

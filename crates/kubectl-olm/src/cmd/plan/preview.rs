@@ -51,6 +51,9 @@ pub(crate) struct Preview {
     /// Findings that block nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) warnings: Vec<String>,
+    /// Catalogs that could not be read, and why.
+    #[serde(skip)]
+    pub(crate) unread: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -1,0 +1,113 @@
+//! `pause`, `resume` and `retry`: annotations of a ClusterExtension that its controller obeys immediately.
+
+use clap::Args;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+use olm_api::annotations;
+use serde_json::{Value, json};
+
+use super::{Change, Edit};
+use crate::CommandOutput;
+use crate::extensions;
+use crate::failure::{CommandError, print_note};
+use crate::sources::Cluster;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Sets the annotation olm.operatorframework.io/paused to \"true\".\n\n\
+                  Examples:\n  kubectl olm pause my-extension\n  kubectl olm pause my-extension --dry-run -o yaml\n\n\
+                  Exit codes: 0 done, 1 no such extension, 2 bad input, 3 no answer.")]
+pub(crate) struct Pause {
+    /// The ClusterExtension
+    name: String,
+    #[command(flatten)]
+    edit: Edit,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Removes the annotation olm.operatorframework.io/paused. `kubectl olm plan NAME --resume` shows before what the \
+                  controller will do.\n\n\
+                  Examples:\n  kubectl olm resume my-extension\n  kubectl olm resume my-extension --wait\n\n\
+                  Exit codes: 0 done, 1 not Ready after --wait or no such extension, 2 bad input, 3 no answer."
+)]
+pub(crate) struct Resume {
+    /// The ClusterExtension
+    name: String,
+    #[command(flatten)]
+    change: Change,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Sets the annotation olm.operatorframework.io/requested-at to the time: the controller resolves and checks again \
+                  instead of waiting for its next attempt, and reads a bundle in quarantine again.\n\n\
+                  Examples:\n  kubectl olm retry my-extension\n\n\
+                  Exit codes: 0 requested, 1 no such extension, 2 bad input, 3 no answer."
+)]
+pub(crate) struct Retry {
+    /// The ClusterExtension
+    name: String,
+    #[command(flatten)]
+    edit: Edit,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+fn annotation(key: &str, value: impl Into<Value>) -> Value {
+    let value: Value = value.into();
+    json!({"metadata": {"annotations": {key: value}}})
+}
+
+/// The annotation as the controller reads it: `true` alone pauses.
+pub(crate) fn is_paused(extension: &olm_api::ClusterExtension) -> bool {
+    extension.annotations().get(annotations::PAUSED).is_some_and(|value| value == "true")
+}
+
+pub(crate) async fn pause(arguments: &Pause) -> Result<CommandOutput, CommandError> {
+    let name = &arguments.name;
+    let client = arguments.cluster.client().await?;
+    let extension = extensions::named(&client, name).await?;
+    if is_paused(&extension) {
+        print_note(&format!("clusterextension/{name} was paused before"));
+    }
+    let stored = arguments.edit.patch(&client, &extension, annotation(annotations::PAUSED, "true")).await?;
+    let what = format!(
+        "clusterextension/{name} paused: nothing is resolved, applied or corrected until `kubectl olm resume {name}`"
+    );
+    Ok(arguments.edit.output_of(&stored, &json!(stored.spec), &what))
+}
+
+pub(crate) async fn resume(arguments: &Resume) -> Result<CommandOutput, CommandError> {
+    let name = &arguments.name;
+    let client = arguments.cluster.client().await?;
+    let extension = extensions::named(&client, name).await?;
+    let what = if is_paused(&extension) {
+        format!("clusterextension/{name} resumed")
+    } else {
+        format!("clusterextension/{name} was not paused")
+    };
+    let patch = annotation(annotations::PAUSED, Value::Null);
+    let undo = format!("`kubectl olm pause {name}`");
+    arguments.change.edit(&client, &extension, patch, (&what, &undo)).await
+}
+
+pub(crate) async fn retry(arguments: &Retry) -> Result<CommandOutput, CommandError> {
+    let name = &arguments.name;
+    let client = arguments.cluster.client().await?;
+    let extension = extensions::named(&client, name).await?;
+    if is_paused(&extension) {
+        return Err(CommandError::NotFound(format!(
+            "clusterextension/{name} is paused, so nothing is retried; run `kubectl olm resume {name}`"
+        )));
+    }
+    let now = Timestamp::now().to_string();
+    let stored =
+        arguments.edit.patch(&client, &extension, annotation(annotations::REQUESTED_AT, now)).await?;
+    let what =
+        format!("clusterextension/{name}: retry requested; `kubectl olm status {name}` shows the result");
+    Ok(arguments.edit.output_of(&stored, &json!(stored.spec), &what))
+}
