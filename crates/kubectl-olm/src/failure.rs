@@ -37,7 +37,7 @@ pub(crate) enum CommandError {
 pub(crate) const NOT_INSTALLED: &str = "OLM is not installed in this cluster";
 
 impl CommandError {
-    /// A request that failed; `doing` says which, such as `read ClusterExtensions`.
+    /// A request that failed; `doing` is the verb and object, such as `read ClusterExtensions`.
     pub(crate) fn from_request(doing: &str, error: &kube::Error) -> Self {
         if let Some(ConnectionError { url, why }) = ConnectionError::behind(error) {
             return Self::Unreachable(format!("cannot {doing} from {url}: {why}"));
@@ -67,7 +67,7 @@ impl CommandError {
     }
 }
 
-/// Whether an answer says that the kind is not served, rather than that an object is missing.
+/// Whether an answer means that the kind is not served, rather than that an object is missing.
 pub(crate) fn is_kind_missing(status: &Status) -> bool {
     let names_an_object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
     status.code == 404 && !names_an_object

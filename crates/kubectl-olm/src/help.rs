@@ -44,7 +44,7 @@ const GROUPS: &[Group] = &[
 pub(crate) fn grouped(command: Command) -> Command {
     let (template, about) = (template(&command), command.get_about().cloned().unwrap_or_default());
     let command = Cluster::augment_args(Namespace::augment_args(command));
-    // what is said about the flags replaced it
+    // the text about the flags replaced it
     let mut command = command.about(about).long_about(None).help_template(template);
     command = command.mut_arg("namespace", |flag| flag.hide(true));
     let global: Vec<_> = command.get_arguments().filter(|flag| flag.is_global_set()).cloned().collect();

@@ -27,7 +27,7 @@ fn events<K: Watched>(client: &Client, config: watcher::Config) -> impl Stream<I
 }
 
 /// One object.
-pub(crate) fn one<K: Watched>(client: &Client, name: &str) -> impl Stream<Item = Events<K>> + use<K> {
+pub(crate) fn single<K: Watched>(client: &Client, name: &str) -> impl Stream<Item = Events<K>> + use<K> {
     events(client, watcher::Config::default().fields(&format!("metadata.name={name}")))
 }
 
@@ -50,7 +50,7 @@ where
     F: Future<Output = Result<Option<String>, CommandError>>,
 {
     let (own, sets) = match name {
-        Some(name) => (one::<ClusterExtension>(client, name).boxed(), revisions(client, name).boxed()),
+        Some(name) => (single::<ClusterExtension>(client, name).boxed(), revisions(client, name).boxed()),
         None => {
             let all = watcher::Config::default;
             (

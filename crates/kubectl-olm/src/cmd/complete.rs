@@ -32,7 +32,7 @@ type Candidate = (String, String);
 
 /// What the last word is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Wanted {
+enum Expected {
     /// One of these.
     Words(Vec<Candidate>),
     Extension,
@@ -49,12 +49,12 @@ enum Wanted {
 /// A command line, as far as it is read.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
-    wanted: Wanted,
+    expected: Expected,
     /// What the candidates begin with.
     prefix: String,
     /// `--flag=` in front of a value in the same word.
     before: String,
-    /// Flags that say which catalogs are read.
+    /// Flags that choose the catalogs that are read.
     sources: Vec<String>,
     /// The package or the extension of the line.
     package: Option<String>,
@@ -68,7 +68,7 @@ fn read(definition: &Command, words: &[String]) -> Line {
         words.split_last().map_or((String::new(), &[][..]), |(last, rest)| (last.clone(), rest));
     let (mut at, mut positionals, mut pending) = (definition, 0, None::<&Arg>);
     let mut line = Line {
-        wanted: Wanted::Nothing,
+        expected: Expected::Nothing,
         // bash makes a word of the sign
         prefix: if last == "=" { String::new() } else { last },
         before: String::new(),
@@ -98,30 +98,30 @@ fn read(definition: &Command, words: &[String]) -> Line {
             continue;
         }
         match positional(at, positionals).map(kind_of) {
-            Some(Wanted::Package) => line.package = Some(word.clone()),
-            Some(Wanted::Extension) => line.extension = Some(word.clone()),
+            Some(Expected::Package) => line.package = Some(word.clone()),
+            Some(Expected::Extension) => line.extension = Some(word.clone()),
             _ => {}
         }
         positionals += 1;
     }
     if let Some(flag) = pending {
-        line.wanted = kind_of(flag);
+        line.expected = kind_of(flag);
         return line;
     }
     let assigned = line.prefix.split_once('=').filter(|(name, _)| name.starts_with("--"));
     if let Some((name, value)) = assigned.map(|(name, value)| (name.to_owned(), value.to_owned())) {
-        line.wanted = flag_of(at, &name).map_or(Wanted::Nothing, kind_of);
+        line.expected = flag_of(at, &name).map_or(Expected::Nothing, kind_of);
         line.before = format!("{name}=");
         line.prefix = value;
         return line;
     }
-    line.wanted = if line.prefix.starts_with('-') {
-        Wanted::Words(flags(at))
+    line.expected = if line.prefix.starts_with('-') {
+        Expected::Words(flags(at))
     } else if at.has_subcommands() {
         let shown = at.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
-        Wanted::Words(shown.map(|verb| (verb.get_name().to_owned(), text(verb.get_about()))).collect())
+        Expected::Words(shown.map(|verb| (verb.get_name().to_owned(), text(verb.get_about()))).collect())
     } else {
-        positional(at, positionals).map_or(Wanted::Nothing, kind_of)
+        positional(at, positionals).map_or(Expected::Nothing, kind_of)
     };
     line
 }
@@ -158,27 +158,27 @@ fn positional(verb: &Command, position: usize) -> Option<&Arg> {
     all.get(position).or(last).copied()
 }
 
-fn kind_of(argument: &Arg) -> Wanted {
+fn kind_of(argument: &Arg) -> Expected {
     let values = argument.get_possible_values();
     if !values.is_empty() && argument.get_action().takes_values() {
         let shown = values.iter().filter(|value| !value.is_hide_set());
-        return Wanted::Words(
+        return Expected::Words(
             shown.map(|value| (value.get_name().to_owned(), text(value.get_help()))).collect(),
         );
     }
     match (argument.get_id().as_str(), argument.is_positional()) {
-        ("name", true) => Wanted::Extension,
-        ("names", true) | ("catalog", false) => Wanted::Catalog,
-        ("package", true) => Wanted::Package,
-        ("channel" | "channels", false) => Wanted::Channel,
-        ("version" | "from" | "installed", false) => Wanted::Version,
-        ("namespace", false) => Wanted::Namespace,
-        ("context", false) => Wanted::Context,
+        ("name", true) => Expected::Extension,
+        ("names", true) | ("catalog", false) => Expected::Catalog,
+        ("package", true) => Expected::Package,
+        ("channel" | "channels", false) => Expected::Channel,
+        ("version" | "from" | "installed", false) => Expected::Version,
+        ("namespace", false) => Expected::Namespace,
+        ("context", false) => Expected::Context,
         _ => {
             let names = argument.get_value_names().unwrap_or_default();
             let is_file =
                 |name: &str| name.contains("FILE") || name.contains("DIR") || name.contains("BUNDLE");
-            if names.iter().any(|name| is_file(name.as_str())) { Wanted::File } else { Wanted::Nothing }
+            if names.iter().any(|name| is_file(name.as_str())) { Expected::File } else { Expected::Nothing }
         }
     }
 }
@@ -207,7 +207,7 @@ fn output(line: &Line, found: &[Candidate]) -> String {
         }
         text.push('\n');
     }
-    let directive = if line.wanted == Wanted::File { 0 } else { 4 };
+    let directive = if line.expected == Expected::File { 0 } else { 4 };
     text + &format!(":{directive}\n")
 }
 
@@ -216,10 +216,10 @@ async fn candidates(line: &Line) -> Result<Vec<Candidate>, CommandError> {
     let matches = of_sources().try_get_matches_from(&line.sources).map_err(usage)?;
     let sources = Sources::from_arg_matches(&matches).map_err(usage)?;
     let plain = |names: Vec<String>| names.into_iter().map(|name| (name, String::new())).collect();
-    Ok(match &line.wanted {
-        Wanted::Words(words) => words.clone(),
-        Wanted::File | Wanted::Nothing => Vec::new(),
-        Wanted::Extension => {
+    Ok(match &line.expected {
+        Expected::Words(words) => words.clone(),
+        Expected::File | Expected::Nothing => Vec::new(),
+        Expected::Extension => {
             let all = extensions::all(&sources.cluster.client().await?).await?;
             let package = |extension: &olm_api::ClusterExtension| {
                 extension
@@ -231,27 +231,27 @@ async fn candidates(line: &Line) -> Result<Vec<Candidate>, CommandError> {
             };
             all.iter().map(|found| (found.name_any(), package(found).unwrap_or_default())).collect()
         }
-        Wanted::Catalog => {
+        Expected::Catalog => {
             let all = catalogs::all(&sources.cluster.client().await?).await?;
             plain(all.iter().map(ResourceExt::name_any).collect())
         }
-        Wanted::Namespace => {
+        Expected::Namespace => {
             let api: Api<Namespace> = Api::all(sources.cluster.client().await?);
             let listed = api.list_metadata(&ListParams::default()).await;
             let listed = listed.map_err(|error| CommandError::from_request("read namespaces", &error))?;
             plain(listed.items.iter().map(ResourceExt::name_any).collect())
         }
-        Wanted::Context => {
+        Expected::Context => {
             let file = Kubeconfig::read().map_err(|error| CommandError::Usage(error.to_string()))?;
             plain(file.contexts.into_iter().map(|context| context.name).collect())
         }
-        Wanted::Package => packages(&sources).await?,
-        Wanted::Channel | Wanted::Version => {
+        Expected::Package => packages(&sources).await?,
+        Expected::Channel | Expected::Version => {
             let Some(package) = package(line, &sources).await? else { return Ok(Vec::new()) };
             let found = sources.package(&package).await?;
             let mut names = Vec::new();
             for contents in found.iter().map(|found| &found.content.contents) {
-                if line.wanted == Wanted::Channel {
+                if line.expected == Expected::Channel {
                     names.extend(contents.channels.iter().map(|channel| channel.name.clone()));
                 } else {
                     let mut versions: Vec<_> = contents.bundles.iter().filter_map(version).collect();
@@ -296,25 +296,25 @@ mod tests {
     #[test]
     fn complete_knows_what_a_word_is() {
         for (line, want) in [
-            ("status ", Wanted::Extension),
-            ("--context prod status my", Wanted::Extension),
-            ("status my-extension ", Wanted::Nothing),
-            ("show ", Wanted::Package),
-            ("show x --channel ", Wanted::Channel),
-            ("show x --channel=st", Wanted::Channel),
-            ("show x --channel = ", Wanted::Channel),
-            ("versions x --version ", Wanted::Version),
-            ("upgrade x --version 1", Wanted::Version),
-            ("catalogs refresh ", Wanted::Catalog),
-            ("catalogs refresh a b", Wanted::Catalog),
-            ("list --catalog ", Wanted::Catalog),
-            ("install x -n ", Wanted::Namespace),
-            ("list --context ", Wanted::Context),
-            ("bundle lint ", Wanted::File),
-            ("explain --file ", Wanted::File),
-            ("list --request-timeout ", Wanted::Nothing),
+            ("status ", Expected::Extension),
+            ("--context prod status my", Expected::Extension),
+            ("status my-extension ", Expected::Nothing),
+            ("show ", Expected::Package),
+            ("show x --channel ", Expected::Channel),
+            ("show x --channel=st", Expected::Channel),
+            ("show x --channel = ", Expected::Channel),
+            ("versions x --version ", Expected::Version),
+            ("upgrade x --version 1", Expected::Version),
+            ("catalogs refresh ", Expected::Catalog),
+            ("catalogs refresh a b", Expected::Catalog),
+            ("list --catalog ", Expected::Catalog),
+            ("install x -n ", Expected::Namespace),
+            ("list --context ", Expected::Context),
+            ("bundle lint ", Expected::File),
+            ("explain --file ", Expected::File),
+            ("list --request-timeout ", Expected::Nothing),
         ] {
-            assert_eq!(read_line(line).wanted, want, "{line}");
+            assert_eq!(read_line(line).expected, want, "{line}");
         }
     }
 
@@ -329,7 +329,7 @@ mod tests {
             ("plan x --policy ", &["SelfCertified"], &[]),
         ] {
             let read = read_line(line);
-            let Wanted::Words(words) = &read.wanted else { panic!("{line}: {read:?}") };
+            let Expected::Words(words) = &read.expected else { panic!("{line}: {read:?}") };
             let names: Vec<&str> = words.iter().map(|(name, _)| name.as_str()).collect();
             assert!(candidates.iter().all(|name| names.contains(name)), "{line}: {names:?}");
             assert!(!others.iter().any(|name| names.contains(name)), "{line}: {names:?}");

@@ -11,11 +11,11 @@ use crate::CommandOutput;
 pub(crate) struct Arguments {
     /// Which shell; plugin prints kubectl_complete-olm, which kubectl runs for `kubectl olm`
     #[arg(value_enum)]
-    shell: Shell,
+    shell: Dialect,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Shell {
+enum Dialect {
     Bash,
     Zsh,
     Fish,
@@ -105,11 +105,11 @@ exec kubectl-olm __complete \"$@\"
 
 pub(crate) fn run(arguments: &Arguments) -> CommandOutput {
     let text = match arguments.shell {
-        Shell::Bash => BASH,
-        Shell::Zsh => ZSH,
-        Shell::Fish => FISH,
-        Shell::Power => POWERSHELL,
-        Shell::Plugin => PLUGIN,
+        Dialect::Bash => BASH,
+        Dialect::Zsh => ZSH,
+        Dialect::Fish => FISH,
+        Dialect::Power => POWERSHELL,
+        Dialect::Plugin => PLUGIN,
     };
     CommandOutput { text: text.to_owned(), yes: true }
 }

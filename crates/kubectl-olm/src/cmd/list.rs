@@ -84,7 +84,7 @@ pub(crate) struct Row {
     catalogs_read: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     paused: bool,
-    /// What the catalog says of the deprecated package, channel or bundle.
+    /// The message of the catalog for the deprecated package, channel or bundle.
     #[serde(skip_serializing_if = "String::is_empty")]
     deprecated: String,
 }
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn outdated_says_why_and_what_to_do() {
+    fn outdated_prints_reason_and_remedy() {
         let row = |range: &str, allowed, ready: &str, paused| Row {
             name: "x".to_owned(),
             range: range.to_owned(),

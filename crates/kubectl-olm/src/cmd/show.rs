@@ -84,7 +84,7 @@ struct Detail {
     max_open_shift_version: String,
     /// Images that it runs, for mirroring.
     related_images: Vec<String>,
-    /// What the catalog says of its deprecation.
+    /// The message of the catalog for its deprecation.
     #[serde(skip_serializing_if = "Option::is_none")]
     deprecation: Option<String>,
     /// The author's text (Markdown).
@@ -152,7 +152,7 @@ fn details(arguments: &Arguments, found: &Found) -> Result<PackageDetails, Comma
     })
 }
 
-/// What the catalog says of the deprecation of a bundle.
+/// The message of the catalog for the deprecation of a bundle.
 fn deprecation(contents: &PackageContents, bundle: &str) -> Option<String> {
     let entries = &contents.deprecations.last()?.entries;
     let is_of = |reference: &Reference| reference.schema == schema::BUNDLE && reference.name == bundle;

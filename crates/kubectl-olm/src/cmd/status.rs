@@ -70,10 +70,10 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     if arguments.watch {
         return watched(arguments).await;
     }
-    shown(arguments).await
+    render(arguments).await
 }
 
-async fn shown(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+async fn render(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let (client, extension, own) = extensions::with_revisions(&arguments.cluster, &arguments.name).await?;
     let tree = tree(&extension, live::read(&client, &own, arguments.limit).await);
     let text = arguments.output.print(&tree, || vec![tree.name.clone()], |wide| text(&tree, wide));
@@ -85,7 +85,7 @@ async fn watched(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let client = arguments.cluster.client().await?;
     let printed = std::cell::RefCell::new(None::<String>);
     let print = || async {
-        let now = shown(arguments).await?.text;
+        let now = render(arguments).await?.text;
         let before = printed.replace(Some(now.clone()));
         let is_for_people = arguments.output.is_for_people();
         Ok(match before {

@@ -45,7 +45,7 @@ struct Row {
     channels: Vec<String>,
     /// Whether the bundle itself is deprecated.
     deprecated: bool,
-    /// What the catalog says of its deprecation.
+    /// The message of the catalog for its deprecation.
     #[serde(skip_serializing_if = "String::is_empty")]
     deprecation: String,
     image: String,

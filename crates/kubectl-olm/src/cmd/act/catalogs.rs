@@ -238,7 +238,7 @@ fn row(catalog: &ClusterCatalog, packages: &BTreeMap<String, usize>, now: Timest
     let find = |type_: &str| condition::find(&status.conditions, type_);
     let serving = condition::is_true(&status.conditions, condition::SERVING);
     let is_off = catalog.spec.availability_mode == AvailabilityMode::Unavailable;
-    // what is being done about the source says more than that nothing is served
+    // the progress of the source is more than that nothing is served
     let progressing = find(condition::PROGRESSING).filter(|found| !is_off && found.reason != "Succeeded");
     let why = progressing.or(find(condition::SERVING)).filter(|_| !serving || progressing.is_some());
     let image = catalog.spec.source.image.as_ref();

@@ -35,7 +35,7 @@ impl Planned {
     }
 
     /// Makes the plan of `extension` as it will be. What refuses it is an error; what cannot be planned from here is a note. `doing` is
-    /// the verb. Refusals that contain `passed_over` are none.
+    /// the verb. Errors that contain `passed_over` do not count.
     pub(crate) async fn check(
         &self,
         client: &Client,
@@ -69,12 +69,12 @@ impl Planned {
             print_note(&format!("note: no plan was made: {}", preview.unread.join("; ")));
             return Ok(());
         }
-        Err(CommandError::NotFound(refusal(doing, &refused)))
+        Err(CommandError::NotFound(refused_text(doing, &refused)))
     }
 }
 
 /// The error of a refused plan.
-fn refusal(doing: &str, refused: &[String]) -> String {
+fn refused_text(doing: &str, refused: &[String]) -> String {
     let reasons: String = refused.iter().map(|text| format!("\n  {}", text.replace('\n', "\n  "))).collect();
     format!("{doing} would be refused, so nothing was changed; fix this, or use --force:{reasons}")
 }
@@ -87,7 +87,7 @@ mod tests {
     fn refused_plan_names_reasons_and_remedy() {
         let refused = ["no bundle\nsee there".to_owned(), "Secret a/b: taken".to_owned()];
         assert_eq!(
-            refusal("install", &refused),
+            refused_text("install", &refused),
             "install would be refused, so nothing was changed; fix this, or use --force:\n  no bundle\n  see there\n  Secret a/b: taken"
         );
     }

@@ -78,7 +78,7 @@ impl SpecPatch {
         *at = value.into();
     }
 
-    pub(crate) fn say(&mut self, change: impl Into<String>) {
+    pub(crate) fn record(&mut self, change: impl Into<String>) {
         self.changes.push(change.into());
     }
 }
@@ -92,26 +92,26 @@ impl SpecFlags {
             olm_resolver::parse_range(version)
                 .map_err(|error| CommandError::Usage(error.condition_message()))?;
             patch.set(&catalog("version"), version.clone());
-            patch.say(format!("version range set to {version}"));
+            patch.record(format!("version range set to {version}"));
         }
         if !self.channel.is_empty() {
             patch.set(&catalog("channels"), self.channel.clone());
-            patch.say(format!("channels set to {}", self.channel.join(", ")));
+            patch.record(format!("channels set to {}", self.channel.join(", ")));
         }
         if let Some(name) = &self.catalog {
             patch.set(
                 &catalog("selector"),
                 json!({"matchLabels": {labels::METADATA_NAME: name}, "matchExpressions": null}),
             );
-            patch.say(format!("catalog set to {name}"));
+            patch.record(format!("catalog set to {name}"));
         }
         if let Some(policy) = self.policy {
             patch.set(&catalog("upgradeConstraintPolicy"), policy.as_str());
-            patch.say(format!("policy set to {}", policy.as_str()));
+            patch.record(format!("policy set to {}", policy.as_str()));
         }
         if let Some(account) = &self.service_account {
             patch.set(&["serviceAccount", "name"], account.clone());
-            patch.say(format!("service account set to {account}"));
+            patch.record(format!("service account set to {account}"));
         }
         if let Some(mode) = self.crd_upgrade_safety {
             let mode = match mode {
@@ -120,12 +120,12 @@ impl SpecFlags {
                 CrdUpgradeSafety::None => "None",
             };
             patch.set(&["install", "preflight", "crdUpgradeSafety", "enforcement"], mode);
-            patch.say(format!("CRD upgrade safety set to {mode}"));
+            patch.record(format!("CRD upgrade safety set to {mode}"));
         }
         let mut inline = match &self.config {
             None => None,
             Some(text) => {
-                patch.say("configuration replaced");
+                patch.record("configuration replaced");
                 Some(replacing(config, configuration(text)?))
             }
         };
@@ -145,7 +145,7 @@ impl SpecFlags {
             }
             // text that is no JSON is text
             *at = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
-            patch.say(format!("{key} set to {value}"));
+            patch.record(format!("{key} set to {value}"));
         }
         if let Some(inline) = inline {
             patch.set(&["config"], json!({"configType": "Inline", "inline": inline}));
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn spec_flags_make_merge_patches() {
         let none = json!({});
-        for (words, want, said) in [
+        for (words, want, changes) in [
             (
                 &["--version", "1.x"][..],
                 json!({"source": {"catalog": {"version": "1.x"}}}),
@@ -226,7 +226,7 @@ mod tests {
             ),
         ] {
             let patch = patch(words, &none).unwrap();
-            assert_eq!((patch.spec, patch.changes.join("; ")), (want, said.to_owned()), "{words:?}");
+            assert_eq!((patch.spec, patch.changes.join("; ")), (want, changes.to_owned()), "{words:?}");
         }
         for (words, want) in [
             (&["--version", ">>1"][..], "version"),

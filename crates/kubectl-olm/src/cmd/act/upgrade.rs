@@ -72,26 +72,26 @@ impl Arguments {
         let catalog = |field: &'static str| ["source", "catalog", field];
         if self.any_version {
             patch.set(&catalog("version"), Value::Null);
-            patch.say("version range removed");
+            patch.record("version range removed");
         } else if let Some(range) = newer {
             patch.set(&catalog("version"), range);
-            patch.say(format!("version range set to {range}"));
+            patch.record(format!("version range set to {range}"));
         }
         if self.any_channel {
             patch.set(&catalog("channels"), Value::Null);
-            patch.say("channels removed");
+            patch.record("channels removed");
         }
         if self.any_catalog {
             patch.set(&catalog("selector"), Value::Null);
-            patch.say("catalog removed");
+            patch.record("catalog removed");
         }
         if self.no_config {
             patch.set(&["config"], Value::Null);
-            patch.say("configuration removed");
+            patch.record("configuration removed");
         }
         if self.no_service_account {
             patch.set(&["serviceAccount"], Value::Null);
-            patch.say("service account removed");
+            patch.record("service account removed");
         }
         let goes_elsewhere = self.spec.version.is_some()
             || !self.spec.channel.is_empty()
@@ -116,7 +116,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let client = arguments.cluster.client().await?;
     if let Some(name) = &arguments.name {
         let extension = extensions::named(&client, name).await?;
-        return one(arguments, &client, &extension, None).await;
+        return upgrade_one(arguments, &client, &extension, None).await;
     }
     let chosen = if arguments.outdated {
         let sources = Sources::of_cluster(&arguments.cluster, &Registry::default(), &arguments.cache);
@@ -135,7 +135,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
             ));
             continue;
         }
-        let output = one(arguments, &client, &extension, newer.as_deref()).await?;
+        let output = upgrade_one(arguments, &client, &extension, newer.as_deref()).await?;
         whole.text.push_str(&output.text);
         whole.yes &= output.yes;
     }
@@ -149,7 +149,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     Ok(whole)
 }
 
-async fn one(
+async fn upgrade_one(
     arguments: &Arguments,
     client: &kube::Client,
     extension: &ClusterExtension,

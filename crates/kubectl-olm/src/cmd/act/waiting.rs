@@ -72,7 +72,7 @@ impl Waiting {
         let (mut last, generation) = (stored.clone(), stored.metadata.generation);
         let progress = Progress::default();
         let follow = async {
-            let own = watch::one::<ClusterExtension>(client, &name).applied_objects();
+            let own = watch::single::<ClusterExtension>(client, &name).applied_objects();
             let sets = watch::revisions(client, &name).applied_objects();
             let own = own.map_ok(|extension| Change::Extension(Box::new(extension)));
             let sets = sets.map_ok(|set| Change::Revision(Box::new(set)));
@@ -116,7 +116,7 @@ impl Waiting {
     ) -> Result<bool, CommandError> {
         let progress = Progress::default();
         let follow = async {
-            let states = watch::one::<ClusterCatalog>(client, &stored.name_any()).applied_objects();
+            let states = watch::single::<ClusterCatalog>(client, &stored.name_any()).applied_objects();
             let mut states = std::pin::pin!(states);
             while let Some(catalog) = states.try_next().await? {
                 let conditions = catalog.status.map(|status| status.conditions).unwrap_or_default();
@@ -145,7 +145,7 @@ impl Waiting {
         let uid = extension.uid();
         let progress = Progress::default();
         let follow = async {
-            let mut events = std::pin::pin!(watch::one::<ClusterExtension>(client, &extension.name_any()));
+            let mut events = std::pin::pin!(watch::single::<ClusterExtension>(client, &extension.name_any()));
             let mut seen = false;
             while let Some(event) = events.try_next().await? {
                 match event {
@@ -210,7 +210,7 @@ fn end(extension: &ClusterExtension, generation: Option<i64>) -> Option<bool> {
     is_true(condition::READY).then_some(true)
 }
 
-/// What an extension waits for: the objects of its newest revision, else what its condition `Progressing` says.
+/// What an extension waits for: the objects of its newest revision, else the message of its condition `Progressing`.
 fn waited_for(
     extension: &ClusterExtension,
     generation: Option<i64>,
