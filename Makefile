@@ -179,8 +179,8 @@ acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=r
 	    $(if $(filter-out 0,$(or $(RBAC),1)),--rbac)
 
 .PHONY: test-completion
-test-completion: ## Completion scripts in the real bash, and in zsh and fish where they are installed
-	@$(CARGO) test $(locked) -p kubectl-olm --test completion -- --nocapture
+test-completion: ## Run the completion scripts in the real bash, zsh and fish (SHELLS="zsh fish": those beside bash; they must be installed)
+	@OLM_COMPLETION_SHELLS='$(or $(SHELLS),zsh fish)' $(CARGO) test $(locked) -p kubectl-olm --test completion -- --nocapture
 
 .PHONY: test-plan
 test-plan: ## Compare the plans of kubectl-olm with what the controller does, in every scenario of the acceptance lab (ONLY=regex, JOBS=4)

@@ -1,12 +1,11 @@
-//! Completion scripts in the real shells: bash always, zsh and fish where they are installed.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+//! Completion scripts in the real shells: bash, and those that `OLM_COMPLETION_SHELLS` lists, as `make test-completion` does.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::path::Path;
 use std::process::Command;
 
-/// The candidates that a shell prints when it runs `commands` with the plugin in `PATH` and its script in `$script`; none if the
-/// shell is not installed.
-fn candidates(shell: &str, commands: &str) -> Option<Vec<String>> {
+/// The candidates that a shell prints when it runs `commands` with the plugin in `PATH` and its script in `$script`.
+fn candidates(shell: &str, commands: &str) -> Vec<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_kubectl-olm"));
     let directory = program.parent().unwrap().display().to_string();
     let path = format!("{directory}:{}", std::env::var("PATH").unwrap_or_default());
@@ -25,13 +24,10 @@ fn candidates(shell: &str, commands: &str) -> Option<Vec<String>> {
         .env("script", &file)
         .env("KUBECONFIG", "/no/such/kubeconfig")
         .output();
-    if output.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        return None;
-    }
-    let output = output.unwrap();
+    let output = output.unwrap_or_else(|error| panic!("{shell} cannot be started, install it: {error}"));
     let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success() && error.is_empty(), "{shell}: {commands}: {out}{error}");
-    Some(out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect())
+    out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
 }
 
 /// Words before the cursor, and candidates that the last one has to have.
@@ -52,7 +48,19 @@ fn quoted(words: &[&str]) -> String {
 }
 
 #[test]
-fn bash_completes_verbs_flags_and_names() {
+fn completion_has_verbs_flags_and_names() {
+    let others = std::env::var("OLM_COMPLETION_SHELLS").unwrap_or_default();
+    for shell in std::iter::once("bash").chain(others.split_whitespace()) {
+        match shell {
+            "bash" => bash(),
+            "zsh" => zsh(),
+            "fish" => fish(),
+            other => panic!("{other} in OLM_COMPLETION_SHELLS is none of bash, zsh and fish"),
+        }
+    }
+}
+
+fn bash() {
     for (words, want) in LINES {
         let commands = format!(
             ". \"$script\"; COMP_WORDS=(kubectl-olm {}); COMP_CWORD={}; _kubectl_olm; printf '%s\\n' \"${{COMPREPLY[@]}}\"; \
@@ -60,14 +68,13 @@ fn bash_completes_verbs_flags_and_names() {
             quoted(words),
             words.len()
         );
-        let mut found = candidates("bash", &commands).expect("bash runs");
+        let mut found = candidates("bash", &commands);
         found.retain(|name| !name.is_empty());
         assert_eq!(found, *want, "{words:?}");
     }
 }
 
-#[test]
-fn zsh_completes_verbs_flags_and_names() {
+fn zsh() {
     for (words, want) in LINES {
         // what the completion system would show
         let stub = "compdef() { : }; _describe() { print -rl -- ${candidates%%:*} }; _files() { : }";
@@ -76,23 +83,16 @@ fn zsh_completes_verbs_flags_and_names() {
             quoted(words),
             words.len() + 1
         );
-        let Some(found) = candidates("zsh", &commands) else {
-            println!("SKIPPED: zsh is not installed");
-            return;
-        };
+        let found = candidates("zsh", &commands);
         assert_eq!(found, *want, "{words:?}");
     }
 }
 
-#[test]
-fn fish_completes_verbs_flags_and_names() {
+fn fish() {
     for (words, want) in LINES {
         let (last, earlier) = words.split_last().unwrap();
         let line = [&["kubectl-olm"], earlier, &[last]].concat().join(" ");
-        let Some(mut found) = candidates("fish", &format!("source $script; complete -C '{line}'")) else {
-            println!("SKIPPED: fish is not installed");
-            return;
-        };
+        let mut found = candidates("fish", &format!("source $script; complete -C '{line}'"));
         // fish sorts
         found.sort_unstable();
         let mut want = want.to_vec();
@@ -106,5 +106,5 @@ fn fish_completes_verbs_flags_and_names() {
 fn kubectl_plugin_script_prints_candidates() {
     let commands = "chmod +x \"$script\"; cd \"${script%/*}\"; kubectl-olm completion plugin > kubectl_complete-olm; \
                     chmod +x kubectl_complete-olm; ./kubectl_complete-olm sh; ./kubectl_complete-olm bundle render ''";
-    assert_eq!(candidates("bash", commands).expect("bash runs"), ["show", ":4", ":0"]);
+    assert_eq!(candidates("bash", commands), ["show", ":4", ":0"]);
 }

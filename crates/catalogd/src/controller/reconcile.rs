@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::fetch::{Fetch, FetchError, Fetched, History};
-use super::plan::{self, FailedAttempt, Held, Memory, Observed, Plan, Quarantine, Retry};
+use super::plan::{self, FailedAttempt, Held, Memory, Observed, Plan, Quarantine, Retry, Why};
 use super::report;
 use super::status::{self, Attempt};
 use crate::store::{Content, Served, Store, StoreError};
@@ -255,7 +255,11 @@ impl Context {
             }
             Plan::Pull { reference, why } => {
                 self.adopt(catalog).await?;
-                tracing::debug!(catalog = name, reference, ?why, "resolving");
+                if why == Why::PollDue {
+                    tracing::debug!(catalog = name, reference, ?why, "resolving");
+                } else {
+                    tracing::info!(catalog = name, reference, ?why, "resolving");
+                }
                 let observed = catalog.clone();
                 let pull = self.fetch.by_reference(&reference, None, history(&observed, remembered));
                 let fetched = match plan::is_reported(&observed) {
@@ -343,8 +347,7 @@ impl Context {
                 };
                 let before = remembered.plan.failure.as_ref().map(|failure| &failure.message);
                 let (error, text) = (&failure.message, "cannot fetch catalog content");
-                // the leader's event is logged
-                if leader || before == Some(error) {
+                if before == Some(error) {
                     tracing::debug!(catalog = name, reference, attempts, error, "{text}");
                 } else {
                     tracing::warn!(catalog = name, reference, attempts, error, "{text}");

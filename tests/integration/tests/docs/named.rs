@@ -129,7 +129,7 @@ impl Names {
         let mut verbs = Vec::new();
         for word in words.iter().take_while(|word| is_word(word)) {
             let help = self.help(&verbs)?.context("no help")?;
-            if !help.contains("<COMMAND>") {
+            if !["<COMMAND>", "[COMMAND]"].iter().any(|word| help.contains(word)) {
                 break;
             }
             verbs.push(word.clone());

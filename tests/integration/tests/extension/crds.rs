@@ -62,7 +62,7 @@ async fn crd_removal_waits_until_its_objects_are_gone() -> Result<()> {
     let about = format!("error for resolved bundle \"{}.v1.1.0\" with version \"1.1.0\": ", world.name);
     let why =
         format!("validating upgrade for CRD {name:?}: the new version drops it while 2 objects of it exist");
-    assert!(text.starts_with(&format!("{about}{why}")), "{text}");
+    assert!(text.starts_with(&about) && text.contains(&why), "{text}");
     assert!(text.contains("crdUpgradeSafety.enforcement to None"), "{text}");
     assert_eq!(world.revisions().await?.len(), 1, "nothing was written");
 

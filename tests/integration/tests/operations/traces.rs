@@ -37,7 +37,9 @@ fn take(spans: &Spans, body: &Bytes) -> Result<()> {
         let service =
             resource.resource.and_then(|one| text(&one.attributes, "service.name")).unwrap_or_default();
         for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
-            let of = ["name", "image", "http.method"].iter().find_map(|key| text(&span.attributes, key));
+            let of = ["catalog", "extension", "revision", "image", "http.method"]
+                .iter()
+                .find_map(|key| text(&span.attributes, key));
             known.insert((service.clone(), span.name, of.unwrap_or_default()));
         }
     }

@@ -68,7 +68,7 @@ pub(crate) const OPERATORS: [Operator; 15] = [
         .lacks(&[(2, "existingFieldRemoval")])
         .accepts_crds(),
     operator("rabbitmq-messaging-topology-operator", &["1.8.0", "1.9.0", "1.18.2"])
-        .lacks(&[(2, RABBITMQ), (2, "new required fields: [exchange]")])
+        .lacks(&[(2, RABBITMQ), (2, "25 changes of 12 CRDs are not safe")])
         .accepts_crds(),
     operator("special-resource-operator", &["4.8.1"])
         .lacks(&[(0, "API NodeFeatureDiscovery (nfd.openshift.io/v1)")]),

@@ -46,9 +46,9 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     spec: SpecFlags,
     #[command(flatten)]
-    planned: Planned,
-    #[command(flatten)]
     change: Change,
+    #[command(flatten)]
+    planned: Planned,
     #[command(flatten)]
     cluster: Cluster,
 }

@@ -33,9 +33,9 @@ pub(crate) struct Rollback {
     #[arg(long, value_name = "NUMBER")]
     to_revision: Option<i64>,
     #[command(flatten)]
-    planned: Planned,
-    #[command(flatten)]
     change: Change,
+    #[command(flatten)]
+    planned: Planned,
     #[command(flatten)]
     cluster: Cluster,
 }
