@@ -21,6 +21,9 @@ use crate::metrics::Metrics;
 
 /// The longest wait for the head of an answer; the apiserver itself ends requests other than watches after this time.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest wait for the head of an answer to a GET, which is safe to repeat: the apiserver holds the first list of a kind whose CRD was
+/// just created for a minute at times, and answers the next one immediately.
+const GET_TIMEOUT: Duration = Duration::from_secs(25);
 /// The longest pause within an answer. A watch never pauses for so long: the apiserver ends it earlier.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
 
@@ -236,6 +239,9 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.method().as_str().to_owned();
         let Counting { metrics, host, limit } = self.counting.clone();
+        // the limits of users are kept as they are
+        let is_read = request.method() == http::Method::GET && limit == Some(RESPONSE_TIMEOUT);
+        let limit = if is_read { Some(GET_TIMEOUT) } else { limit };
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = match limit {
