@@ -6,7 +6,7 @@ pub const MAX_DETAILS: usize = 10;
 /// Bytes of details, at most.
 pub const MAX_DETAIL_BYTES: usize = 2048;
 
-/// What stands in places for one line: `Ready`, `Stalled`, events, logs.
+/// The part of a message for `Ready`, `Stalled`, events and logs, which show one line.
 #[must_use]
 pub fn first_line(message: &str) -> &str {
     message.lines().next().unwrap_or_default()
