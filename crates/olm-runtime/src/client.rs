@@ -27,6 +27,22 @@ const GET_TIMEOUT: Duration = Duration::from_secs(25);
 /// The longest pause within an answer. A watch never pauses for so long: the apiserver ends it earlier.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
 
+/// The longest waits for the head of an answer; `None` waits for ever.
+#[derive(Debug, Clone, Copy)]
+struct Waits {
+    read: Option<Duration>,
+    write: Option<Duration>,
+}
+
+impl Waits {
+    /// Those of controllers.
+    const CONTROLLER: Self = Self { read: Some(GET_TIMEOUT), write: Some(RESPONSE_TIMEOUT) };
+
+    fn of(self, method: &http::Method) -> Option<Duration> {
+        if *method == http::Method::GET { self.read } else { self.write }
+    }
+}
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -68,7 +84,7 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
 /// # Errors
 /// If the configuration cannot be turned into a connection.
 pub fn client(config: Config, metrics: &Metrics) -> Result<Client, ClientError> {
-    client_within(config, metrics, Some(RESPONSE_TIMEOUT))
+    build(config, metrics, Waits::CONTROLLER, TokioExecutor::new())
 }
 
 /// As [`client`], with the longest wait for the head of an answer; `None` waits for ever.
@@ -80,7 +96,7 @@ pub fn client_within(
     metrics: &Metrics,
     limit: Option<Duration>,
 ) -> Result<Client, ClientError> {
-    build(config, metrics, limit, TokioExecutor::new())
+    build(config, metrics, Waits { read: limit, write: limit }, TokioExecutor::new())
 }
 
 /// A task that reads and writes one connection.
@@ -92,13 +108,13 @@ pub(crate) fn client_on(
     metrics: &Metrics,
     executor: impl hyper::rt::Executor<ConnectionTask> + Clone + Send + Sync + 'static,
 ) -> Result<Client, ClientError> {
-    build(config, metrics, Some(RESPONSE_TIMEOUT), executor)
+    build(config, metrics, Waits::CONTROLLER, executor)
 }
 
 fn build(
     mut config: Config,
     metrics: &Metrics,
-    limit: Option<Duration>,
+    waits: Waits,
     executor: impl hyper::rt::Executor<ConnectionTask> + Clone + Send + Sync + 'static,
 ) -> Result<Client, ClientError> {
     config.read_timeout = config.read_timeout.or(Some(READ_TIMEOUT));
@@ -112,7 +128,7 @@ fn build(
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let builder = ClientBuilder::try_from((config, executor))
         .map_err(|source| ClientError::Build { url, source: Box::new(source) })?;
-    Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, limit }).build())
+    Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, waits }).build())
 }
 
 /// How the process started as `argv0` calls itself to the apiserver, which writes it into its audit record, as Go's client does:
@@ -195,8 +211,7 @@ pub fn naming_address(client: &Client, url: &str) -> Client {
 struct Counting {
     metrics: Metrics,
     host: String,
-    /// None waits for ever.
-    limit: Option<Duration>,
+    waits: Waits,
 }
 
 /// The apiserver did not answer in time.
@@ -238,10 +253,8 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.method().as_str().to_owned();
-        let Counting { metrics, host, limit } = self.counting.clone();
-        // the limits of users are kept as they are
-        let is_read = request.method() == http::Method::GET && limit == Some(RESPONSE_TIMEOUT);
-        let limit = if is_read { Some(GET_TIMEOUT) } else { limit };
+        let Counting { metrics, host, waits } = self.counting.clone();
+        let limit = waits.of(request.method());
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = match limit {
@@ -267,11 +280,8 @@ mod tests {
     #[tokio::test]
     async fn client_counts_requests_and_failures() {
         let metrics = Metrics::new();
-        let layer = Counting {
-            metrics: metrics.clone(),
-            host: "cluster:6443".to_owned(),
-            limit: Some(RESPONSE_TIMEOUT),
-        };
+        let layer =
+            Counting { metrics: metrics.clone(), host: "cluster:6443".to_owned(), waits: Waits::CONTROLLER };
         for status in [Some(StatusCode::OK), Some(StatusCode::NOT_FOUND), None] {
             let mut service = layer.layer(tower::service_fn(move |_: Request<Body>| async move {
                 let status = status.ok_or("refused")?;
@@ -305,13 +315,16 @@ mod tests {
     #[tokio::test]
     async fn client_gives_up_requests_without_an_answer() {
         let limit = Duration::from_millis(10);
-        let layer = Counting { metrics: Metrics::new(), host: "cluster:6443".to_owned(), limit: Some(limit) };
+        let waits = Waits { read: Some(limit), write: None };
+        let layer = Counting { metrics: Metrics::new(), host: "cluster:6443".to_owned(), waits };
         let mut service = layer.layer(tower::service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Body>, BoxError>>()
         }));
         let answer = service.call(Request::get("/api").body(Body::empty()).unwrap()).await;
         let want = "no answer from the apiserver at cluster:6443 within 0.01 s";
         assert_eq!(answer.unwrap_err().to_string(), want);
+        let write = service.call(Request::post("/api").body(Body::empty()).unwrap());
+        assert!(tokio::time::timeout(10 * limit, write).await.is_err(), "a write has its own limit");
     }
 
     #[tokio::test]
