@@ -38,7 +38,7 @@ impl Waits {
     /// Those of controllers.
     const CONTROLLER: Self = Self { read: Some(GET_TIMEOUT), write: Some(RESPONSE_TIMEOUT) };
 
-    fn of(self, method: &http::Method) -> Option<Duration> {
+    fn for_method(self, method: &http::Method) -> Option<Duration> {
         if *method == http::Method::GET { self.read } else { self.write }
     }
 }
@@ -254,7 +254,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.method().as_str().to_owned();
         let Counting { metrics, host, waits } = self.counting.clone();
-        let limit = waits.of(request.method());
+        let limit = waits.for_method(request.method());
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = match limit {
