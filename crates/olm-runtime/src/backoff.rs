@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use kube::runtime::utils::{Backoff, ResetTimerBackoff};
+use kube::runtime::utils::Backoff;
+use tokio::time::Instant;
 
 /// The wait after the first failure.
 pub const BASE: Duration = Duration::from_millis(5);
@@ -45,30 +46,35 @@ const WATCH_CAP: Duration = Duration::from_secs(5);
 const WATCH_GOOD: Duration = Duration::from_secs(30);
 
 /// The waits of one watch; give it to `WatchStreamExt::backoff`.
-pub fn of_watch() -> ResetTimerBackoff<Doubling> {
-    ResetTimerBackoff::new(Doubling::default(), WATCH_GOOD)
+pub fn of_watch() -> WatchBackoff {
+    WatchBackoff::default()
 }
 
 /// Half a second, doubled up to five, each shortened by up to a half by chance so that watches that broke together are not begun together.
 #[derive(Debug, Default)]
-pub struct Doubling {
+pub struct WatchBackoff {
     earlier: u32,
+    last: Option<Instant>,
 }
 
-impl Iterator for Doubling {
+impl Iterator for WatchBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
+        if self.last.is_some_and(|last| last.elapsed() >= WATCH_GOOD) {
+            self.earlier = 0;
+        }
+        self.last = Some(Instant::now());
         let wait = WATCH_BASE.saturating_mul(1 << self.earlier.min(4)).min(WATCH_CAP);
         self.earlier = self.earlier.saturating_add(1);
         Some(wait.mul_f64(0.5 + rand::random::<f64>() / 2.0))
     }
 }
 
-impl Backoff for Doubling {
-    fn reset(&mut self) {
-        self.earlier = 0;
-    }
+impl Backoff for WatchBackoff {
+    /// Nothing: the client calls it for each event, and a watch that begins is an event before its first request is answered. Time alone
+    /// shows that a watch works.
+    fn reset(&mut self) {}
 }
 
 #[cfg(test)]
@@ -97,16 +103,19 @@ mod tests {
         assert!(waits.len() > 1 && waits.iter().all(|wait| *wait <= UNFINISHED && *wait > UNFINISHED / 2));
     }
 
-    #[test]
-    fn backoff_of_watches_is_seconds_at_most() {
-        let mut waits = Doubling::default();
+    #[tokio::test(start_paused = true)]
+    async fn backoff_of_watches_grows_until_one_has_run() {
+        let mut waits = of_watch();
         let most = [500, 1_000, 2_000, 4_000, 5_000, 5_000, 5_000].map(Duration::from_millis);
         for most in most {
+            waits.reset();
             let wait = waits.next().unwrap();
             assert!((most / 2..=most).contains(&wait), "{wait:?} of {most:?}");
+            tokio::time::advance(wait).await;
         }
-        waits.reset();
+        tokio::time::advance(WATCH_GOOD).await;
         assert!(waits.next().unwrap() <= WATCH_BASE);
-        assert!(Doubling { earlier: u32::MAX }.next().unwrap() <= WATCH_CAP, "the count does not overflow");
+        let later = WatchBackoff { earlier: u32::MAX, last: None }.next();
+        assert!(later.unwrap() <= WATCH_CAP, "the count does not overflow");
     }
 }
