@@ -182,6 +182,12 @@ acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=r
 test-completion: ## Run the completion scripts in the real bash, zsh and fish (SHELLS="zsh fish": those beside bash; they must be installed)
 	@OLM_COMPLETION_SHELLS='$(or $(SHELLS),zsh fish)' $(CARGO) test $(locked) -p kubectl-olm --test completion -- --nocapture
 
+.PHONY: recordings
+recordings: ## Run the documentation's commands and record them as asciicasts in target/recordings (PAGE=getting-started: that page)
+	@$(call build,$(everything))
+	@$(all_tools); OLM_RECORDINGS=$(abspath $(target_dir)/recordings) $(if $(PAGE),OLM_DOCS='$(PAGE)') $(with_programs) \
+	    $(CARGO) test $(locked) --workspace --test docs -- --nocapture docs_blocks
+
 .PHONY: test-plan
 test-plan: ## Compare the plans of kubectl-olm with what the controller does, in every scenario of the acceptance lab (ONLY=regex, JOBS=4)
 	@$(call build,$(addprefix -p ,$(PROGRAMS)) -p olm-kit)
@@ -272,7 +278,7 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion test-upgrade soak \
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade soak \
     simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny acceptance-exact conformance generate demo-down
 
 .PHONY: nightly

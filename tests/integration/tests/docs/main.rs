@@ -10,11 +10,13 @@
 //! `.ci/run`. Commands within prose and blocks that do not run are
 //! read: what they name (verbs, flags, targets, packages, tests, files) must exist.
 //!
-//! `UPDATE_DOCS=1` writes what commands print into the pages; `OLM_DOCS=how-to` runs README.md and pages with such a name only.
+//! `UPDATE_DOCS=1` writes what commands print into the pages; `OLM_DOCS=how-to` runs README.md and pages with such a name only;
+//! `OLM_RECORDINGS=DIR` records the commands and what they print, a file for each page.
 
 mod coverage;
 mod named;
 mod page;
+mod recording;
 mod shell;
 mod site;
 mod walkthroughs;

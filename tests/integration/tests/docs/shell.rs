@@ -2,15 +2,23 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use olm_kit::RunDir;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 /// How long a block may take.
 const LIMIT: Duration = Duration::from_secs(180);
+
+/// A line that a command printed, with its end.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// since the command began
+    pub(crate) after: Duration,
+    pub(crate) text: String,
+}
 
 /// A reader's shell on one page.
 pub(crate) struct Session {
@@ -51,14 +59,20 @@ impl Session {
 
     /// Runs a script and gives its exit code and all that it printed, with the names that pages use.
     pub(crate) async fn run(&self, script: &str) -> Result<(i32, String)> {
+        let (code, lines) = self.run_timed(script).await?;
+        Ok((code, text(&lines)))
+    }
+
+    /// Runs a script and gives its exit code and the lines that it printed, with the names that pages use.
+    pub(crate) async fn run_timed(&self, script: &str) -> Result<(i32, Vec<Line>)> {
         let state = self.folder.path().join("variables").display().to_string();
-        let text = format!(
+        let whole = format!(
             "exec 2>&1; set -euo pipefail; . '{state}'; set -a\n{}\n{{ export -p > '{state}'; }}\n",
             self.here(script)
         );
         let mut command = Command::new("bash");
         command
-            .args(["--norc", "--noprofile", "-c", &text])
+            .args(["--norc", "--noprofile", "-c", &whole])
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(self.work())
@@ -66,29 +80,45 @@ impl Session {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .kill_on_drop(true);
+        let began = Instant::now();
         let mut child = command.spawn().context("cannot run bash")?;
-        let mut stdout = child.stdout.take().context("no output")?;
-        let mut output = Vec::new();
+        let mut stdout = BufReader::new(child.stdout.take().context("no output")?);
+        let mut lines = Vec::new();
         let ended = async {
-            stdout.read_to_end(&mut output).await?;
+            let mut line = Vec::new();
+            while stdout.read_until(b'\n', &mut line).await? > 0 {
+                let text = self.as_written(&String::from_utf8_lossy(&line));
+                lines.push(Line { after: began.elapsed(), text });
+                line.clear();
+            }
             child.wait().await
         };
         let ended = tokio::time::timeout(LIMIT, ended).await;
-        let printed = self.as_written(&String::from_utf8_lossy(&output));
         let Ok(status) = ended else {
+            let printed = text(&lines);
             bail!("no end after {} s:\n{script}--- until then it printed\n{printed}", LIMIT.as_secs());
         };
-        Ok((status?.code().context("killed")?, printed))
+        Ok((status?.code().context("killed")?, lines))
     }
 
     /// Runs a script that has to succeed.
     pub(crate) async fn must(&self, script: &str) -> Result<String> {
-        let (code, output) = self.run(script).await?;
-        if code != 0 {
-            bail!("exit code {code} of\n{script}--- it printed\n{output}");
-        }
-        Ok(output)
+        Ok(text(&self.must_timed(script).await?))
     }
+
+    /// Runs a script that has to succeed, and gives the lines that it printed.
+    pub(crate) async fn must_timed(&self, script: &str) -> Result<Vec<Line>> {
+        let (code, lines) = self.run_timed(script).await?;
+        if code != 0 {
+            bail!("exit code {code} of\n{script}--- it printed\n{}", text(&lines));
+        }
+        Ok(lines)
+    }
+}
+
+/// What the lines are together.
+pub(crate) fn text(lines: &[Line]) -> String {
+    lines.iter().map(|line| line.text.as_str()).collect()
 }
 
 #[tokio::test]

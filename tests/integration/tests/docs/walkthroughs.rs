@@ -9,7 +9,8 @@ use olm_kit::repository;
 use serde_json::Value;
 
 use super::page::{self, Block, ConsoleCommand, Mark};
-use super::shell::Session;
+use super::recording::Recording;
+use super::shell::{self, Session};
 use super::site::Site;
 
 /// A page and what is there before its first line.
@@ -166,6 +167,7 @@ async fn follow(site: &mut Site, walkthrough: &Walkthrough, text: &str, tally: &
         site.report(version).await?;
     }
     let shell = site.shell(walkthrough.fixtures)?;
+    let mut recording = Recording::new(walkthrough.page);
     let outcome: Result<()> = async {
         for script in walkthrough.before {
             shell.must(script).await.with_context(|| format!("before {}", walkthrough.page))?;
@@ -180,7 +182,7 @@ async fn follow(site: &mut Site, walkthrough: &Walkthrough, text: &str, tally: &
                 _ => None,
             };
             let shell = apart.as_ref().unwrap_or(&shell);
-            run(shell, &block, tally, &mut page).await.with_context(|| block.place())?;
+            run(shell, &block, tally, &mut page, &mut recording).await.with_context(|| block.place())?;
             tally.run += 1;
             if block.text.contains(INSTALLS) {
                 // pods are simulated: what the Deployments describe runs beside the cluster from here on
@@ -190,7 +192,7 @@ async fn follow(site: &mut Site, walkthrough: &Walkthrough, text: &str, tally: &
         if page != text {
             std::fs::write(repository().join(walkthrough.page), page)?;
         }
-        Ok(())
+        recording.save()
     }
     .await;
     // what this page installed is in no other page's way
@@ -234,17 +236,28 @@ fn ci_step(step: &str) -> Result<String> {
     Ok(command.with_context(|| format!(".ci/run: {line}"))?.to_owned())
 }
 
-async fn run(shell: &Session, block: &Block, tally: &mut Tally, page: &mut String) -> Result<()> {
+async fn run(
+    shell: &Session,
+    block: &Block,
+    tally: &mut Tally,
+    page: &mut String,
+    recording: &mut Recording,
+) -> Result<()> {
     if let Some(name) = &block.file {
         shell.save(name, &block.text)?;
     }
     match block.language.as_str() {
-        "sh" => shell.must(&block.text).await.map(|_| ()),
+        "sh" => {
+            recording.add(&block.text, &shell.must_timed(&block.text).await?);
+            Ok(())
+        }
         "console" => {
             let all = page::console_commands(&block.text);
             ensure!(!all.is_empty(), "no line begins with `$ `");
             for one in all {
-                compare(shell, block, &one, tally, page).await?;
+                let (_, lines) = shell.run_timed(&one.command).await?;
+                compare(block, &one, &shell::text(&lines), tally, page);
+                recording.add(&one.command, &lines);
             }
             Ok(())
         }
@@ -253,19 +266,12 @@ async fn run(shell: &Session, block: &Block, tally: &mut Tally, page: &mut Strin
     }
 }
 
-/// Runs a command and compares what it prints with the page.
-async fn compare(
-    shell: &Session,
-    block: &Block,
-    one: &ConsoleCommand,
-    tally: &mut Tally,
-    page: &mut String,
-) -> Result<()> {
-    let (_, output) = shell.run(&one.command).await?;
+/// Compares what a command printed with the page.
+fn compare(block: &Block, one: &ConsoleCommand, output: &str, tally: &mut Tally, page: &mut String) {
     let same = one.output.lines().count() == output.lines().count()
         && one.output.lines().zip(output.lines()).all(|(pattern, line)| page::fits(pattern, line));
     if same {
-        return Ok(());
+        return;
     }
     if std::env::var_os("UPDATE_DOCS").is_some() {
         let output: String = output.lines().map(|line| format!("{}\n", line.trim_end())).collect();
@@ -277,7 +283,6 @@ async fn compare(
         let _ = write!(report, "--- run this test with UPDATE_DOCS=1 and read what it changed");
         tally.problems.push(report);
     }
-    Ok(())
 }
 
 /// Whole objects are taken by the apiserver (dry run, unknown fields refused), kustomizations by kustomize.
