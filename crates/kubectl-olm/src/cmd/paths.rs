@@ -149,7 +149,7 @@ fn table(report: &Report, wide: bool) -> String {
         });
     }
     row("end".to_owned(), &|path| match &path.end {
-        End::Stays => "stays".to_owned(),
+        End::Stays => end_of(report, path).to_owned(),
         End::Loop(_) => "loops".to_owned(),
         End::Error(_) => "error".to_owned(),
     });
@@ -165,6 +165,14 @@ fn table(report: &Report, wide: bool) -> String {
     text
 }
 
+/// The version at which a path ends.
+fn end_of<'a>(report: &'a Report, path: &'a Path) -> &'a str {
+    path.hops.last().map_or(&report.from, |hop| match hop.version.as_str() {
+        "" => &hop.bundle,
+        version => version,
+    })
+}
+
 fn reasons(report: &Report, path: &Path, wide: bool) -> String {
     let most = if wide { usize::MAX } else { MAX_NOT_OFFERED };
     let mut text = format!("\n{}\n", names(path.rules).0);
@@ -173,6 +181,7 @@ fn reasons(report: &Report, path: &Path, wide: bool) -> String {
         text.push_str(&line);
         text.push('\n');
     };
+    // in full where the path ends; for a hop on the way only if it is asked for
     let not_offered = |line: &mut dyn FnMut(String), list: &[olm_resolver::NotOffered]| {
         for candidate in list.iter().take(most) {
             line(format!("  not offered: {}: {}", candidate.bundle, candidate.why));
@@ -187,7 +196,9 @@ fn reasons(report: &Report, path: &Path, wide: bool) -> String {
         for warning in &hop.warnings {
             line(format!("  warning: {warning}"));
         }
-        not_offered(&mut line, &hop.not_offered);
+        if wide {
+            not_offered(&mut line, &hop.not_offered);
+        }
         at.clone_from(&hop.version);
     }
     match &path.end {

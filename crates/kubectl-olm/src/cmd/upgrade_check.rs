@@ -264,8 +264,8 @@ fn text(check: &UpgradeCheck) -> String {
     }
     let rest = match check.unlimited {
         0 => String::new(),
-        1 => "1 more bundle declares no limit\n".to_owned(),
-        more => format!("{more} more bundles declare no limit\n"),
+        1 => "1 bundle declares no limit\n".to_owned(),
+        more => format!("{more} bundles declare no limit\n"),
     };
     format!("{way}: {answer}\n{}{rest}", table.text(""))
 }
@@ -307,7 +307,7 @@ mod tests {
         trap        trap.v1.0.0    4.2       yes      4.2 may be 4.20 without quotes in YAML; ask the author
         odd         odd.v1.0.0     ?         yes      error(s) with cluster extension odd: error in bundle odd.v1.0.0: error converting to semver for version "v4.20": it must not begin with v
         late        late.v1.0.0    4.20      no       -
-        1 more bundle declares no limit
+        1 bundle declares no limit
         "#);
         assert_eq!(check.reason, Some("IncompatibleOperatorsInstalled"));
         let message = check.message.unwrap();
