@@ -85,7 +85,7 @@ fn context(args: &ServeArgs, client: Client, metrics: &Metrics) -> Context {
     match given.current(None) {
         Current::Known { version, .. } => tracing::info!(version, "the version of OpenShift is set"),
         Current::Unknown(why) if given.is_fixed() => tracing::error!(why, "Upgradeable stays Unknown"),
-        Current::Unknown(_) => tracing::info!("the version of OpenShift is that of ClusterVersion version"),
+        Current::Unknown(_) => tracing::info!("reading the OpenShift version from ClusterVersion/version"),
     }
     Context {
         events: Events::new(client.clone(), controller::NAME, Some(leader::identity())).counted(metrics),

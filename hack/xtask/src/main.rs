@@ -20,6 +20,7 @@ mod promql;
 mod reference;
 mod section;
 mod source;
+mod ux;
 mod wire;
 mod without_fixes;
 mod yaml;
@@ -34,7 +35,8 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
                         and alerts from their tables; the indexes of docs/internals/conformance and of docs/decisions; the ratios of
                         docs/internals/benchmarks.md and their pictures; the table of crates in ARCHITECTURE.md; hack/wire.txt
   verify                fail if a generated file is not current, a dependency between crates is not allowed, a conformance table names a
-                        test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, a link leads nowhere,
+                        test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, a row of
+                        docs/internals/ux.md names no test, a link leads nowhere,
                         or a citation names nothing
   language [PATH…]      print how many words are left that the glossary replaces, and those below the paths
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
@@ -149,6 +151,7 @@ fn verify(root: &Path) -> Result<()> {
     without_fixes::check(root)?;
     limits::check(root)?;
     findings::check(root)?;
+    ux::check(root)?;
     links::check(root)
 }
 
