@@ -48,7 +48,7 @@ def main(folder):
         for path, was, now in compare.diff(compare.view(old[name], "exact"), compare.view(new[name], "exact")):
             differ.add(name)
             found = next((word for word, rule in CLASSES if re.search(rule, path)), None)
-            if found == HELP and not (isinstance(now, str) and now.startswith(str(was))):
+            if found == HELP and not (isinstance(now, str) and str(was).partition("\n")[0] in now):
                 found = None
             found = found or DECIDED.get(name) or (name in accepted and accepted[name]["reason"].split(":")[0]) or None
             if found is None:

@@ -57,7 +57,7 @@ pub struct ClusterCatalogSpec {
     #[x_kube(validation = cel::catalog_source_member())]
     pub source: CatalogSource,
 
-    /// Among catalogs that could each provide a package, the one with the highest priority is used. 0 when nothing is said;
+    /// Among catalogs that could each provide a package, the one with the highest priority is used. 0 if it is not set;
     /// negative numbers are allowed.
     #[serde(default)]
     #[schemars(range(min = -2147483648_i64, max = 2147483647_i64))]
@@ -150,7 +150,7 @@ pub struct ClusterCatalogStatus {
     pub last_unpacked: Option<Time>,
 }
 
-/// A source after tags were resolved; `type` says which member is set.
+/// A source after tags were resolved; `type` selects the member that is set.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolvedCatalogSource {
     /// The kind of source; `Image` is the only one.

@@ -17,7 +17,7 @@ use crate::Condition;
 use crate::cel;
 use crate::schema::{self, Selector};
 
-/// The package that is wanted, where it may come from and how it is installed.
+/// The package to install, where it may come from and how it is installed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -118,7 +118,7 @@ pub struct ServiceAccountReference {
     pub name: Option<String>,
 }
 
-/// Where a package comes from; `sourceType` says which member is set.
+/// Where a package comes from; `sourceType` selects the member that is set.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Source {
@@ -204,8 +204,8 @@ pub struct Preflight {
 /// The CRD upgrade safety check.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrdUpgradeSafety {
-    /// `Strict` refuses an upgrade whose CRDs are not safe; it is also what happens when nothing is said. `Warn` checks and reports
-    /// in an event, but goes on; `None` skips the check: the upgrade may then lose data.
+    /// `Strict` refuses an upgrade whose CRDs are not safe; it is the default. `Warn` checks and reports
+    /// in an event, but continues; `None` skips the check: the upgrade may then lose data.
     pub enforcement: CrdUpgradeSafetyEnforcement,
 }
 
@@ -217,11 +217,11 @@ pub enum CrdUpgradeSafetyEnforcement {
     /// The upgrade is refused.
     #[default]
     Strict,
-    /// The upgrade goes on; an event says what was found (decision 12).
+    /// The upgrade continues; an event reports the findings (decision 12).
     Warn,
 }
 
-/// Settings for a bundle; `configType` says which member is set.
+/// Settings for a bundle; `configType` selects the member that is set.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Config {
@@ -291,7 +291,7 @@ pub enum WebhookCertificateProvider {
 /// The installed bundle.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstallStatus {
-    /// What the catalog says about the installed bundle.
+    /// The deprecation of the installed bundle in the catalog.
     pub bundle: BundleMetadata,
 }
 

@@ -62,7 +62,7 @@ pub struct ClusterObjectSetSpec {
     #[x_kube(validation = cel::unchanged("revision is immutable"))]
     pub revision: i64,
 
-    /// What happens when an object exists already; phases and objects may say otherwise. It cannot be changed.
+    /// What happens when an object exists already; phases and objects may set another value. It cannot be changed.
     #[x_kube(validation = cel::unchanged("collisionProtection is immutable"))]
     pub collision_protection: CollisionProtection,
 
@@ -93,7 +93,7 @@ pub struct ClusterObjectSetSpec {
 pub enum LifecycleState {
     /// In force.
     Active,
-    /// Given up for good.
+    /// Replaced, and never active again.
     Archived,
 }
 
@@ -105,7 +105,7 @@ pub enum CollisionProtection {
     Prevent,
     /// Existing objects are adopted if no one controls them.
     IfNoController,
-    /// Existing objects are taken over from whoever controls them.
+    /// Existing objects are taken over from any controller.
     None,
 }
 
@@ -176,7 +176,7 @@ pub struct ProgressionProbe {
     pub assertions: Vec<Assertion>,
 }
 
-/// Selects objects; `type` says which member is set.
+/// Selects objects; `type` selects the member that is set.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeSelector {

@@ -226,7 +226,7 @@ pub struct Condition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
-    /// One CamelCase word that says why `status` has its value; programs may match on it.
+    /// One CamelCase word, the cause of the value of `status`; programs may match on it.
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"))]
     pub reason: String,
     /// Whether the observation holds: True, False, or Unknown when it could not be made.

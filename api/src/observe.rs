@@ -98,7 +98,7 @@ pub const EXTENSION_CONDITION: Metric = gauge(
     OperatorController,
     "olm_cluster_extension_condition",
     &["condition", "name", "reason", "status"],
-    "1 for what the conditions Installed, Progressing, Ready and Deprecated of each ClusterExtension say",
+    "1 for the status and reason of the conditions Installed, Progressing, Ready and Deprecated of each ClusterExtension",
 );
 /// What is installed.
 pub const EXTENSION_INFO: Metric = gauge(
@@ -126,7 +126,7 @@ pub const CATALOG_CONDITION: Metric = gauge(
     OperatorController,
     "olm_cluster_catalog_condition",
     &["condition", "name", "reason", "status"],
-    "1 for what the conditions Progressing and Serving of each ClusterCatalog say",
+    "1 for the status and reason of the conditions Progressing and Serving of each ClusterCatalog",
 );
 /// Revisions.
 pub const REVISIONS: Metric = gauge(
@@ -183,7 +183,7 @@ pub const METRICS: &[Metric] = &[
         ClusterOperator,
         "olm_cluster_operator_managed_elsewhere",
         &["manager"],
-        "1 while the ClusterOperator is left to the manager that is named, or to nobody",
+        "1 while the ClusterOperator is left to the manager that is named, if there is one",
     ),
     counter(
         ClusterOperator,
@@ -369,7 +369,7 @@ pub const EVENTS: &[Event] = &[
     normal(
         CATALOG,
         "UserSpecifiedUnavailable",
-        "Content is not served any more, because `spec.availabilityMode` says so.",
+        "Content is no longer served, because `spec.availabilityMode` is `Unavailable`.",
     ),
     normal(EXTENSION, "Resolved", "A bundle was chosen, and a revision made for it."),
     normal(EXTENSION, "Installed", "The first bundle is installed."),
@@ -408,7 +408,7 @@ pub const EVENTS: &[Event] = &[
         "NeedsChange",
         "A pass failed, and only a change in the cluster or of the extension helps.",
     ),
-    warning(EXTENSION, "Blocked", "The rollout cannot go on before something is changed."),
+    warning(EXTENSION, "Blocked", "The rollout cannot continue before something is changed."),
     warning(EXTENSION, "InvalidConfiguration", "`spec.config` does not fit the bundle."),
     warning(
         EXTENSION,
@@ -447,7 +447,11 @@ pub const EVENTS: &[Event] = &[
         "ImageIgnored",
         "The catalog names another image for the installed bundle; the installed content is kept.",
     ),
-    warning(EXTENSION, "BundleWarning", "The bundle has something odd that does not stop its installation."),
+    warning(
+        EXTENSION,
+        "BundleWarning",
+        "The bundle has an invalid part that does not stop its installation.",
+    ),
     warning(
         EXTENSION,
         "CRDChangeAccepted",
@@ -455,10 +459,14 @@ pub const EVENTS: &[Event] = &[
     ),
     warning(EXTENSION, "CRDUpgradeSafety", "A CRD changes in a way that is worth knowing and not refused."),
     normal(EXTENSION, "CertificateIssued", "The certificate of a webhook's Service was issued."),
-    normal(EXTENSION, "CertificateReissued", "It was issued anew, because the former one could not be used."),
+    normal(
+        EXTENSION,
+        "CertificateReissued",
+        "It was issued again, because the former one could not be used.",
+    ),
     normal(EXTENSION, "CertificateRotating", "Its successor is issued, and callers learn to trust it."),
     normal(EXTENSION, "CertificateRotated", "Its successor is in use."),
-    warning(EXTENSION, "CertificateDisputed", "Somebody else writes the certificate's Secret, too."),
+    warning(EXTENSION, "CertificateDisputed", "Another client writes the certificate's Secret, too."),
     warning(
         EXTENSION,
         "CertificateRefused",
@@ -479,11 +487,11 @@ pub const EVENTS: &[Event] = &[
         "SuspiciousMaxOpenShiftVersion",
         "The limit is a number without quotes, which YAML may have shortened.",
     ),
-    normal(REVISION, "Corrected", "An object that somebody changed or deleted was put back."),
-    warning(REVISION, "Collision", "An object belongs to somebody else and is not touched."),
+    normal(REVISION, "Corrected", "An object that another client changed or deleted was restored."),
+    warning(REVISION, "Collision", "An object belongs to another owner and is not touched."),
     normal(OPERATOR, "OperatorStatusChanged", "Conditions of the ClusterOperator have changed."),
     normal(OPERATOR, "OperatorVersionChanged", "The version that it reports has changed."),
-    normal(OPERATOR, "ManagedElsewhere", "Somebody else writes the ClusterOperator; it is only watched."),
+    normal(OPERATOR, "ManagedElsewhere", "Another manager writes the ClusterOperator; it is only watched."),
     warning(OPERATOR, "StatusFailed", "Its status could not be written."),
     warning(OPERATOR, "StatusCreateFailed", "The ClusterOperator could not be created."),
 ];

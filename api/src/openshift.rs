@@ -30,7 +30,7 @@ pub const CLUSTER_VERSION: &str = "version";
 /// The entry of `status.versions` that the column VERSION shows.
 pub const OPERATOR: &str = "operator";
 
-/// Nothing; what a ClusterOperator says is its status.
+/// Nothing: a ClusterOperator reports in its status.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "config.openshift.io",
@@ -41,7 +41,7 @@ pub const OPERATOR: &str = "operator";
     shortname = "co",
     status = "ClusterOperatorStatus",
     derive = "PartialEq",
-    doc = "ClusterOperator says how one part of the cluster is, and whether the cluster may be updated to its next minor version.",
+    doc = "ClusterOperator reports the state of one part of the cluster, and whether the cluster may be updated to its next minor version.",
     printcolumn(
         name = "Version",
         type_ = "string",
@@ -156,7 +156,7 @@ pub struct RelatedObject {
     singular = "clusterversion",
     status = "ClusterVersionStatus",
     derive = "PartialEq",
-    doc = "ClusterVersion says which version of OpenShift the cluster has. The only object is named version.",
+    doc = "ClusterVersion has the version of OpenShift in the cluster. The only object is named version.",
     printcolumn(
         name = "Version",
         type_ = "string",

@@ -46,7 +46,7 @@ pub(crate) fn crd_safety(input: &[u8]) {
         for value in values.iter().filter(|value| value.len() > 8 && !schemas.contains(**value)) {
             assert!(
                 problems.iter().all(|problem| !problem.message.contains(*value)),
-                "{value:?} is told: {problems:?}"
+                "{value:?} is reported: {problems:?}"
             );
         }
     }

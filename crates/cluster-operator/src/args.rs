@@ -5,7 +5,7 @@ use olm_runtime::args::{Command, RunArgs};
 
 pub use crate::owner::Manage;
 
-/// Says in the ClusterOperator `olm` how OLM is, and whether installed bundles stand in the way of an update of the cluster.
+/// Reports in the ClusterOperator `olm` the state of OLM, and whether installed bundles stand in the way of an update of the cluster.
 #[derive(Debug, Parser)]
 #[command(name = "cluster-operator", disable_version_flag = true)]
 pub struct Cli {
@@ -29,7 +29,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
     pub openshift_version: String,
 
-    /// Deployments in the system namespace that tell whether OLM is available, comma-separated; empty for none
+    /// Deployments in the system namespace that decide whether OLM is available, comma-separated; empty for none
     #[arg(
         long,
         value_name = "NAMES",

@@ -13,7 +13,7 @@ pub enum Manage {
     Auto,
     /// In any case; conditions that others write are replaced
     Always,
-    /// Never; metrics and events tell
+    /// Never; only metrics and events report it
     Never,
 }
 
@@ -65,12 +65,12 @@ mod tests {
             ("we do", vec![(CLUSTER_OPERATOR, &conditions)], None),
             ("the reference does", vec![("cluster-olm-operator", &conditions)], other.clone()),
             (
-                "it came after us",
+                "it came after ours",
                 vec![(CLUSTER_OPERATOR, &conditions), ("cluster-olm-operator", &conditions)],
                 other,
             ),
-            ("somebody created it", vec![("cluster-version-operator", &labels)], None),
-            ("somebody wrote versions", vec![("cluster-version-operator", &versions)], None),
+            ("another client created it", vec![("cluster-version-operator", &labels)], None),
+            ("another client wrote versions", vec![("cluster-version-operator", &versions)], None),
             ("a person edited it", vec![(CLUSTER_OPERATOR, &versions), ("kubectl-edit", &conditions)], None),
         ] {
             let entries: Vec<_> = entries

@@ -20,6 +20,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::kinds::{Kinds, api};
+use crate::rights::in_words;
 
 /// Dry runs at the same time.
 const PARALLEL_REQUESTS: usize = 8;
@@ -168,7 +169,10 @@ impl DryRun<'_> {
         let api = api(self.client, content, &resource, namespaced);
         let live = match api.get_opt(content.name()).await.map(|live| live.map(plain)) {
             Ok(live) => live.flatten(),
-            Err(error) => return ObjectPreview::with_message(content, Action::Unknown, chain(&error)),
+            Err(error) => {
+                let why = in_words(&chain(&error));
+                return ObjectPreview::with_message(content, Action::Unknown, why);
+            }
         };
         if let Some(why) = live.as_ref().and_then(|live| self.foreign(content, live)) {
             return ObjectPreview::with_message(content, Action::Refuse, why);
@@ -185,7 +189,7 @@ impl DryRun<'_> {
             }
             (Err(error), _) => {
                 let action = if is_missing_right(&error) { Action::Unknown } else { Action::Refuse };
-                ObjectPreview::with_message(content, action, message(&error))
+                ObjectPreview::with_message(content, action, in_words(&message(&error)))
             }
         }
     }
@@ -247,7 +251,10 @@ impl DryRun<'_> {
                     found.push(ObjectPreview::new(object, if keep { Action::Keep } else { Action::Remove }));
                 }
                 Ok(_) => {}
-                Err(error) => found.push(ObjectPreview::with_message(object, Action::Unknown, chain(&error))),
+                Err(error) => {
+                    let why = in_words(&chain(&error));
+                    found.push(ObjectPreview::with_message(object, Action::Unknown, why));
+                }
             }
         }
         found

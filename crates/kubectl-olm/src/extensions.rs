@@ -14,8 +14,8 @@ use olm_runtime::error_text::chain;
 
 use crate::cmd::bundle::document;
 use crate::failure::{CommandError, is_kind_missing};
-use crate::similar;
 use crate::sources::Cluster;
+use crate::{rights, similar};
 
 pub(crate) async fn named(client: &Client, name: &str) -> Result<ClusterExtension, CommandError> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
@@ -102,7 +102,7 @@ pub(crate) fn state<'a>(set: &ClusterObjectSet, deleting: &'a str) -> &'a str {
 
 pub(crate) async fn objects(client: &Client, set: &ClusterObjectSet) -> Result<Vec<Object>, CommandError> {
     let objects = ContentReader::new(client, SYSTEM_NAMESPACE).objects(set).await;
-    objects.map_err(|error| CommandError::Unreachable(chain(&error)))
+    objects.map_err(|error| CommandError::Unreachable(rights::in_words(&chain(&error))))
 }
 
 /// The extension that a manifest describes.

@@ -16,6 +16,7 @@ mod help;
 mod kinds;
 mod live;
 mod remedy;
+mod rights;
 mod similar;
 mod sources;
 mod terminal;
@@ -53,9 +54,9 @@ enum Verb {
     Show(Box<show::Arguments>),
     /// List the versions of a package
     Versions(versions::Arguments),
-    /// Say which bundle would be chosen for a package
+    /// Show which bundle would be chosen for a package
     Resolve(why::Resolve),
-    /// Say which bundle is chosen for a ClusterExtension, and why not another one
+    /// Show which bundle is chosen for a ClusterExtension, and why not another one
     Explain(why::Explain),
     /// List ClusterExtensions, how they are and what they could be upgraded to
     List(list::Arguments),
@@ -63,11 +64,11 @@ enum Verb {
     Outdated(list::Outdated),
     /// Show a ClusterExtension with its revisions, objects and pods
     Status(status::Arguments),
-    /// Say whether installed bundles stand in the way of an update of an OpenShift cluster
+    /// Check whether installed bundles stand in the way of an update of an OpenShift cluster
     UpgradeCheck(upgrade_check::Arguments),
     /// Install a package
     Install(Box<act::install::Arguments>),
-    /// Say what the controller would do, by dry runs in the cluster
+    /// Show what the controller would do, by dry runs in the cluster
     Plan(Box<plan::Arguments>),
     /// Compare a ClusterExtension with the cluster, or two of its revisions
     Diff(diff::Arguments),
@@ -98,7 +99,7 @@ enum Verb {
     /// Check images
     #[command(subcommand)]
     Image(image::Verb),
-    /// Say how a bundle can be configured, and check a configuration
+    /// Show how a bundle can be configured, and check a configuration
     #[command(subcommand)]
     Config(config::Verb),
     /// Compare CustomResourceDefinitions
@@ -106,7 +107,7 @@ enum Verb {
     Crd(crd::Verb),
     /// Draw the upgrade graph of a package
     Graph(Box<graph::Arguments>),
-    /// Say how an installed version gets to another one, by v1's rules and by OLM Classic's
+    /// Show how an installed version gets to another one, by v1's rules and by OLM Classic's
     Paths(Box<paths::Arguments>),
     /// Try versions against ranges
     #[command(subcommand)]

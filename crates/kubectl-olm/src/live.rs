@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::extensions;
 use crate::kinds::{Kinds, api};
+use crate::rights::in_words;
 
 /// Objects that are read at the same time.
 const PARALLEL_READS: usize = 8;
@@ -150,7 +151,7 @@ async fn revision(
     for phase in &set.spec.phases {
         let mut desired = Vec::new();
         for object in phase.objects.iter().take(*budget) {
-            match reader.object(object).await.map_err(|error| chain(&error)) {
+            match reader.object(object).await.map_err(|error| in_words(&chain(&error))) {
                 Ok(object) => desired.push(object),
                 Err(message) if messages.contains(&message) => {}
                 Err(message) => messages.push(message),
@@ -228,7 +229,7 @@ async fn live_object(
     let live = match api.get_opt(&object.name).await {
         Ok(Some(live)) => serde_json::to_value(live).unwrap_or_default(),
         Ok(None) => return Object { level: Level::Missing, ..object },
-        Err(error) => return Object { message: chain(&error), ..object },
+        Err(error) => return Object { message: in_words(&chain(&error)), ..object },
     };
     let Ok(live) = olm_core::Object::from_value(live) else { return object };
     let (level, message) = rules.judge(&live);
@@ -247,7 +248,8 @@ async fn pods(client: &Client, live: &olm_core::Object, object: &mut Object) {
         Ok(listed) => listed.items,
         Err(error) => {
             object.message =
-                [object.message.as_str(), &format!("pods cannot be read: {}", chain(&error))].join(" ");
+                [object.message.as_str(), &format!("pods cannot be read: {}", in_words(&chain(&error)))]
+                    .join(" ");
             return;
         }
     };

@@ -36,7 +36,7 @@ fn pictures_match_committed_files() {
         let committed = std::fs::read(&file).unwrap();
         assert!(
             committed == output.stdout,
-            "{} is not what is drawn now; draw it anew with OLM_UPDATE_PICTURES=1",
+            "{} is not what is drawn now; draw it again with OLM_UPDATE_PICTURES=1",
             file.display()
         );
     }

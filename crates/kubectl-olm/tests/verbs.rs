@@ -46,7 +46,7 @@ fn semver_check_prints_result() {
     assert_eq!((code, out.as_str()), (2, "range-error: improper constraint: \"1.0 !1.2.1\"\n"));
     assert_eq!(
         error, "improper constraint: \"1.0 !1.2.1\"\n  1.0 !1.2.1\n      ^\n  write != instead of !\n",
-        "what is wrong is pointed at, with the mend"
+        "the invalid word is marked, with the fix"
     );
 
     let lines = "1.x\t1.5.0\n1.x\t2.0.0\nnonsense!\t1.0.0\n1.x\tv\n";

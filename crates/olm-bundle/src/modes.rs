@@ -78,8 +78,10 @@ impl Targets {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid option(s): invalid target namespaces [{}]: {reason}", .targets.join(" "))]
 pub struct TargetsError {
-    targets: Vec<String>,
-    reason: String,
+    /// The namespaces.
+    pub targets: Vec<String>,
+    /// What the install modes lack.
+    pub reason: String,
 }
 
 /// Decides what the operator watches. `requested` is the configured list: empty means the default, one empty text means

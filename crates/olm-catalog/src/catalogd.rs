@@ -68,7 +68,7 @@ pub enum CatalogError {
     #[error("error: received unexpected response status code {0}")]
     Status(u16),
     /// The replica that responded serves other content.
-    #[error("catalogd serves content of {found}, {expected} is wanted; it is being unpacked")]
+    #[error("catalogd serves content of {found}, {expected} is expected; it is being unpacked")]
     Stale {
         /// Digest that was served.
         found: String,

@@ -304,7 +304,7 @@ mod tests {
         for (package, want) in [
             (
                 "stale",
-                format!("catalogd serves content of sha256:22, {DIGEST} is wanted; it is being unpacked"),
+                format!("catalogd serves content of sha256:22, {DIGEST} is expected; it is being unpacked"),
             ),
             ("down", "error: received unexpected response status code 503".to_owned()),
         ] {

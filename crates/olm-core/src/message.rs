@@ -1,6 +1,8 @@
 //! The form of messages in conditions and events (decision 33): the first line has who, what and the remedy; details follow from the
 //! second line.
 
+/// Characters of the first line, at most, with object names of up to 40.
+pub const MAX_FIRST_LINE: usize = 200;
 /// Lines of details below the first line, at most.
 pub const MAX_DETAILS: usize = 10;
 /// Bytes of details, at most.
@@ -12,10 +14,69 @@ pub fn first_line(message: &str) -> &str {
     message.lines().next().unwrap_or_default()
 }
 
+/// A message in this form, whatever text it is made from. A first line that is too long becomes its beginning and its end, where the
+/// object and the remedy are, and stands in full among the details.
+#[must_use]
+pub fn fit(text: &str) -> String {
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let is_short = first.chars().count() <= MAX_FIRST_LINE;
+    let full = (!is_short).then_some(first);
+    let details: Vec<String> = full.into_iter().chain(rest.lines()).map(cut).collect();
+    let first = if is_short { first.to_owned() } else { shortened(first) };
+    with_details(&first, details.iter().map(String::as_str))
+}
+
+/// A line that leaves space for others among the details.
+fn cut(line: &str) -> String {
+    let end = line.floor_char_boundary(MAX_DETAIL_BYTES / 4 * 3);
+    if end == line.len() { line.to_owned() } else { format!("{}…", &line[..end]) }
+}
+
+/// The text up to its first colon, and as many of its last parts as fit.
+fn shortened(line: &str) -> String {
+    let head = line.split_once(": ").map(|(head, _)| head).filter(|head| head.chars().count() <= 100);
+    let parts =
+        line.match_indices([':', ';']).filter_map(|(at, mark)| line[at + mark.len()..].strip_prefix(' '));
+    let short = head.into_iter().flat_map(|head| parts.clone().map(move |part| format!("{head}: … {part}")));
+    short.into_iter().find(|short| short.chars().count() <= MAX_FIRST_LINE).unwrap_or_else(|| {
+        let kept = line.chars().take(MAX_FIRST_LINE - 1).collect::<String>();
+        format!("{}…", kept.trim_end())
+    })
+}
+
+/// The rules of this form that a message breaks.
+#[must_use]
+pub fn violations(message: &str) -> Vec<String> {
+    let first = first_line(message).chars().count();
+    let details = || message.lines().skip(1);
+    let is_yaml =
+        |line: &str| line == "---" || ["apiVersion:", "kind:", "- {"].iter().any(|it| line.starts_with(it));
+    // a struct of Go (`&Owner{Kind:…`) or Rust (`Owner { kind: …`), a map of Go, a debugged option
+    let structs = ["{", "map[", "Some(", "Err(", "0x", "\\n"];
+    let found = [
+        (message.is_empty(), "is empty".to_owned()),
+        (first > MAX_FIRST_LINE, format!("has {first} characters in its first line")),
+        (details().count() > MAX_DETAILS, format!("has {} lines of details", details().count())),
+        (
+            details().map(str::len).sum::<usize>() > MAX_DETAIL_BYTES,
+            "has too many bytes of details".to_owned(),
+        ),
+        (details().any(is_yaml), "has YAML".to_owned()),
+        (structs.iter().any(|text| message.contains(text)), "prints values of a program".to_owned()),
+    ];
+    found.into_iter().filter(|(is_broken, _)| *is_broken).map(|(_, text)| text).collect()
+}
+
 /// A message of a first line and details. Lines that are more than [`MAX_DETAILS`] or exceed [`MAX_DETAIL_BYTES`] together are
 /// counted in the last line.
 #[must_use]
 pub fn with_details<'a>(first: &str, details: impl IntoIterator<Item = &'a str>) -> String {
+    with_counted(first, details, "line")
+}
+
+/// As [`with_details`]; the last line counts what was left out by this noun.
+#[must_use]
+pub fn with_counted<'a>(first: &str, details: impl IntoIterator<Item = &'a str>, noun: &str) -> String {
     let lines: Vec<&str> = details.into_iter().collect();
     let mut bytes = 0;
     let fits = |line: &&&str| {
@@ -31,8 +92,8 @@ pub fn with_details<'a>(first: &str, details: impl IntoIterator<Item = &'a str>)
     }
     match lines.len() - shown {
         0 => {}
-        1 => text.push_str("\n… and 1 more line"),
-        more => text.push_str(&format!("\n… and {more} more lines")),
+        1 => text.push_str(&format!("\n… and 1 more {noun}")),
+        more => text.push_str(&format!("\n… and {more} more {noun}s")),
     }
     text
 }
@@ -40,6 +101,47 @@ pub fn with_details<'a>(first: &str, details: impl IntoIterator<Item = &'a str>)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn message_fits_whatever_it_is_made_from() {
+        let long = |length: usize| "x".repeat(length);
+        let full = format!("bundle \"b\": reading: {}; publish another", long(169));
+        let cut = format!("{}…", long(199));
+        for (text, want) in [
+            ("short; do this\ndetail".to_owned(), "short; do this\ndetail".to_owned()),
+            (full.clone(), format!("bundle \"b\": … {}; publish another\n{full}", long(169))),
+            (
+                format!("bundle \"b\": {}; publish another\ndetail", long(190)),
+                format!(
+                    "bundle \"b\": … publish another\nbundle \"b\": {}; publish another\ndetail",
+                    long(190)
+                ),
+            ),
+            (long(300), format!("{cut}\n{}", long(300))),
+            (long(5000), format!("{cut}\n{}…", long(1536))),
+        ] {
+            assert_eq!(fit(&text), want);
+            assert_eq!(fit(&want), want, "twice");
+            assert_eq!(violations(&want), Vec::<String>::new());
+        }
+        assert_eq!(fit(&"a\n".repeat(30)).lines().count(), 1 + MAX_DETAILS);
+    }
+
+    #[test]
+    fn message_violations_are_named() {
+        for (text, want) in [
+            ("fine; do this\nlines of it", &[][..]),
+            ("", &["is empty"]),
+            (&"x".repeat(201), &["has 201 characters in its first line"]),
+            (&"a\n".repeat(12), &["has 11 lines of details"]),
+            ("a\napiVersion: v1", &["has YAML"]),
+            ("a\n- {\"verbs\": 1}", &["has YAML", "prints values of a program"]),
+            ("owner &OwnerReference{Kind:x}", &["prints values of a program"]),
+            ("Error { kind: Some(1) }", &["prints values of a program"]),
+        ] {
+            assert_eq!(violations(text), want, "{text}");
+        }
+    }
 
     #[test]
     fn message_details_are_limited() {
@@ -58,5 +160,6 @@ mod tests {
             assert_eq!(first_line(&text), "first");
         }
         assert_eq!(first_line(""), "");
+        assert!(with_counted("first", ["a"; 12], "rule").ends_with("\n… and 3 more rules"));
     }
 }

@@ -227,7 +227,7 @@ pub(crate) fn nameless_channel(meta: &Meta) -> Finding {
     let written = serde_json::from_slice::<serde_json::Value>(&meta.blob).unwrap_or_default();
     match written.get("channel").and_then(serde_json::Value::as_str) {
         Some(name) => {
-            finding.with_hint(format!("the object says \"channel: {name}\"; write \"name: {name}\" instead"))
+            finding.with_hint(format!("the object has \"channel: {name}\"; write \"name: {name}\" instead"))
         }
         None => finding,
     }
@@ -264,7 +264,7 @@ mod tests {
             texts,
             [
                 "parse channel: entries[1]: json: cannot unmarshal number into Go struct field ChannelEntry.name of type string; the entry is left out",
-                "package \"foo\" contains channel with no name; the object says \"channel: beta\"; write \"name: beta\" instead",
+                "package \"foo\" contains channel with no name; the object has \"channel: beta\"; write \"name: beta\" instead",
                 "parse bundle: json: cannot unmarshal number into Go struct field Bundle.image of type string",
                 "package \"foo\" has duplicate bundle \"foo.v1\"",
                 "unexpected EOF",

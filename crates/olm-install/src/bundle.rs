@@ -74,7 +74,8 @@ fn quarantined(digest: &Digest, attempts: u32, request: &str) -> String {
 
 /// The text about this bundle and this request in the message of a condition, if there is one.
 fn quarantined_by(message: &str, digest: &Digest, request: &str) -> Option<String> {
-    let text = &message[message.find(QUARANTINED)?..];
+    // a long first line stands in full among the details
+    let text = message[message.rfind(QUARANTINED)?..].lines().next()?;
     let is_same = text.contains(&format!(" {digest} ")) && text.contains(&format!("({request:?} now)"));
     is_same.then(|| text.to_owned())
 }
@@ -86,6 +87,12 @@ impl From<olm_oci::StoreError> for BundleError {
 }
 
 impl BundleError {
+    /// A bundle that is not read again after this many attempts.
+    #[must_use]
+    pub fn quarantined(digest: &Digest, attempts: u32, request: &str) -> Self {
+        Self::Quarantined { text: quarantined(digest, attempts, request) }
+    }
+
     /// When to retry.
     #[must_use]
     pub fn retry(&self) -> Retry {
@@ -281,7 +288,7 @@ impl Attempt {
     fn begin(record: &Path, digest: &Digest, request: &str) -> Result<Self, BundleError> {
         let before = if attempts::request(record) == request { attempts::read(record) } else { 0 };
         if before >= MAX_ATTEMPTS {
-            return Err(BundleError::Quarantined { text: quarantined(digest, before, request) });
+            return Err(BundleError::quarantined(digest, before, request));
         }
         let path = record.to_owned();
         attempts::write_for(record, before + 1, request).map_err(|source| StoreError::Io {

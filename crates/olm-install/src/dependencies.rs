@@ -81,7 +81,10 @@ pub async fn facts<'a>(
     needed: &Needed,
 ) -> Result<DependencyFacts, PassError> {
     let failed = |what: &str, error: &kube::Error| {
-        PassError::new(Class::Transient, format!("checking dependencies: {what}: {error}"))
+        PassError::new(
+            Class::Transient,
+            format!("checking dependencies: {what}: {}", olm_runtime::apply::message(error)),
+        )
     };
     let discovery = Discovery::new(client.clone())
         .run_aggregated()

@@ -145,7 +145,11 @@ pub trait Observer: Send {
     ) -> impl Future<Output = Result<Checked, PassError>> + Send;
 
     /// Checks the rights of the extension's ServiceAccount ([`crate::account::check`]).
-    fn check_account(&mut self, objects: &[Object]) -> impl Future<Output = Result<(), PassError>> + Send;
+    fn check_account(
+        &mut self,
+        bundle: &BundleFacts,
+        objects: &[Object],
+    ) -> impl Future<Output = Result<(), PassError>> + Send;
 }
 
 /// Observes what the plan for `target` depends on. `recorded` is the certificate issuer of the extension's status.
@@ -183,7 +187,8 @@ pub async fn observe<'a>(
     let about = |error| about(bundle, error);
     let rendered = Arc::new(observer.render(bundle, settled, &inputs).await.map_err(about)?);
     let crds = observer.check_crds(bundle, &rendered).await.map_err(about)?;
-    observer.check_account(&rendered.objects).await.map_err(about)?;
+    // the message of the check begins with the account, and names the bundle in its details
+    observer.check_account(bundle, &rendered.objects).await?;
     // no thread of a check that has ended holds it
     let rendered = Arc::unwrap_or_clone(rendered);
     let inputs = settings.fingerprint(request, bundle, rendered.issuer);

@@ -200,7 +200,9 @@ pub fn not_fetched(error: &BundleError) -> PassError {
     PassError { cause, ..PassError::new(class, chain(error)) }
 }
 
-fn not_rendered(error: &RenderError) -> PassError {
+/// A bundle that cannot be rendered, as the error of the pass.
+#[must_use]
+pub fn not_rendered(error: &RenderError) -> PassError {
     let class =
         if error.terminal_reason().is_some() { Class::InvalidConfiguration } else { Class::NeedsChange };
     PassError::new(class, error.to_string())

@@ -83,6 +83,12 @@ impl Error {
         }
     }
 
+    /// Whether the registry asks for other credentials.
+    #[must_use]
+    pub fn is_unauthorized(&self) -> bool {
+        matches!(self.cause().and_then(ImageError::status), Some(401 | 403))
+    }
+
     /// Whether the signature policy does not accept the image.
     #[must_use]
     pub fn is_rejection(&self) -> bool {

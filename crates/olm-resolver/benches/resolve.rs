@@ -223,7 +223,7 @@ fn figures(sample: &Sample) {
     ask("resolve: from the middle, all channels", &request("", &[], Some(&middle)), &one, true);
     ask("resolve: nothing new", &request("", &[], Some(&newest)), &one, true);
     ask("resolve: nothing new, four catalogs", &request("", &[], Some(&newest)), &four, true);
-    ask("resolve: refusal, with its help", &request(">9000.0.0", &[], Some(&middle)), &one, false);
+    ask("resolve: rejected bundle, with its help", &request(">9000.0.0", &[], Some(&middle)), &one, false);
     let query = PathQuery {
         graph: Arc::clone(&graph),
         from: Installed::find(&graph, &middle),

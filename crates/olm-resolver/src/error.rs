@@ -142,7 +142,11 @@ impl ResolveError {
     /// What to change, if that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Range { error, .. } => error.hint().map(str::to_owned),
+            Self::Range { error, .. } => match (error.word(), error.hint()) {
+                (Some(word), Some(hint)) => Some(format!("at {}: {hint}", go::quote(word))),
+                (Some(word), None) => Some(format!("{} cannot be read", go::quote(word))),
+                (None, hint) => hint.map(str::to_owned),
+            },
             Self::Catalog { help, .. } | Self::NoMatch { help, .. } => help.clone(),
             Self::Ambiguous { .. } => Some(
                 "give one catalog a higher spec.priority, or narrow spec.source.catalog.selector to one catalog".to_owned(),

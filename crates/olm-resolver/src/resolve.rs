@@ -12,7 +12,7 @@ use crate::environment::{self, Environment, EnvironmentConstraints, UnmetConstra
 use crate::error::{Asked, ResolveError};
 use crate::graph::{BundleIndex, PackageGraph};
 use crate::report::{Candidate, CatalogOutcome, CatalogReport, Report};
-use crate::request::{CatalogSource, MAJOR_UPDATES, MajorUpdates, Request, range_from};
+use crate::request::{CatalogSource, MajorUpdates, Request, range_from};
 use crate::rules::{Decision, Ineligible, Rules, Via};
 
 #[derive(Debug, Clone)]
@@ -97,9 +97,8 @@ impl fmt::Display for Held {
         let Self { catalog, bundle, version } = self;
         write!(
             f,
-            "bundle {bundle} of catalog {catalog} has the next major version {version}, which is not installed by itself; to \
-             install it, set spec.source.catalog.version to {:?}, or the annotation {MAJOR_UPDATES}: Automatic to follow to each \
-             major version",
+            "bundle {bundle} of catalog {catalog} has the next major version {version}; to install it, set \
+             spec.source.catalog.version to {:?}",
             self.range()
         )
     }
@@ -326,7 +325,7 @@ fn wait_for_unreadable(report: &Report, best: Option<usize>) -> Result<(), Resol
         let names: Vec<String> =
             waiting.iter().map(|(catalog, _)| format!("{} (priority {})", catalog.name, catalog.priority)).collect();
         format!(
-            "a first install waits for {}: go on without by spec.source.catalog.selector here or spec.availabilityMode: \
+            "a first install waits for {}: leave it out by spec.source.catalog.selector here or spec.availabilityMode: \
              Unavailable there",
             names.join(", ")
         )

@@ -373,7 +373,7 @@ mod tests {
         let refused = pack("e-1", &[phase("a", vec![blank])]).unwrap_err();
         assert!(
             refused.to_string().starts_with("object in phase 0 index 0 has 104857"),
-            "it compresses well, but nobody could unpack it: {refused}"
+            "it compresses well, but it cannot be unpacked: {refused}"
         );
         assert_eq!(pack("e-1", &[]).unwrap(), Packed::default());
     }

@@ -99,7 +99,7 @@ mod tests {
     enum Sample {
         #[error("cannot pull image")]
         Outer(#[source] Box<Sample>),
-        #[error("registry says no: quota")]
+        #[error("registry refuses: quota")]
         Middle(#[source] Box<Sample>),
         #[error("quota")]
         Inner,
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn error_text_prints_the_whole_chain_once() {
         let error = Sample::Outer(Box::new(Sample::Middle(Box::new(Sample::Inner))));
-        assert_eq!(chain(&error), "cannot pull image: registry says no: quota");
+        assert_eq!(chain(&error), "cannot pull image: registry refuses: quota");
     }
 
     #[derive(Debug, thiserror::Error)]

@@ -11,6 +11,12 @@ use kube::{Api, Client};
 /// Where a pod finds its own token.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
+/// What to do when a registry refuses the credentials of a program.
+#[must_use]
+pub fn remedy(program: &str) -> String {
+    format!("give {program} credentials by --global-pull-secret, or imagePullSecrets of its ServiceAccount")
+}
+
 /// The namespace and name of something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespacedName {

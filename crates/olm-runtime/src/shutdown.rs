@@ -32,13 +32,13 @@ pub fn on_signal() -> std::io::Result<Shutdown> {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
         };
-        tracing::info!(signal = name, "stopping; a second signal ends at once");
+        tracing::info!(signal = name, "stopping; a second signal ends immediately");
         stop.cancel();
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::warn!("second signal, ending at once");
+        tracing::warn!("second signal, ending immediately");
         std::process::exit(1);
     });
     Ok(token)

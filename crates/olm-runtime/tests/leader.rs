@@ -195,7 +195,7 @@ async fn gives_up(mood: Mood) {
         tokio::time::timeout(TEST_TIMEOUT, work.led).await.unwrap_or_else(|_| panic!("{mood:?}: leads on"));
     assert_eq!(led.unwrap(), Err(LeadershipLost), "{mood:?}");
     let took = since.elapsed();
-    assert!(!work.running.load(Ordering::SeqCst), "{mood:?}: the work goes on");
+    assert!(!work.running.load(Ordering::SeqCst), "{mood:?}: the work continues");
     assert!(took < TIMING.lease, "{mood:?}: {took:?}, and others may take over after {:?}", TIMING.lease);
     assert!(took > TIMING.renew / 2, "{mood:?}: {took:?}; one failure is none yet");
 }
@@ -217,7 +217,7 @@ async fn leader_keeps_the_lease_in_a_short_outage() {
     assert!(work.running.load(Ordering::SeqCst));
     work.end.take().unwrap().send(()).unwrap();
     assert_eq!(tokio::time::timeout(TEST_TIMEOUT, work.led).await.unwrap().unwrap(), Ok(()));
-    assert_eq!(server.holder(), "", "given back");
+    assert_eq!(server.holder(), "", "released");
 }
 
 #[tokio::test(start_paused = true)]
@@ -293,7 +293,7 @@ async fn leader_writes_nothing_after_a_suspend() {
     let before = server.state().writes;
     server.until("renews", |server| server.state().writes > before).await;
     tokio::time::sleep(TIMING.retry / 2).await; // until it has the answer
-    assert!(Server::takes_write(&client).await, "nobody took the lease");
+    assert!(Server::takes_write(&client).await, "no replica took the lease");
     suspended.fetch_add(300, Ordering::SeqCst);
     server.state().lease = None;
     leadership.loss().cancelled().await;

@@ -143,7 +143,7 @@ impl Identity {
             return Ok(());
         }
         let Some(text) = signed.filter(|text| !text.is_empty()) else {
-            return Err("it names no repository, as cosign 3 signs by default; say \"signedIdentity\": \
+            return Err("it names no repository, as cosign 3 signs by default; set \"signedIdentity\": \
                         {\"type\": \"matchDigest\"} or sign with --new-bundle-format=false"
                 .to_owned());
         };

@@ -334,7 +334,7 @@ impl Sigstore {
                 if rekor.is_empty() {
                     return Err(
                         "fulcio needs rekorPublicKeyPath or rekorPublicKeyData: its certificates live for \
-                                minutes, and only the log says when one was used"
+                                minutes, and only the log shows when one was used"
                             .into(),
                     );
                 }

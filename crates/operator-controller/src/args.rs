@@ -74,7 +74,7 @@ pub struct ServeArgs {
     catalogd_cas_dir: String,
 
     /// The ConfigMap of the system namespace with the CA of catalogd: what catalogd publishes with --tls-self-issued (ca.crt), or
-    /// OpenShift's service CA injects (service-ca.crt). The system's CAs are not trusted then; a change counts at once
+    /// OpenShift's service CA injects (service-ca.crt). The system's CAs are not trusted then; a change counts immediately
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     catalogd_ca_config_map: String,
 

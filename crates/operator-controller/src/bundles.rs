@@ -8,9 +8,11 @@ use futures::future::BoxFuture;
 use kube::Client;
 use olm_bundle::CertProvider;
 use olm_install::BundleFetcher;
+use olm_install::bundle::BundleError;
 use olm_install::render::{RenderSettings, Rendered, not_fetched, render};
 use olm_install::resolution::{BundleFacts, Class, ExtensionRequest, PassError};
 use olm_runtime::controller::Workers;
+use olm_runtime::pull_secrets;
 use parking_lot::Mutex;
 
 use crate::credentials::PullSecrets;
@@ -61,6 +63,18 @@ impl RegistryBundles {
     }
 }
 
+/// A bundle that cannot be pulled, with where credentials go if they are missing.
+pub(crate) fn with_remedy(error: &BundleError) -> PassError {
+    let failed = not_fetched(error);
+    match error {
+        BundleError::Image(image) if image.is_unauthorized() => {
+            let remedy = pull_secrets::remedy("operator-controller");
+            PassError { message: format!("{}; {remedy}", failed.message), ..failed }
+        }
+        _ => failed,
+    }
+}
+
 impl BundleSource for RegistryBundles {
     fn render<'a>(
         &'a self,
@@ -73,7 +87,7 @@ impl BundleSource for RegistryBundles {
             self.last.lock().insert(request.uid.clone(), bundle.reference.clone());
             let pulled = self.workers.away(self.fetcher.pull(&bundle.reference)).await;
             let pulled = pulled.map_err(|stopping| PassError::new(Class::Transient, stopping.to_string()))?;
-            let pulled = pulled.map_err(|error| not_fetched(&error))?;
+            let pulled = pulled.map_err(|error| with_remedy(&error))?;
             // with a turn: so no more rendered bundles are in memory than passes work at the same time
             let read = pulled
                 .requested(request.requested_at.as_deref(), request.quarantine.as_deref())

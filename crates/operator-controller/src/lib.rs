@@ -16,6 +16,8 @@ mod debounce;
 pub mod extension;
 mod inventory;
 mod kinds;
+#[cfg(test)]
+mod messages;
 pub mod objectset;
 pub mod recorded;
 pub mod revisions;

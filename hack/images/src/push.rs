@@ -41,7 +41,7 @@ pub async fn push(
     client
         .auth(&image, &credentials, RegistryOperation::Push)
         .await
-        .with_context(|| format!("{} does not let us push", image.resolve_registry()))?;
+        .with_context(|| format!("{} does not accept the push", image.resolve_registry()))?;
     let mut sent = BTreeSet::new();
     for part in parts.iter().copied().chain(referrers) {
         for blob in part.blobs.iter().filter(|blob| sent.insert(blob.digest.clone())) {

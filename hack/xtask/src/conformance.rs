@@ -122,7 +122,7 @@ fn faults(page: &str, text: &str, read: &mut dyn FnMut(&str) -> Option<String>) 
         match Conformance::parse(cell) {
             Err(fault) => found.push(format!("{page}:{}: {fault}", number + 1)),
             Ok(verdict) if verdict.needs_test() && references(line).is_empty() => {
-                found.push(format!("{page}:{}: says `{}` and names no test", number + 1, verdict.words()));
+                found.push(format!("{page}:{}: is `{}` and names no test", number + 1, verdict.words()));
             }
             Ok(_) => {}
         }
@@ -210,7 +210,7 @@ mod tests {
 
         fn helper() {}
         proptest! {
-            /// Says why.
+            /// The reason.
             #[test] fn inline(c in any()) {}
 
             #[test]
@@ -251,7 +251,7 @@ mod tests {
             [
                 "p.md:5: a/b.rs has no test helper",
                 "p.md:6: there is no file gone.rs",
-                "p.md:7: says `better` and names no test",
+                "p.md:7: is `better` and names no test",
                 "p.md:8: the verdict `missing: no time` begins with none of: same, better, gap, out of scope, \
                  not applicable",
                 "p.md:9: `gap: no time` does not begin with `gap: you see `, followed by what a user would notice",

@@ -141,7 +141,7 @@ fn verify(root: &Path) -> Result<()> {
     }
     ensure!(
         stale.is_empty(),
-        "these files are not what the sources say; run `make generate`: {}",
+        "these files differ from their sources; run `make generate`: {}",
         stale.join(", ")
     );
     layering::check(root)?;

@@ -105,7 +105,7 @@ fn metrics(alerts: &[Alert]) -> String {
             "## Every process\n\nThe names are those of controller-runtime, its work queue and client, and of Prometheus clients.",
         ),
     ] {
-        let _ = write!(out, "\n{title}\n\n| metric | kind | labels | what it says |\n|---|---|---|---|\n");
+        let _ = write!(out, "\n{title}\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n");
         for metric in METRICS.iter().filter(|metric| metric.from == from) {
             let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
             let _ = writeln!(
@@ -131,7 +131,7 @@ fn metrics(alerts: &[Alert]) -> String {
 fn events() -> String {
     let mut out = format!(
         "{HEAD}# Events\n\n\
-         What a user would ask about is told as an event of the object, so that `kubectl describe` and `kubectl events --for` show \
+         What a user would ask about is reported as an event of the object, so that `kubectl describe` and `kubectl events --for` show \
          it. Objects here are cluster-scoped: their events lie in the namespace `default`. The same event about the same object is \
          sent at most once in ten minutes. `olm_events_total` counts them.\n"
     );

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 const HEAD: &str = "# API\n\nMade from `api/` by `make generate`; do not edit. Group `olm.operatorframework.io`, version `v1`, all kinds are\n\
-    cluster-scoped. `kubectl explain` says the same on a cluster.\n";
+    cluster-scoped. `kubectl explain` prints the same on a cluster.\n";
 
 /// The page.
 pub(crate) fn files() -> Result<Vec<(PathBuf, String)>> {
@@ -127,7 +127,7 @@ mod tests {
     fn reference_field_has_its_rules() {
         let schema = json!({
             "type": "object",
-            "description": "a\n wish | more",
+            "description": "a\n request | more",
             "required": ["name"],
             "properties": {
                 "name": {"type": "string", "maxLength": 63, "x-kubernetes-validations": [{"rule": "x", "message": "is immutable"}]},
@@ -139,7 +139,7 @@ mod tests {
         rows(&mut page, "spec", &schema, &json!(["spec"]));
         assert_eq!(
             page,
-            "| `spec` | object | required | a wish \\| more |\n\
+            "| `spec` | object | required | a request \\| more |\n\
              | `spec.any` | any |  |  |\n\
              | `spec.name` | string | required; length at most 63; is immutable |  |\n\
              | `spec.parts` | list of object |  |  |\n\

@@ -104,7 +104,7 @@ impl Inventory {
     /// With the differences.
     pub fn is(&self, found: &Self) -> Result<()> {
         let differences = self.differences(found);
-        ensure!(differences.is_empty(), "- wanted, + found:\n{}", differences.join("\n"));
+        ensure!(differences.is_empty(), "- expected, + found:\n{}", differences.join("\n"));
         Ok(())
     }
 

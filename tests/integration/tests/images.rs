@@ -295,7 +295,7 @@ fn release_files(files: &Path, version: &str) -> Result<()> {
     for program in PROGRAMS.iter().chain(&["kubectl-olm"]) {
         let arguments: &[&str] = if *program == "kubectl-olm" { &["--version"] } else { &["version"] };
         let printed = must(Command::new(folder.join(program)).args(arguments))?;
-        ensure!(!printed.trim().is_empty(), "{program} says nothing");
+        ensure!(!printed.trim().is_empty(), "{program} prints nothing");
     }
     let rendered =
         must(Tools::locate()?.command("helm")?.args(["template", "olm-rs", &chart]).current_dir(files))?;
@@ -336,7 +336,7 @@ async fn images_report_what_cannot_be_made() -> Result<()> {
     let auths = serde_json::json!({"auths": {registry.address(): {"auth": "a2l0Ondyb25n"}}});
     std::fs::write(&wrong, auths.to_string())?;
     for (config, why) in [
-        (Some(wrong), "somebody with another password"),
+        (Some(wrong), "a user with another password"),
         (Some(PathBuf::from("/nonexistent/config.json")), "a file that is not there"),
     ] {
         let way = Way { docker_config: config, ..way(dir.path(), &registry)? };

@@ -3,12 +3,14 @@
 //!
 //! The controllers act on every object of their cluster, so a stack has a control plane of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use tokio::sync::OnceCell;
 
-use crate::{Cluster, Options, Process, Program, Registry, process::SYSTEM_NAMESPACE};
+use crate::process::{SYSTEM_NAMESPACE, built};
+use crate::{Ca, Cluster, Options, Process, Program, Registry};
 
 /// The leases of all processes.
 const LEASES: [&str; 3] =
@@ -58,6 +60,24 @@ impl Stack {
         self.cluster.set_openshift_version(version).await?;
         self.cluster_operator = Some(Program::cluster_operator(&self.cluster)?.start().await?);
         Ok(())
+    }
+
+    /// The roles that `kubectl olm rbac` prints for the account of an extension. `authorities`: the folder of the CA that catalogd's
+    /// certificate is from; `None` for that of the kit.
+    pub async fn roles(&self, extension: &str, authorities: Option<&Path>) -> Result<String> {
+        let kit = Ca::shared()?;
+        let cache = tempfile::tempdir()?;
+        let mut command = Command::new(built("kubectl-olm")?);
+        command.env("KUBECONFIG", self.cluster.kubeconfig()).args(["rbac", extension]);
+        command.args(["--catalogd-url", &self.catalogd.content_url()]);
+        command.arg("--catalogd-cas-dir").arg(authorities.unwrap_or(&kit.dir()));
+        command.arg("--ca-file").arg(kit.certificate()).arg("--cache-dir").arg(cache.path());
+        // the tasks of the test continue meanwhile
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "kubectl olm rbac: {}: {errors}", output.status);
+        eprintln!("{}", errors.trim_end());
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// Prints the end of all logs when the test that holds it panics. Needed with [`Stack::shared`], which no test owns.

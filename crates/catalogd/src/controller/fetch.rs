@@ -12,6 +12,7 @@ use olm_api::annotations;
 use olm_core::{Digest, ImageRef};
 use olm_fbc::IngestLimits;
 use olm_oci::{Image, Limits, Puller, Selection, Verified, VisitError, parse_reference};
+use olm_runtime::pull_secrets;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -316,7 +317,12 @@ fn pulling(error: &olm_oci::Error) -> FetchError {
         olm_oci::Retry::Backoff => ("", Retry::Backoff),
         olm_oci::Retry::After(pause) => ("", Retry::After(pause)),
     };
-    FetchError::new(format!("source catalog content: {prefix}{error}"), retry)
+    let remedy = if error.is_unauthorized() {
+        format!("; {}", pull_secrets::remedy("catalogd"))
+    } else {
+        String::new()
+    };
+    FetchError::new(format!("source catalog content: {prefix}{error}{remedy}"), retry)
 }
 
 fn storing(error: &IngestError) -> FetchError {

@@ -10,7 +10,7 @@ use olm_api::cluster_catalog::{
 };
 use olm_api::condition::{self, Condition, ConditionStatus};
 use olm_api::{finalizers, reason};
-use olm_core::ResolvedTemplate;
+use olm_core::{ResolvedTemplate, message};
 use olm_runtime::error_text;
 
 use super::plan::{Quarantine, image_of};
@@ -115,11 +115,12 @@ pub fn derive(
         }
         Attempt::RemovalFailed { message } => {
             let message = format!("finalizer {:?} failed: {message}", finalizers::DELETE_SERVER_CACHE);
-            set(conditions, condition::PROGRESSING, true, reason::RETRYING, &error_text::stable(&message));
+            let message = message::fit(&error_text::stable(&message));
+            set(conditions, condition::PROGRESSING, true, reason::RETRYING, &message);
         }
         Attempt::Failed { message, blocked, nothing_served, quarantine } => {
             let reason = if *blocked { reason::BLOCKED } else { reason::RETRYING };
-            let message = error_text::stable(message);
+            let message = message::fit(&error_text::stable(message));
             set(conditions, condition::PROGRESSING, !blocked, reason, &message);
             match quarantine {
                 Quarantine::Unchanged => {}

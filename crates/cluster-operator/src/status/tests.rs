@@ -247,7 +247,7 @@ fn status_cases_42_and_43_invalid_value_degrades_with_delay() {
         ("False", "InstalledOLMOperators_FailureGettingExtensionMetadata")
     );
     assert!(message.contains("could not convert olm.properties"), "{message}");
-    assert_eq!(derived.again, Some(at(120)), "it will look again by itself");
+    assert_eq!(derived.again, Some(at(120)), "it will check again by itself");
     assert_eq!(summary(&publish(&mut observed, &mut memory, 60).status, "Degraded").0, "False", "case 42");
     let (status, reason, _, since) = summary(&publish(&mut observed, &mut memory, 240).status, "Degraded");
     assert_eq!(

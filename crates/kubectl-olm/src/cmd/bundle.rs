@@ -23,14 +23,14 @@ pub(crate) enum Verb {
                       kubectl olm bundle render quay.io/example/bundle:v1 -n my-operator --config inline.yaml"
     )]
     Render(Render),
-    /// Say what the bundle brings and asks for: APIs, images, permissions, what OLM does not support of it
+    /// Print what the bundle brings and asks for: APIs, images, permissions, what OLM does not support of it
     #[command(
         after_help = "Exit codes: 0 printed, 2 the bundle cannot be read, 3 the registry gave no answer.\n\n\
                       Examples:\n  kubectl olm bundle inspect quay.io/example/bundle:v1\n  \
                       kubectl olm bundle inspect ./bundle --rbac | kubectl apply --dry-run=server -f -"
     )]
     Inspect(Inspect),
-    /// Look for trouble; exit code 1 when the bundle cannot be installed
+    /// Look for faults; exit code 1 when the bundle cannot be installed
     #[command(
         after_help = "Exit codes: 0 no errors (warnings and notes do not count), 1 the bundle cannot be installed, \
                       2 the bundle cannot be read, 3 the registry gave no answer.\n\n\
@@ -66,7 +66,7 @@ enum Certificates {
     ServiceCa,
     /// OLM's own controller
     BuiltIn,
-    /// Nobody: bundles with webhooks are refused
+    /// None: bundles with webhooks are refused
     None,
 }
 

@@ -12,7 +12,7 @@ use crate::sources::Registry;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Say whether a signature policy accepts an image, and who signed it
+    /// Check whether a signature policy accepts an image, and who signed it
     Verify(Arguments),
 }
 

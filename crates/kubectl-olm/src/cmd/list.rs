@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "AVAILABLE is the highest version that can follow the installed one; WHY NOT says why it is not installed yet, and how to \
+    after_help = "AVAILABLE is the highest version that can follow the installed one; WHY NOT is the reason why it is not installed yet, and how to \
                   install it. `kubectl olm upgrade --outdated` does that for all.\n\n\
                   Examples:\n  kubectl olm outdated\n  kubectl olm outdated -o name\n\n\
                   Exit codes: 0 listed (also when there are none), 2 bad input, 3 no answer."

@@ -203,7 +203,7 @@ fn reasons(report: &Report, path: &Path, wide: bool) -> String {
     }
     match &path.end {
         End::Stays => line(format!("{at}: nothing more is offered")),
-        End::Loop(bundle) => line(format!("{at}: would go on in a circle, back to {bundle}")),
+        End::Loop(bundle) => line(format!("{at}: would continue in a circle, back to {bundle}")),
         End::Error(message) => line(format!("{at}: {message}")),
     }
     not_offered(&mut line, &path.not_offered);

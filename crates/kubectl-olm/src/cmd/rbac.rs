@@ -1,21 +1,23 @@
 //! `rbac`: the least roles with which a service account may install an extension's objects.
 //!
-//! The objects are those of a revision; before there is one, those of the bundle that the controller would choose.
+//! The objects are those of the bundle that the controller would install now, by the same plan as `kubectl olm plan`; if there is none, those
+//! of the newest revision.
 
 use std::collections::HashMap;
 
 use clap::Args;
-use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
-use olm_api::{ClusterExtension, ClusterObjectSet};
+use kube::{Client, ResourceExt as _};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_core::Object;
-use olm_install::issuer;
-use olm_install::resolution::{Class, revision};
-use olm_rollout::permissions::{Granted, Right, Roles, Served, missing, needed};
+use olm_core::message::first_line;
+use olm_install::account::{self, Account};
+use olm_install::plan::{Change, Plan};
+use olm_install::resolution::revision;
+use olm_rollout::permissions::{Right, Served};
 
-use super::why::decide;
+use super::plan::{Made, made};
 use crate::CommandOutput;
-use crate::bundle_source::BundleAccess;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
 use crate::kinds::Kinds;
@@ -27,6 +29,8 @@ use crate::sources::{Controller, Rendering, Sources};
                   part of the package take the verb bind.\n\n\
                   Examples:\n  kubectl olm rbac my-extension | kubectl apply -f -\n  \
                   kubectl olm rbac my-extension --service-account installer --any-name\n\n\
+                  What the roles are for is printed on standard error: the revision that `kubectl olm plan` shows, with those that are in force \
+                  until it has succeeded; or the newest revision, if nothing is next or no catalog can be read.\n\n\
                   Exit codes: 0 printed, 1 no such extension or revision, 2 bad input, 3 no answer."
 )]
 pub(crate) struct Arguments {
@@ -35,7 +39,7 @@ pub(crate) struct Arguments {
     /// The account [default: that of spec.serviceAccount]
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
-    /// A revision of `kubectl olm history` [default: the newest; before the first one, the bundle that would be chosen]
+    /// A revision of `kubectl olm history` [default: what would be installed now, or the newest]
     #[arg(long, value_name = "NUMBER")]
     revision: Option<i64>,
     /// Allow the verbs on objects of any name, so that the next version may bring others
@@ -52,8 +56,9 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let name = &arguments.name;
     let (client, extension, own) = extensions::with_revisions(&arguments.sources.cluster, name).await?;
-    let named = extension.spec.service_account.as_ref().and_then(|account| account.name.clone());
-    let account = arguments.service_account.clone().or(named).ok_or_else(|| {
+    let given = arguments.service_account.clone();
+    let given = given.map(|name| Account { namespace: extension.spec.namespace.clone(), name });
+    let account = given.or_else(|| Account::from_extension(&extension)).ok_or_else(|| {
         CommandError::Usage(format!("{name} names no service account; give one with --service-account"))
     })?;
     let objects = objects(arguments, &client, &extension, &own).await?;
@@ -63,15 +68,15 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         let found = kinds.served(object).await;
         served.insert(object.key(), found.unwrap_or_else(|| guessed(object)));
     }
-    let needs = needed(&objects, |key| served.get(key).cloned(), |_| None);
-    let mut rights = missing(&needs, &Granted::default());
+    let mut rights = account::rights(&objects, |key| served.get(key).cloned());
     if arguments.any_name {
         rights = rights.into_iter().map(|(scope, right)| (scope, any_name(right))).collect();
     }
-    let roles = Roles::new(&format!("{name}-installer"), &extension.spec.namespace, &account, &rights);
+    let roles = account::roles(name, &account, &rights);
     Ok(CommandOutput { text: roles.to_string(), yes: true })
 }
 
+/// The objects that the account has to write: of the revision that was asked for, or of the plan's.
 async fn objects(
     arguments: &Arguments,
     client: &Client,
@@ -79,31 +84,50 @@ async fn objects(
     own: &[ClusterObjectSet],
 ) -> Result<Vec<Object>, CommandError> {
     let name = &arguments.name;
-    let set = match arguments.revision {
-        Some(number) => Some(own.iter().find(|set| set.spec.revision == number).ok_or_else(|| {
+    if let Some(number) = arguments.revision {
+        let set = own.iter().find(|set| set.spec.revision == number).ok_or_else(|| {
             CommandError::NotFound(format!(
                 "{name} has no revision {number}; see `kubectl olm history {name}`"
             ))
-        })?),
-        None => own.iter().rfind(|set| revision::is_active(set)),
-    };
-    if let Some(set) = set {
+        })?;
         return extensions::objects(client, set).await;
     }
-    let (controller, sources) = (arguments.controller, &arguments.sources);
-    let decided = decide(extension, Some(revision::states([])), None, controller, sources).await?;
-    let (Some(chosen), Some(request)) = (decided.explained.chosen, decided.request) else {
-        return Err(CommandError::NotFound(decided.explained.error.unwrap_or_default()));
-    };
-    print_note(&format!("{name} has no revision yet; reading {}", chosen.image));
-    let settings = arguments.rendering.settings();
-    let settled = settings.settled(issuer::recorded(extension));
-    let access = BundleAccess::from_sources(sources);
-    match access.render(client, settings, &request, &chosen.image, settled).await? {
-        Ok(rendered) => Ok(rendered.objects),
-        Err(error) if error.class == Class::Transient => Err(CommandError::Unreachable(error.message)),
-        Err(error) => Err(CommandError::NotFound(format!("{}: {}", chosen.image, error.message))),
+    let active: Vec<&ClusterObjectSet> = own.iter().filter(|set| revision::is_active(set)).collect();
+    let mut extension = extension.clone();
+    if active.is_empty() {
+        // what it installs when it is resumed
+        extension.annotations_mut().remove(annotations::PAUSED);
     }
+    let account = Account::from_extension(&extension);
+    let flags = (arguments.controller, arguments.rendering);
+    let made = made(client, &extension, account.as_ref(), flags, &arguments.sources).await;
+    let reason = match made {
+        Ok(Made { plan: Some(Plan { change: Change::Create(new), .. }), .. }) => {
+            let set = &new.revision.set;
+            let bundle = revision::facts(set).bundle;
+            print_note(&format!("roles for revision {}, {}, which is next", set.spec.revision, bundle.name));
+            let mut objects: Vec<Object> = new.phases.into_iter().flat_map(|phase| phase.objects).collect();
+            // until the new revision has succeeded, the account writes those of its predecessors, and deletes what it drops
+            for set in active {
+                objects.extend(extensions::objects(client, set).await?);
+            }
+            return Ok(objects);
+        }
+        Ok(Made { plan: Some(_), preview, .. }) if preview.unread.is_empty() => "nothing is next".to_owned(),
+        Ok(Made { plan: Some(_), .. }) => "catalogs cannot be read".to_owned(),
+        Ok(Made { preview, .. }) if active.is_empty() => {
+            return Err(CommandError::NotFound(preview.refused.join("; ")));
+        }
+        Ok(Made { preview, .. }) => first_line(&preview.refused.join("; ")).to_owned(),
+        Err(error) if active.is_empty() => return Err(error),
+        Err(error) => first_line(&error.to_string()).to_owned(),
+    };
+    let Some(newest) = active.last() else {
+        return Err(CommandError::NotFound(format!("{name} has no revision, and {reason}")));
+    };
+    let bundle = revision::facts(newest).bundle;
+    print_note(&format!("roles for revision {}, {}: {reason}", newest.spec.revision, bundle.name));
+    extensions::objects(client, newest).await
 }
 
 /// A kind that the cluster does not serve yet, as kinds are mostly named.

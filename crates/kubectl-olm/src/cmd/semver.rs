@@ -10,7 +10,7 @@ use crate::failure::CommandError;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Say whether VERSION is in RANGE
+    /// Check whether VERSION is in RANGE
     #[command(
         after_help = "Examples:\n  kubectl olm semver check --dialect masterminds '>=1.0.0 <2.0.0' 1.4.2\n  \
         printf '>=1.0.0\\t0.9.0\\n' | kubectl olm semver check --dialect blang\n\n\

@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// The version that the cluster would get, such as 4.20; without it the next minor version
     #[arg(long, value_name = "VERSION")]
     to: Option<String>,
-    /// The version that the cluster has, such as 4.19.3; without it what the ClusterVersion says
+    /// The version that the cluster has, such as 4.19.3; without it that of the ClusterVersion
     #[arg(long, value_name = "VERSION")]
     from: Option<String>,
     #[command(flatten)]
@@ -186,7 +186,7 @@ fn check(
 ) -> Result<UpgradeCheck, CommandError> {
     let stream = match &current {
         Some(version) => Some(Stream::of_version(version).map_err(|error| {
-            CommandError::Unreachable(format!("the cluster says that {error}; give --from and --to"))
+            CommandError::Unreachable(format!("by the cluster, {error}; give --from and --to"))
         })?),
         None => None,
     };
@@ -200,7 +200,7 @@ fn check(
         (_, Some(target)) => judge(target.before(), target, bundles),
         (None, None) => {
             return Err(CommandError::Unreachable(
-                "this cluster does not say which version of OpenShift it has; give --from or --to".to_owned(),
+                "this cluster does not report its version of OpenShift; give --from or --to".to_owned(),
             ));
         }
     };
@@ -287,7 +287,7 @@ mod tests {
         [
             bundle("late", Some("\"4.20\"")),
             bundle("early", Some("\"4.18\"")),
-            bundle("odd", Some("\"v4.20\"")),
+            bundle("bad", Some("\"v4.20\"")),
             bundle("trap", Some("4.2")),
             bundle("free", None),
         ]
@@ -305,7 +305,7 @@ mod tests {
         EXTENSION   BUNDLE         AT MOST   BLOCKS   HELP
         early       early.v1.0.0   4.18      yes      upgrade to a bundle that runs on 4.19, or uninstall it
         trap        trap.v1.0.0    4.2       yes      4.2 may be 4.20 without quotes in YAML; ask the author
-        odd         odd.v1.0.0     ?         yes      error(s) with cluster extension odd: error in bundle odd.v1.0.0: error converting to semver for version "v4.20": it must not begin with v
+        bad         bad.v1.0.0     ?         yes      error(s) with cluster extension bad: error in bundle bad.v1.0.0: error converting to semver for version "v4.20": it must not begin with v
         late        late.v1.0.0    4.20      no       -
         1 bundle declares no limit
         "#);
@@ -322,10 +322,10 @@ mod tests {
     #[test]
     fn upgrade_check_accepts_any_target() {
         for (current, target, blocked) in [
-            (Some("4.18.7"), Some("4.19"), Some(vec!["early", "trap", "odd"])),
+            (Some("4.18.7"), Some("4.19"), Some(vec!["early", "trap", "bad"])),
             // two hops: what stops the first stops the second, and more
-            (Some("4.18.7"), Some("4.21"), Some(vec!["early", "late", "trap", "odd"])),
-            (None, Some("4.20"), Some(vec!["early", "trap", "odd"])),
+            (Some("4.18.7"), Some("4.21"), Some(vec!["early", "late", "trap", "bad"])),
+            (None, Some("4.20"), Some(vec!["early", "trap", "bad"])),
             // no minor update
             (Some("4.18.7"), Some("4.18.9"), Some(vec![])),
             (Some("4.18.7"), Some("4.17"), Some(vec![])),

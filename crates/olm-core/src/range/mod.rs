@@ -58,6 +58,12 @@ impl RangeError {
         self.position.clone()
     }
 
+    /// The offending characters, unless they are the whole text.
+    pub fn word(&self) -> Option<&str> {
+        let word = self.source_text.get(self.position.clone())?.trim();
+        (!word.is_empty() && word != self.source_text.trim()).then_some(word)
+    }
+
     /// What to write instead, or what to change.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()

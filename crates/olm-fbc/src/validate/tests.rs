@@ -186,7 +186,7 @@ fn validate_messages_of_fbc_8_2() {
 fn validate_hints_at_channel_instead_of_name() {
     let yaml = GOOD.replace("name: stable", "channel: stable");
     let found = findings(&yaml).into_iter().find(|finding| finding.rule == "A5").unwrap();
-    assert_eq!(found.hint.unwrap(), "the object says \"channel: stable\"; write \"name: stable\" instead");
+    assert_eq!(found.hint.unwrap(), "the object has \"channel: stable\"; write \"name: stable\" instead");
 }
 
 #[test]

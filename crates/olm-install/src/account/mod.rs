@@ -1,6 +1,7 @@
 //! The check that the ServiceAccount of an extension may write the objects of a revision before it is made.
 //!
-//! One message lists all missing rights, as roles ready to apply. Rule: decision 8.
+//! One message lists the missing rights, one rule a line; the [`roles`] that grant them are printed by `kubectl olm rbac`. Rule:
+//! decisions 8 and 33.
 
 mod granted;
 
@@ -14,15 +15,13 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use olm_api::ClusterExtension;
-use olm_core::{Object, ObjectKey};
+use olm_core::{Object, ObjectKey, message};
 use olm_rollout::permissions::{Granted, Needs, Right, Roles, Scope, Served, missing, needed, referenced};
 
-use crate::resolution::{Class, ExtensionRequest, PassError};
+use crate::resolution::{BundleFacts, Class, ExtensionRequest, PassError};
 
 /// Rights that are checked with the apiserver; further ones count as missing.
 const MAX_REVIEWS: usize = 64;
-/// Bytes of roles in a condition.
-const MAX_ROLE_BYTES: usize = 16 * 1024;
 
 /// A service account.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -77,7 +76,19 @@ impl fmt::Display for Account {
     }
 }
 
-/// Checks that the account exists and may write `objects`. `served` has the objects whose kinds the cluster serves.
+/// All rights that writing and removing `objects` takes. A binding to a role that is not among them takes the verb `bind`.
+#[must_use]
+pub fn rights(objects: &[Object], served: impl Fn(&ObjectKey) -> Option<Served>) -> BTreeSet<(Scope, Right)> {
+    missing(&needed(objects, served, |_| None), &Granted::default())
+}
+
+/// The roles that grant `rights` to the account of an extension. They have the same names for each of its bundles.
+#[must_use]
+pub fn roles(extension: &str, account: &Account, rights: &BTreeSet<(Scope, Right)>) -> Roles {
+    Roles::new(&format!("{extension}-installer"), &account.namespace, &account.name, rights)
+}
+
+/// Checks that the account exists and may write `objects` of `bundle`. `served` has the objects whose kinds the cluster serves.
 ///
 /// # Errors
 /// With the text for the `Progressing` condition: rights are missing, or cannot be read.
@@ -86,6 +97,7 @@ pub async fn check(
     extension: &str,
     account: &Account,
     exists: bool,
+    bundle: &BundleFacts,
     objects: &[Object],
     served: &HashMap<ObjectKey, Served>,
 ) -> Result<(), PassError> {
@@ -94,13 +106,16 @@ pub async fn check(
     if exists && lacking.is_empty() {
         return Ok(());
     }
-    Err(PassError::new(Class::NeedsChange, text(extension, account, exists, &lacking)))
+    Err(PassError::new(Class::NeedsChange, text(extension, account, exists, bundle, &lacking)))
 }
 
 /// The rights of the account cannot be read.
 #[must_use]
 pub fn unreadable(account: &Account, error: &kube::Error) -> PassError {
-    PassError::new(Class::Transient, format!("reading the rights of service account {account}: {error}"))
+    PassError::new(
+        Class::Transient,
+        format!("reading the rights of service account {account}: {}", olm_runtime::apply::message(error)),
+    )
 }
 
 async fn lacking(
@@ -181,24 +196,65 @@ async fn allowed(client: &Client, scope: &Scope, right: &Right) -> Result<bool, 
     }
 }
 
-fn text(extension: &str, account: &Account, exists: bool, lacking: &BTreeSet<(Scope, Right)>) -> String {
-    let absent = format!(
-        "service account {:?} does not exist in namespace {:?}; create it",
-        account.name, account.namespace
-    );
-    let Account { namespace, name } = account;
-    let mut roles = Roles::new(&format!("{extension}-installer"), namespace, name, lacking).to_string();
-    if roles.len() > MAX_ROLE_BYTES {
-        let end = (0..=MAX_ROLE_BYTES).rev().find(|end| roles.is_char_boundary(*end)).unwrap_or_default();
-        let end = roles[..end].rfind('\n').unwrap_or(end);
-        roles.truncate(end);
-        roles.push_str(&format!("\n# …and more; `kubectl olm rbac {extension}` prints all"));
-    }
-    match (exists, lacking.is_empty()) {
-        (true, _) => format!(
-            "service account {name:?} in namespace {namespace:?} lacks rights on the objects of this bundle; apply:\n{roles}"
+fn text(
+    extension: &str,
+    account: &Account,
+    exists: bool,
+    bundle: &BundleFacts,
+    lacking: &BTreeSet<(Scope, Right)>,
+) -> String {
+    let first = match (exists, lacking.is_empty()) {
+        (true, _) => {
+            format!(
+                "service account {account} lacks rights; run `kubectl olm rbac {extension} | kubectl apply -f -`"
+            )
+        }
+        (false, true) => format!("service account {account} does not exist; create it"),
+        (false, false) => format!(
+            "service account {account} does not exist; create it, then apply `kubectl olm rbac {extension}`"
         ),
-        (false, true) => absent,
-        (false, false) => format!("{absent}, and apply:\n{roles}"),
+    };
+    if lacking.is_empty() {
+        return first;
+    }
+    let lines = roles(extension, account, lacking).lines();
+    let about = format!("bundle {:?} with version {:?} needs:", bundle.name, bundle.version);
+    message::with_counted(&first, std::iter::once(&about).chain(&lines).map(String::as_str), "rule")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn account_message_fits_with_long_names() {
+        let long = |letter: &str| letter.repeat(40);
+        let account = Account { namespace: long("n"), name: long("a") };
+        let bundle = BundleFacts {
+            package: long("p"),
+            name: long("b"),
+            version: "1.2.3".to_owned(),
+            reference: "registry.example.com/bundle:v1".to_owned(),
+            release: None,
+        };
+        let right = |at: usize| {
+            let scope = Scope::Namespace(long("n"));
+            (scope, Right::on("create", &long("g"), &long("r"), Some(&format!("{}{at:02}", long("o")))))
+        };
+        let names = [1, 2, 3, 4].map(|at| format!("\"{}{:02}\"", long("o"), at - 1)).join(", ");
+        let rule =
+            format!("{} {} {names} and 26 more: create in namespace {}", long("g"), long("r"), long("n"));
+        let details = format!("\nbundle {:?} with version \"1.2.3\" needs:\n{rule}", long("b"));
+        for (exists, rights, want) in [(true, 30, &details[..]), (false, 30, &details), (false, 0, "")] {
+            let rights: BTreeSet<_> = (0..rights).map(right).collect();
+            let text = text(&long("e"), &account, exists, &bundle, &rights);
+            assert!(message::first_line(&text).chars().count() <= message::MAX_FIRST_LINE, "{text}");
+            assert_eq!(&text[message::first_line(&text).len()..], want);
+        }
+        let kinds =
+            |at: usize| (Scope::Cluster, Right::on("create", &format!("group-{at:02}"), "things", None));
+        let text = text(&long("e"), &account, true, &bundle, &(0..30).map(kinds).collect());
+        assert_eq!(text.lines().count(), 1 + message::MAX_DETAILS, "{text}");
+        assert!(text.ends_with("\n… and 22 more rules"), "{text}");
     }
 }

@@ -265,7 +265,7 @@ impl Observer for Recorder {
         self.call("crds", Checked::default())
     }
 
-    async fn check_account(&mut self, _: &[Object]) -> Result<(), PassError> {
+    async fn check_account(&mut self, _: &BundleFacts, _: &[Object]) -> Result<(), PassError> {
         self.call("account", ())
     }
 }
@@ -353,7 +353,7 @@ async fn observation_stops_at_what_decides() {
         ("unreadable", plain(), chosen(), one, None, "recorded", &["recorded"], Err("recorded".to_owned())),
         ("render", plain(), chosen(), vec![], None, "render", &all[..1], Err(format!("{about}render"))),
         ("CRDs", plain(), chosen(), vec![], None, "crds", &all[..2], Err(format!("{about}crds"))),
-        ("account", plain(), chosen(), vec![], None, "account", &all, Err(format!("{about}account"))),
+        ("account", plain(), chosen(), vec![], None, "account", &all, Err("account".to_owned())),
     ] {
         let mut observer = Recorder { recorded, fails, calls: Vec::new() };
         let issuer = Some(CertProvider::BuiltIn);

@@ -97,7 +97,10 @@ async fn list(api: &Api<DynamicObject>, request: &ExtensionRequest) -> Result<Ve
     let kind = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_CLUSTER_EXTENSION);
     let ours = format!("{kind},{}={}", labels::OWNER_NAME, request.name);
     let listed = api.list_metadata(&ListParams::default().labels(&ours)).await.map_err(|error| {
-        PassError::new(Class::Transient, format!("listing the CRDs of the installed version: {error}"))
+        PassError::new(
+            Class::Transient,
+            format!("listing the CRDs of the installed version: {}", olm_runtime::apply::message(&error)),
+        )
     })?;
     Ok(listed.items.iter().map(OwnedCrd::from_metadata).collect())
 }

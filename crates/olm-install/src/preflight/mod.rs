@@ -260,7 +260,10 @@ pub(crate) fn crds(client: &Client) -> Api<DynamicObject> {
 /// The CRD of this name as it is now, if there is one.
 async fn live(api: &Api<DynamicObject>, name: &str) -> Result<Option<Object>, PassError> {
     let found = api.get_opt(name).await.map_err(|error| {
-        PassError::new(Class::Transient, format!("getting existing resource for CRD {name:?}: {error}"))
+        PassError::new(
+            Class::Transient,
+            format!("getting existing resource for CRD {name:?}: {}", olm_runtime::apply::message(&error)),
+        )
     })?;
     Ok(found.and_then(|found| Object::from_value(serde_json::to_value(found).ok()?).ok()))
 }

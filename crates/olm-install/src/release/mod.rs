@@ -45,8 +45,9 @@ pub async fn read(
     let secrets: Api<Secret> = Api::namespaced(client.clone(), system_namespace);
     let not_read = |error: &kube::Error| {
         let text = format!(
-            "migrating storage: looking for a Helm release of {:?} in namespace {system_namespace}: {error}",
-            request.name
+            "migrating storage: looking for a Helm release of {:?} in namespace {system_namespace}: {}",
+            request.name,
+            olm_runtime::apply::message(error)
         );
         PassError::new(Class::Transient, text)
     };

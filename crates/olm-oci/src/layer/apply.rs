@@ -342,7 +342,7 @@ impl<V: Visitor> Applier<V> {
     /// Another name of a file costs as much as the file: a visitor may have to copy it.
     fn charge(&mut self, size: u64) -> Result<(), ImageError> {
         self.selected_bytes = self.selected_bytes.saturating_add(size);
-        check_limit(self.selected_bytes, self.limits.selected_bytes, "bytes", "wanted content of the image")
+        check_limit(self.selected_bytes, self.limits.selected_bytes, "bytes", "selected content of the image")
     }
 
     fn count(&mut self) -> Result<(), ImageError> {
@@ -351,7 +351,7 @@ impl<V: Visitor> Applier<V> {
             self.selected_entries,
             self.limits.selected_entries,
             "entries",
-            "number of wanted entries",
+            "number of selected entries",
         )
     }
 

@@ -189,7 +189,7 @@ mod tests {
         ];
         for (chunks, size, want) in cases {
             let got = blob(chunks, b"abcdefg", size).finish().unwrap_err().to_string();
-            assert!(got.contains(want), "{got:?} should say {want:?}");
+            assert!(got.contains(want), "{got:?} should contain {want:?}");
         }
     }
 

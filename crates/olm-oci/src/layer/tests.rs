@@ -342,11 +342,15 @@ fn limit_errors_name_the_limit() {
         (
             "selected",
             many("configs", 3, 5_000).tar(),
-            "wanted content of the image exceeds the limit of 10000 bytes",
+            "selected content of the image exceeds the limit of 10000 bytes",
         ),
         ("entries", many("other", 51, 0).tar(), "number of tar entries exceeds the limit of 50 entries"),
-        ("wanted", many("configs", 21, 0).tar(), "number of wanted entries exceeds the limit of 20 entries"),
-        ("whiteouts", many("configs/.wh.x", 21, 0).tar(), "number of wanted entries exceeds"),
+        (
+            "wanted",
+            many("configs", 21, 0).tar(),
+            "number of selected entries exceeds the limit of 20 entries",
+        ),
+        ("whiteouts", many("configs/.wh.x", 21, 0).tar(), "number of selected entries exceeds"),
         (
             "name",
             many(&format!("configs/{}", "n".repeat(70)), 1, 0).tar(),
@@ -364,12 +368,12 @@ fn limit_errors_name_the_limit() {
                     tar.hard_link(&format!("configs/l{i}"), "configs/0")
                 })
                 .tar(),
-            "wanted content of the image exceeds",
+            "selected content of the image exceeds",
         ),
         (
             "soft links too",
             (0..3).fold(many("configs", 1, 5_000), |tar, i| tar.symlink(&format!("configs/l{i}"), "0")).tar(),
-            "wanted content of the image exceeds",
+            "selected content of the image exceeds",
         ),
     ] {
         let got = unpacked(&[layer], &["configs"], &small);
@@ -414,7 +418,7 @@ fn bundle_bytes_are_limited_to_28_mib() {
     let content = ["manifests", "metadata"];
     assert_eq!(unpacked(&[layer(10)], &content, &Limits::bundle()).unwrap().len(), 3);
     let error = unpacked(&[layer(11)], &content, &Limits::bundle()).unwrap_err().to_string();
-    assert!(error.ends_with("wanted content of the image exceeds the limit of 29360128 bytes"), "{error}");
+    assert!(error.ends_with("selected content of the image exceeds the limit of 29360128 bytes"), "{error}");
 }
 
 #[test]

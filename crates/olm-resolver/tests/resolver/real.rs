@@ -383,7 +383,7 @@ fn real_channels_from_each_version() {
     let by_reason: Vec<String> = sum.refused.iter().map(|(why, times)| format!("{why} {times}")).collect();
     let text = format!(
         "{packages} packages, {} questions: {} are answered with another version, {} with the installed one, {refused} are \
-         refused ({}). {} hints of refusals were followed, and each led where it said. {} walks from the oldest version of a \
+         refused ({}). {} hints were followed, and each led to a bundle. {} walks from the oldest version of a \
          channel all end, none in a circle.\n\n\
          | Package (folder) | Bundles | Channels | Questions | Moves | Stays | Refused | Walks | Most hops |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|\n{rows}\n\

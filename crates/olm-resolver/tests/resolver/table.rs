@@ -374,7 +374,7 @@ fn decision_05_who_waits_for_unreadable_catalogs() {
     assert!(matches!(error, ResolveError::Catalog { .. }));
     assert_eq!(
         error.condition_message(),
-        r#"error walking catalogs: error getting package "p" from catalog "z": gone; a first install waits for z (priority 5): go on without by spec.source.catalog.selector here or spec.availabilityMode: Unavailable there"#
+        r#"error walking catalogs: error getting package "p" from catalog "z": gone; a first install waits for z (priority 5): leave it out by spec.source.catalog.selector here or spec.availabilityMode: Unavailable there"#
     );
     let only = [broken("z", 0, "gone")];
     assert_eq!(

@@ -193,7 +193,7 @@ mod tests {
                 vec!["ServiceAccount n/s Namespace(\"n\") ClusterRole view"],
             ),
             (
-                "a role that nobody is bound to",
+                "a role without a binding",
                 vec![],
                 vec![role("ClusterRole", "r", pods(json!(["get"])))],
                 vec![],

@@ -80,6 +80,16 @@ impl Roles {
         let rules = scopes.into_iter().map(|(scope, rights)| (scope.clone(), compact(rights))).collect();
         Self { name: name.to_owned(), namespace: namespace.to_owned(), account: account.to_owned(), rules }
     }
+
+    /// The rules in words, one a line: `apps deployments: create, patch in namespace x`.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let line = |scope: &Scope, rule: &Rule| match scope {
+            Scope::Cluster => format!("{rule} in the cluster"),
+            Scope::Namespace(namespace) => format!("{rule} in namespace {namespace}"),
+        };
+        self.rules.iter().flat_map(|(scope, rules)| rules.iter().map(move |rule| line(scope, rule))).collect()
+    }
 }
 
 impl std::fmt::Display for Roles {

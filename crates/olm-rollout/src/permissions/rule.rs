@@ -5,6 +5,8 @@ use std::fmt;
 use serde_json::{Map, Value, json};
 
 const ANY: &str = "*";
+/// Resources, names or URLs of a rule that its text names.
+const MAX_LISTED: usize = 4;
 
 /// Where a right holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,7 +66,8 @@ impl fmt::Display for Right {
     }
 }
 
-/// A rule of a Role or ClusterRole. Lists that are absent are empty.
+/// A rule of a Role or ClusterRole. Lists that are absent are empty. Displayed in one line: groups, resources, names in quotes, then
+/// the verbs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Rule {
     /// `apiGroups`.
@@ -169,6 +172,24 @@ impl Rule {
     }
 }
 
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups: Vec<&str> = self.groups.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
+        let mut about = vec![groups.join(", "), listed(self.resources.iter().cloned())];
+        about.push(listed(self.names.iter().map(|name| format!("{name:?}"))));
+        about.push(listed(self.urls.iter().cloned()));
+        about.retain(|part| !part.is_empty());
+        write!(f, "{}: {}", about.join(" "), self.verbs.join(", "))
+    }
+}
+
+/// The first of them, and how many there are more.
+fn listed(items: impl ExactSizeIterator<Item = String>) -> String {
+    let more = items.len().saturating_sub(MAX_LISTED);
+    let text = items.take(MAX_LISTED).collect::<Vec<_>>().join(", ");
+    if more == 0 { text } else { format!("{text} and {more} more") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,6 +257,26 @@ mod tests {
             (rule(&[""], &["pods"], &[], &["get"]), Right::on("get", "", "pods/scale", None), false),
         ] {
             assert_eq!(rule.grants(&right), want, "{rule:?} grants {right}");
+        }
+    }
+
+    #[test]
+    fn permissions_rule_is_displayed_in_one_line() {
+        let urls =
+            Rule { urls: vec!["/metrics".to_owned()], verbs: vec!["get".to_owned()], ..Rule::default() };
+        let many = ["a", "b", "c", "d", "e", "f"];
+        for (rule, want) in [
+            (rule(&["apps"], &["deployments"], &[], &["create"]), "apps deployments: create"),
+            (rule(&[""], &["pods", "secrets"], &[], &["get", "list"]), "pods, secrets: get, list"),
+            (
+                rule(&["apps"], &["deployments"], &["x", "y"], &["patch"]),
+                "apps deployments \"x\", \"y\": patch",
+            ),
+            (rule(&["*"], &["*"], &[], &["*"]), "* *: *"),
+            (rule(&[""], &many, &[], &["get"]), "a, b, c, d and 2 more: get"),
+            (urls, "/metrics: get"),
+        ] {
+            assert_eq!(rule.to_string(), want);
         }
     }
 

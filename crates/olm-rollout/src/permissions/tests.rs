@@ -71,6 +71,13 @@ fn permissions_missing_are_reported_as_roles_to_apply() {
 }
 
 #[test]
+fn permissions_missing_are_listed_in_words() {
+    let needs = needed(&operator(), served, no_rules);
+    let all = missing(&needs, &Granted::default());
+    insta::assert_snapshot!(Roles::new("op-installer", "ns", "installer", &all).lines().join("\n"));
+}
+
+#[test]
 fn permissions_granted_by_the_roles_are_not_missing() {
     let needs = needed(&operator(), served, no_rules);
     let all = missing(&needs, &Granted::default());

@@ -100,7 +100,7 @@ async fn serve_drain_finishes_running_answers() {
     server.task.await.unwrap();
     let answer = client.await.unwrap();
     assert!(answer.ends_with("late"), "{answer}");
-    assert!(TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(server.address).await.is_err(), "it does not listen any more");
 }
 
 async fn exchange_once(address: SocketAddr) -> String {

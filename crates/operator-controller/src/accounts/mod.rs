@@ -17,7 +17,7 @@ use kube::{Api, Client};
 use olm_api::ClusterExtension;
 use olm_core::{Object, ObjectKey};
 use olm_install::account::{self, Account};
-use olm_install::resolution::{Class, ExtensionRequest, PassError};
+use olm_install::resolution::{BundleFacts, Class, ExtensionRequest, PassError};
 use olm_rollout::permissions::Served;
 use olm_runtime::watched::Objects;
 use parking_lot::Mutex;
@@ -95,7 +95,12 @@ impl Accounts {
     ///
     /// # Errors
     /// With the text for the `Progressing` condition; the extension is reconciled again when rights change.
-    pub async fn check(&self, request: &ExtensionRequest, objects: &[Object]) -> Result<(), PassError> {
+    pub async fn check(
+        &self,
+        request: &ExtensionRequest,
+        bundle: &BundleFacts,
+        objects: &[Object],
+    ) -> Result<(), PassError> {
         let Some(account) = Account::from_request(request) else {
             self.rights.settled(&request.name);
             return match self.mode {
@@ -115,7 +120,8 @@ impl Accounts {
         let unreadable = |error: kube::Error| account::unreadable(&account, &error);
         let exists = self.check_exists(&account).await.map_err(unreadable)?;
         let served = self.served(objects).await.map_err(unreadable)?;
-        let checked = account::check(&self.client, &request.name, &account, exists, objects, &served).await;
+        let (client, name) = (&self.client, &request.name);
+        let checked = account::check(client, name, &account, exists, bundle, objects, &served).await;
         match &checked {
             Ok(()) => self.rights.settled(&request.name),
             Err(error) if error.class == Class::NeedsChange => self.rights.watch(),

@@ -223,7 +223,7 @@ impl Extension<'_> {
 
     async fn report_dispute(&self, title: &str) {
         let note =
-            format!("{title} is written by somebody else, too; stop that, or set --webhook-cert-provider");
+            format!("{title} is written by another client, too; stop that, or set --webhook-cert-provider");
         self.report(true, "CertificateDisputed", &note).await;
     }
 }
@@ -257,7 +257,7 @@ impl SecretOwner for WebhookSecret<'_> {
             ),
             Step::Issue { fault, .. } => (
                 "CertificateReissued",
-                format!("certificate in Secret {title} issued anew because {fault}; valid until {until}"),
+                format!("certificate in Secret {title} issued again because {fault}; valid until {until}"),
             ),
             Step::Stage(_) => (
                 "CertificateRotating",

@@ -177,8 +177,8 @@ impl Observer for ClusterObserver<'_> {
         Ok(checked)
     }
 
-    async fn check_account(&mut self, objects: &[Object]) -> Result<(), PassError> {
-        self.context.accounts.check(self.request, objects).await
+    async fn check_account(&mut self, bundle: &BundleFacts, objects: &[Object]) -> Result<(), PassError> {
+        self.context.accounts.check(self.request, bundle, objects).await
     }
 }
 

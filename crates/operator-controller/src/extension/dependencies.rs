@@ -23,7 +23,7 @@ const CATALOG_TIMEOUT: Duration = Duration::from_secs(10);
 /// Packages of one catalog that are read as providers.
 const MAX_PROVIDERS: usize = 8;
 /// The end of the error message: what happens next.
-const HELP: &str = "; dependencies are not installed automatically: this goes on as soon as they are there";
+const HELP: &str = "; install them, dependencies are not installed automatically";
 
 /// Checks the dependencies of `chosen`. Returns warnings.
 ///

@@ -181,12 +181,18 @@ fn upgrade_available(
     let type_ = condition::UPGRADE_AVAILABLE;
     match update {
         UpgradeUpdate::Found { held, unfit } => {
-            let held = held.as_ref().map(|held| (reason::MAJOR_VERSION_HELD, held.to_string()));
+            let held = held.as_ref().map(|held| {
+                let follow = format!(
+                    "to follow to each major version, set the annotation {} to Automatic",
+                    annotations::MAJOR_UPDATES
+                );
+                (reason::MAJOR_VERSION_HELD, format!("{held}\n{follow}"))
+            });
             let unfit = unfit.as_ref().map(|unfit| (reason::ENVIRONMENT_NOT_MET, unfit.to_string()));
             let all: Vec<_> = held.into_iter().chain(unfit).collect();
             let text: Vec<&str> = all.iter().map(|(_, text)| text.as_str()).collect();
             let (reason, _) = all.first()?;
-            Some(make.made(type_, ConditionStatus::True, reason, text.join("; ")))
+            Some(make.made(type_, ConditionStatus::True, reason, message::fit(&text.join("\n"))))
         }
         UpgradeUpdate::Unchanged => condition::find(stored, type_).map(|found| make.mirror(found)),
     }
@@ -248,7 +254,7 @@ fn ready(
                 (_, None) => no(reason::ROLLING_OUT, rolling_out()),
                 (_, Some(installed)) if !installed.bundle.is_same(target) => no(
                     reason::UPGRADE_PENDING,
-                    format!("bundle {} is installed, {} is wanted", installed.bundle.name, target.name),
+                    format!("bundle {} is installed, {} is desired", installed.bundle.name, target.name),
                 ),
                 (_, Some(_)) if available.is_none_or(|found| found.status != ConditionStatus::True) => {
                     no(reason::UNAVAILABLE, available.map(cause).unwrap_or_default())
@@ -305,9 +311,9 @@ fn active_revisions(states: &RevisionStates, make: &ConditionBuilder) -> Vec<Rev
     installed.chain(rolling).collect()
 }
 
-/// An error text without what changes from try to try; `Condition::new` cuts what does not fit. Rule: operator-controller §3.5.
-fn fit(message: &str) -> String {
-    olm_runtime::error_text::stable(message)
+/// An error text without what changes from try to try, in the form of all messages. Rule: operator-controller §3.5, decision 33.
+fn fit(text: &str) -> String {
+    message::fit(&olm_runtime::error_text::stable(text))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use olm_core::Object;
 use olm_install::desired::Numbered;
 use olm_install::resolution::{Class, PassError};
 use olm_rollout::{PackedSecret, unpack};
+use olm_runtime::apply;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -30,25 +31,25 @@ pub(super) const FIELD_MANAGER: &str = "operator-controller";
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// An old archived revision could not be deleted.
-    #[error("garbage collecting old revisions: {0}")]
+    #[error("garbage collecting old revisions: {}", apply::message(.0))]
     Retention(#[source] kube::Error),
     /// A Secret could not be created.
-    #[error("creating ref Secret {name:?}: {source}")]
+    #[error("creating ref Secret {name:?}: {}", apply::message(.source))]
     Secret { name: String, source: kube::Error },
     /// A Secret of this name holds other content.
     #[error("creating ref Secret {name:?}: it exists and holds other content; delete it")]
     Foreign { name: String },
     /// The apiserver rejected the revision.
-    #[error("creating new Revision: {0}")]
+    #[error("creating new Revision: {}", apply::message(.0))]
     Create(#[source] kube::Error),
     /// The settings of an existing revision could not be changed.
-    #[error("patching {name} Revision: {source}")]
+    #[error("patching {name} Revision: {}", apply::message(.source))]
     Update { name: String, source: kube::Error },
     /// The owner of the Secrets could not be set.
-    #[error("patching ownerReferences on ref Secrets: {0}")]
+    #[error("patching ownerReferences on ref Secrets: {}", apply::message(.0))]
     Owner(#[source] kube::Error),
     /// Whether the revision can be written could not be read.
-    #[error("reading {object} before writing a revision: {source}")]
+    #[error("reading {object} before writing a revision: {}", apply::message(.source))]
     Read { object: String, source: kube::Error },
     /// A revision of this name belongs to something else.
     #[error(

@@ -54,7 +54,9 @@ pub(super) fn write_failed(objref: &str, doing: &str, error: &kube::Error) -> St
         FINDINGS.contains(&status.reason.as_str())
             || status.reason.is_empty() && status.message.contains("failed to create typed patch object")
     });
-    if finding {
+    if is_namespace_missing(error) {
+        format!("validating: {objref}: {}; create the namespace", text(error))
+    } else if finding {
         format!("validating: {objref}: {}", text(error))
     } else {
         format!("reconciling {objref}: {doing}: {}", text(error))

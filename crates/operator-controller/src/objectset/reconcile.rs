@@ -450,6 +450,7 @@ fn status(
             status::ConditionStatus::False => ConditionStatus::False,
             status::ConditionStatus::Unknown => ConditionStatus::Unknown,
         };
+        let message = olm_core::message::fit(&message);
         let derived = Condition::new(type_, updated, reason, message, revision.metadata.generation, now);
         condition::set(&mut status.conditions, derived);
     }

@@ -240,7 +240,7 @@ impl Rollout<'_> {
             {
                 self.problems.left_alone_for(left);
                 return Err(format!(
-                    "reconciling {}: somebody changes it again and again; it is left alone for a while",
+                    "reconciling {}: another client changes it again and again; it is left alone for a while",
                     key.objref()
                 ));
             }

@@ -21,7 +21,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
 pub(super) fn check(root: &Path) -> Result<()> {
     for (path, current) in files(root)? {
         if std::fs::read_to_string(root.join(&path))? != current {
-            bail!("the index in {} is not what the pages say; run `make generate`", path.display());
+            bail!("the index in {} differs from the pages; run `make generate`", path.display());
         }
     }
     Ok(())

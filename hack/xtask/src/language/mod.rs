@@ -132,7 +132,7 @@ fn check(rules: &Rules, findings: &[Finding], counts: &Counts, recorded: &Counts
             }
         }
     }
-    ensure!(risen.is_empty(), "more words that hack/language.toml replaces than {COUNTS} says:\n{risen}");
+    ensure!(risen.is_empty(), "more words that hack/language.toml replaces than in {COUNTS}:\n{risen}");
     Ok(())
 }
 

@@ -158,7 +158,7 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
     let resting = bench.since(&before)?;
 
     let before = bench.mark()?;
-    let note = Patch::Merge(json!({"metadata": {"annotations": {"note": "look again"}}}));
+    let note = Patch::Merge(json!({"metadata": {"annotations": {"note": "check again"}}}));
     for index in 0..size {
         bench.extensions.patch(&name(index), &PatchParams::default(), &note).await?;
     }
@@ -232,7 +232,7 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
         ("at rest, CPU", format!("{:.0} ms", resting.cpu.as_secs_f64() * 1000.0)),
         ("a pass with nothing to do, CPU each", ms_each(&nothing)),
         ("a pass with nothing to do, requests each", each(nothing.requests)),
-        ("restart, until quiet", seconds(restart.wall)),
+        ("restart, until steady", seconds(restart.wall)),
         ("restart, CPU", format!("{:.2} s", restart.cpu.as_secs_f64())),
         ("restart, writes", restart.writes.to_string()),
         ("upgrade, time", seconds(upgrade.wall)),

@@ -282,7 +282,7 @@ async fn metrics_are_served_while_waiting_for_the_lease() -> Result<()> {
     let namespace = cluster.namespace("process").await?;
     let lease = json!({
         "metadata": {"name": "9c4404e7.operatorframework.io"},
-        "spec": {"holderIdentity": "someone else", "leaseDurationSeconds": 3600}
+        "spec": {"holderIdentity": "another client", "leaseDurationSeconds": 3600}
     });
     let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
     leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
@@ -319,7 +319,7 @@ async fn metrics_are_served_while_waiting_for_the_lease() -> Result<()> {
     }
     let holder =
         leases.get("9c4404e7.operatorframework.io").await?.spec.and_then(|spec| spec.holder_identity);
-    assert_eq!(holder.as_deref(), Some("someone else"));
+    assert_eq!(holder.as_deref(), Some("another client"));
     assert!(process.stop(), "ends cleanly while waiting:\n{}", process.log_text());
     Ok(())
 }

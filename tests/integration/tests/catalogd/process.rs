@@ -129,7 +129,7 @@ async fn probes_and_metrics_have_the_reference_names() -> Result<()> {
     assert_eq!(
         http.get(&metrics).bearer_auth(&token).send().await?.status(),
         403,
-        "somebody without the right"
+        "a user without the right"
     );
     cluster
         .apply(

@@ -55,7 +55,7 @@ async fn certificate_of_webhooks_needs_no_other_provider() -> Result<()> {
     assert_eq!(mounted.collect::<Vec<_>>(), [site.secret(), site.secret()]);
 
     let events: Api<Event> = Api::all(client);
-    olm_kit::eventually("an event tells of the issue", LIMIT, || async {
+    olm_kit::eventually("an event reports the issue", LIMIT, || async {
         let of = ListParams::default().fields(&format!("involvedObject.name={}", site.world.name));
         let reasons: Vec<_> =
             events.list(&of).await?.items.into_iter().filter_map(|event| event.reason).collect();
@@ -92,7 +92,7 @@ async fn certificate_is_restored_after_deletion_or_edit() -> Result<()> {
     // deleted: a new one, and callers continue to trust the old one, which pods may still serve with
     site.secrets.delete(&site.secret(), &DeleteParams::default()).await?;
     let old = uid(&first.0)?;
-    site.until_stored("is there anew", |secret, _| secret.uid().is_some_and(|new| new != old)).await?;
+    site.until_stored("is there again", |secret, _| secret.uid().is_some_and(|new| new != old)).await?;
     let second = site.settled().await?;
     assert_eq!(authorities(&second.trust()).len(), 2);
     assert!(second.trust().contains(first.1.current.authority.trim()));
@@ -198,7 +198,7 @@ async fn certificate_near_expiry_is_rotated_with_overlap() -> Result<()> {
         }
     }
     let (_, serving) = site.read_secret().await?;
-    assert_eq!(serving.current, ending, "nobody serves with it before callers trust it");
+    assert_eq!(serving.current, ending, "it is not served before callers trust it");
 
     // then it is served with, and the old one is still trusted
     let (_, switched) = site.until_stored("is switched", |_, stored| stored.current == next).await?;

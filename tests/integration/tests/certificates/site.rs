@@ -187,7 +187,7 @@ impl Site {
         let (_, stored) = self.until_stored("is there", |_, _| true).await?;
         for target in &self.callers() {
             let expected = authorities(&stored.trust());
-            self.until_trusts(target, "trusts what the Secret says", |found| {
+            self.until_trusts(target, "trusts the CA of the Secret", |found| {
                 bundle(found.iter().map(|one| one.pem.as_str()))
                     == bundle(expected.iter().map(|one| one.pem.as_str()))
             })

@@ -36,7 +36,7 @@ fn object(kind: &str, spec: Value, conditions: &[&str]) -> Value {
         .iter()
         .map(|condition| {
             let words: Vec<&str> = condition.split(' ').collect();
-            json!({"type": words[0], "status": words[1], "reason": words[2], "message": format!("{} says", words[0]), "observedGeneration": 2})
+            json!({"type": words[0], "status": words[1], "reason": words[2], "message": format!("{} message", words[0]), "observedGeneration": 2})
         })
         .collect();
     json!({"kind": kind, "metadata": {"name": "a", "generation": 2}, "spec": spec, "status": {"conditions": conditions}})
@@ -66,7 +66,7 @@ fn argocd_health_follows_conditions() -> Result<()> {
             "Progressing",
             "the spec has not been looked at yet",
         ),
-        (extension(&["Progressing True Succeeded", "Ready True Succeeded"]), "Healthy", "Ready says"),
+        (extension(&["Progressing True Succeeded", "Ready True Succeeded"]), "Healthy", "Ready message"),
         (
             changed(extension(&["Ready True Succeeded"]), "/metadata/generation", json!(3)),
             "Progressing",
@@ -79,52 +79,64 @@ fn argocd_health_follows_conditions() -> Result<()> {
                 json!("now"),
             ),
             "Progressing",
-            "Progressing says",
+            "Progressing message",
         ),
-        (extension(&["Ready False RollingOut", "Reconciling True RollingOut"]), "Progressing", "Ready says"),
-        (extension(&["Ready False Retrying", "Reconciling True Retrying"]), "Progressing", "Ready says"),
-        (extension(&["Ready False Retrying", "Stalled True Retrying"]), "Degraded", "Ready says"),
-        (extension(&["Ready False Blocked", "Stalled True Blocked"]), "Degraded", "Ready says"),
-        (extension(&["Ready False Unavailable", "Reconciling True Unavailable"]), "Degraded", "Ready says"),
+        (
+            extension(&["Ready False RollingOut", "Reconciling True RollingOut"]),
+            "Progressing",
+            "Ready message",
+        ),
+        (extension(&["Ready False Retrying", "Reconciling True Retrying"]), "Progressing", "Ready message"),
+        (extension(&["Ready False Retrying", "Stalled True Retrying"]), "Degraded", "Ready message"),
+        (extension(&["Ready False Blocked", "Stalled True Blocked"]), "Degraded", "Ready message"),
+        (
+            extension(&["Ready False Unavailable", "Reconciling True Unavailable"]),
+            "Degraded",
+            "Ready message",
+        ),
         (
             extension(&["Ready False UpgradePending", "Reconciling True UpgradePending"]),
             "Progressing",
-            "Ready says",
+            "Ready message",
         ),
-        (extension(&["Ready False Paused"]), "Suspended", "Ready says"),
+        (extension(&["Ready False Paused"]), "Suspended", "Ready message"),
         // as the reference reports it
-        (extension(&installed), "Healthy", "Installed says"),
+        (extension(&installed), "Healthy", "Installed message"),
         (
             extension(&["Installed True Succeeded", "Progressing True Retrying"]),
             "Progressing",
-            "Progressing says",
+            "Progressing message",
         ),
-        (extension(&["Installed False Failed", "Progressing False Blocked"]), "Degraded", "Progressing says"),
+        (
+            extension(&["Installed False Failed", "Progressing False Blocked"]),
+            "Degraded",
+            "Progressing message",
+        ),
         (
             json!({"kind": "ClusterCatalog", "metadata": {"generation": 1}, "spec": {}}),
             "Progressing",
             "the spec has not been looked at yet",
         ),
-        (catalog(&["Serving True Available", "Progressing True Succeeded"]), "Healthy", "Serving says"),
+        (catalog(&["Serving True Available", "Progressing True Succeeded"]), "Healthy", "Serving message"),
         (
             catalog(&["Serving True Available", "Progressing True Retrying"]),
             "Healthy",
-            "serving; the last look failed: Progressing says",
+            "serving; the last poll failed: Progressing message",
         ),
         (
             catalog(&["Serving False Unavailable", "Progressing True Retrying"]),
             "Degraded",
-            "Progressing says",
+            "Progressing message",
         ),
         (
             catalog(&["Serving False Unavailable", "Progressing False Blocked"]),
             "Degraded",
-            "Progressing says",
+            "Progressing message",
         ),
         (
             catalog(&["Serving False Unavailable", "Progressing True Succeeded"]),
             "Progressing",
-            "Progressing says",
+            "Progressing message",
         ),
         (
             changed(
@@ -139,14 +151,22 @@ fn argocd_health_follows_conditions() -> Result<()> {
         (
             set(&["Progressing True RollingOut", "Available False ProbeFailure"]),
             "Progressing",
-            "Progressing says",
+            "Progressing message",
         ),
-        (set(&["Progressing True Succeeded", "Available True ProbesSucceeded"]), "Healthy", "Available says"),
-        (set(&["Progressing True Succeeded", "Available False ProbeFailure"]), "Degraded", "Available says"),
+        (
+            set(&["Progressing True Succeeded", "Available True ProbesSucceeded"]),
+            "Healthy",
+            "Available message",
+        ),
+        (
+            set(&["Progressing True Succeeded", "Available False ProbeFailure"]),
+            "Degraded",
+            "Available message",
+        ),
         (
             set(&["Progressing False Blocked", "Available Unknown Reconciling"]),
             "Degraded",
-            "Progressing says",
+            "Progressing message",
         ),
         (
             changed(set(&["Progressing False Archived"]), "/spec/lifecycleState", json!("Archived")),

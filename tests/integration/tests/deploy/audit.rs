@@ -18,16 +18,32 @@ const HEAD: &str = "# Rights of the processes
 
 What the manifests grant, and what of it is used. The tests named below run the processes under their service accounts, read the
 apiserver's audit log afterwards, and fail when a request was refused, when a right is neither used nor has its reason here, and
-when a reason is given for a right that is used. This page is made from the manifests and those reasons; write it anew with
+when a reason is given for a right that is used. This page is made from the manifests and those reasons; write it again with
 `OLM_UPDATE_DOCS=1 cargo test -p olm-integration --test deploy audit`.
 ";
 
 const TAIL: &str = "
-## Bound to nobody, or to those who read
+## Roles for people
 
-The other ClusterRoles (`*-editor-role`, `*-viewer-role`, `*-metrics-reader`, `catalogd-proxy-role` and the like) are for people and for
-monitoring; no process has them unless its table above lists them. What an attacker could do with the rights of a process:
-[threat model](threat-model.md#a-compromised-process).
+| ClusterRole | allows |
+|---|---|
+| `operator-controller-clusterextension-viewer-role` | every verb of `kubectl olm` that reads: ClusterExtensions, ClusterObjectSets, ClusterCatalogs, the content of catalogs through the apiserver, CustomResourceDefinitions |
+| `operator-controller-clusterextension-editor-role` | the same, and ClusterExtensions to be written |
+
+Neither is bound. `kubectl apply -k manifests/options/aggregated-roles` (chart: `aggregatedRoles: true`) adds the first to the
+cluster's `view`, `edit` and `admin`, the second to `admin`; a ClusterRoleBinding of `admin` then allows to install everything that the catalogs
+offer.
+
+The viewer role leaves out the Secrets of `olmv1-system`, which hold the objects of revisions beside credentials. Without the right to `get` them
+`status` shows a revision without its objects, `uninstall --dry-run` counts no custom resources, and `diff` names the right and ends. `status` shows the
+objects that the user may read (with `view`, those of namespaces). `plan` names the objects that the user may not write, instead of
+sending them as dry runs: with the rights of the extension's account it checks them all.
+`tests/integration/tests/kubectl/viewer.rs::viewer_role_is_enough_for_reading_verbs` runs the verbs.
+
+## Bound to no process
+
+The other ClusterRoles (`*-metrics-reader`, `catalogd-proxy-role` and the like) are for monitoring; no process has them unless its table above
+lists them. What an attacker could do with the rights of a process: [threat model](threat-model.md#a-compromised-process).
 ";
 
 /// One process in one overlay.

@@ -109,12 +109,16 @@ async fn package(stack: &'static Stack, extras: fn(&str) -> Vec<Value>) -> Resul
     Ok(world)
 }
 
-/// Fetches from a process, trusting the CA that it publishes; gives the status and the body.
-async fn curl(cluster: &Cluster, process: &str, url: &str, token: Option<&str>) -> Result<(u16, String)> {
+/// The CA that a process publishes, PEM.
+async fn authorities(cluster: &Cluster, process: &str) -> Result<String> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
     let published = maps.get(&format!("{process}-serving-cert")).await?.data.unwrap_or_default();
-    let authorities =
-        reqwest::Certificate::from_pem_bundle(published.get("ca.crt").context("no CA")?.as_bytes())?;
+    published.get("ca.crt").cloned().context("no CA")
+}
+
+/// Fetches from a process, trusting the CA that it publishes; gives the status and the body.
+async fn curl(cluster: &Cluster, process: &str, url: &str, token: Option<&str>) -> Result<(u16, String)> {
+    let authorities = reqwest::Certificate::from_pem_bundle(authorities(cluster, process).await?.as_bytes())?;
     let client = reqwest::Client::builder().no_proxy().tls_certs_only(authorities).build()?;
     let request = token.into_iter().fold(client.get(url), |request, token| request.bearer_auth(token));
     let answer = request.send().await?;
@@ -140,7 +144,7 @@ async fn read_metrics(cluster: &Cluster, namespace: &str, process: &str, address
     let unbound = token_of(cluster, namespace, &role).await?;
     for (token, want) in [(None, 401), (Some(&unbound), 403)] {
         let (code, _) = curl(cluster, process, &url, token.map(String::as_str)).await?;
-        ensure!(code == want, "{process}: wanted {want}, got {code}");
+        ensure!(code == want, "{process}: expected {want}, got {code}");
     }
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": format!("test-{role}")},
@@ -152,7 +156,7 @@ async fn read_metrics(cluster: &Cluster, namespace: &str, process: &str, address
     // the process remembers for 30 s that it refused the other token
     let bound = token_of(cluster, namespace, &role).await?;
     let (code, _) = curl(cluster, process, &url, Some(&bound)).await?;
-    ensure!(code == 200, "{process}: wanted 200, got {code}");
+    ensure!(code == 200, "{process}: expected 200, got {code}");
     Ok(())
 }
 
@@ -371,19 +375,22 @@ async fn install_restricted_acts_as_extension_accounts_only() -> Result<()> {
     controller_rights_match_the_threat_model(&stack.cluster).await
 }
 
-/// Asks for the version, and gives the account `installer` the roles that the extension's condition asks for.
+/// Asks for the version, and gives the account `installer` the roles that `kubectl olm rbac` prints.
 async fn install_as_account(world: &World, version: &str) -> Result<()> {
     let catalog = json!({"version": version, "upgradeConstraintPolicy": "SelfCertified"});
     world.want_with(json!({"serviceAccount": {"name": "installer"}}), catalog).await?;
     let extension = world
-        .until("names roles or has the version", |extension| {
+        .until("lacks rights or has the version", |extension| {
             let ready =
                 current(extension, condition::READY).is_some_and(|ready| ready.status.as_str() == "True");
-            asked(extension).is_some() || (ready && installed_version(extension) == Some(version))
+            lacks_rights(extension) || (ready && installed_version(extension) == Some(version))
         })
         .await?;
-    if let Some(roles) = asked(&extension) {
-        world.stack.cluster.apply(&roles.replace("-installer\"", &format!("-installer-{version}\""))).await?;
+    if lacks_rights(&extension) {
+        let authorities = authorities(&world.stack.cluster, "catalogd").await?;
+        let dir = tempfile::tempdir()?;
+        std::fs::write(dir.path().join("ca.crt"), authorities)?;
+        world.stack.cluster.apply(&world.stack.roles(&world.name, Some(dir.path())).await?).await?;
     }
     world.installed(version).await.map(|_| ())
 }
@@ -458,10 +465,8 @@ async fn controller_rights_match_the_threat_model(cluster: &Cluster) -> Result<(
     Ok(())
 }
 
-/// The roles that the controller asks for, ready to apply.
-fn asked(extension: &olm_api::ClusterExtension) -> Option<String> {
-    let message = &current(extension, condition::PROGRESSING)?.message;
-    Some(message.split_once("apply:\n")?.1.to_owned())
+fn lacks_rights(extension: &olm_api::ClusterExtension) -> bool {
+    current(extension, condition::PROGRESSING).is_some_and(|found| found.message.contains("lacks rights"))
 }
 
 /// Issued, and published to all callers of webhooks; the next version has no webhook.

@@ -17,6 +17,7 @@ pub(crate) const OVERLAYS: &[&str] = &[
 ];
 /// See [`OVERLAYS`].
 pub(crate) const OPTIONS: &[&str] = &[
+    "options/aggregated-roles",
     "options/default-catalogs",
     "options/openshift-catalogs",
     "options/guard-rails",

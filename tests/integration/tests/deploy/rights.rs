@@ -195,7 +195,7 @@ mod tests {
             (&[request("get", "m", "one"), both[1].clone()], &[], "never used"),
             (&[request("get", "n", "two"), both[1].clone()], &[], "never used"),
         ] {
-            let error = least(&rights, requests, unused).err().context("wanted an error")?.to_string();
+            let error = least(&rights, requests, unused).err().context("expected an error")?.to_string();
             assert!(error.contains(expected), "{error}");
         }
         least(&rights, &both[..1], &[("watch g/things one in n", "why")])

@@ -145,7 +145,7 @@ async fn crd_version_with_stored_objects_is_never_dropped() -> Result<()> {
     // without the check the apiserver itself rejects the removal, and the rollout reports it
     enforce(&world, "None").await?;
     let text = world
-        .until("the apiserver's refusal is told", |extension| {
+        .until("the apiserver's error is reported", |extension| {
             let status = serde_json::to_string(&extension.status).unwrap_or_default();
             status.contains("storedVersions")
         })

@@ -163,7 +163,7 @@ async fn config_that_is_invalid_is_terminal_until_fixed() -> Result<()> {
     );
     assert!(found.message.starts_with(&want), "{}", found.message);
     assert_eq!(found.status.as_str(), "False");
-    assert!(current(&extension, condition::INSTALLED).is_none(), "the reference says nothing either");
+    assert!(current(&extension, condition::INSTALLED).is_none(), "the reference reports nothing either");
     assert_eq!(world.revisions().await?, []);
     let good = json!({"deploymentConfig": {"env": [{"name": "A", "value": "1"}]}});
     world.want_with(config(good), json!({})).await?;
@@ -238,7 +238,7 @@ async fn catalog_loss_keeps_an_installed_version_within_the_range() -> Result<()
     world.progressing("Retrying", "matching version \"2.x\"").await?;
     let extension = world.extensions.get(&world.name).await?;
     let version = extension.status.and_then(|status| status.install).map(|install| install.bundle.version);
-    assert_eq!(version.as_deref(), Some("1.0.0"), "a refusal takes nothing away");
+    assert_eq!(version.as_deref(), Some("1.0.0"), "a rejected bundle takes nothing away");
     Ok(())
 }
 

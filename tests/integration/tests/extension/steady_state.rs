@@ -23,7 +23,7 @@ async fn drift_restores_a_deleted_object_and_keeps_foreign_labels() -> Result<()
     let uid = maps.get(&name).await?.metadata.uid;
     maps.delete(&name, &DeleteParams::default()).await?;
     let wait = Wait::new(&maps, &name).within(Duration::from_secs(20));
-    wait.until("is made anew", |map: &ConfigMap| map.metadata.uid != uid).await?;
+    wait.until("is made again", |map: &ConfigMap| map.metadata.uid != uid).await?;
 
     let foreign =
         json!({"metadata": {"labels": {"mine": "yes"}}, "data": {"version": "edited", "mine": "too"}});

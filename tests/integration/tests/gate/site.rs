@@ -138,7 +138,7 @@ async fn gate_waits_until_the_api_appears() -> Result<()> {
         Ok(all.iter().filter(|it| it.user == ACCOUNT && it.resource.starts_with(what)).count())
     };
     assert_eq!((about("clusteroperators")?, about("clusterversions")?), (0, 0));
-    assert_eq!(about("events")?, 0, "nobody was told anything");
+    assert_eq!(about("events")?, 0, "no event was emitted");
 
     cluster.install_openshift_kinds().await?;
     view.upgradeable("False", "bundle \"b.v1\" for ClusterExtension \"e\".").await?;
@@ -166,17 +166,17 @@ async fn gate_blocks_on_an_unreadable_value_with_the_reason() -> Result<()> {
     let cluster = openshift("4.17.0").await?;
     let client = cluster.client().await?;
     installed(&client, "fine", "fine.v1", None).await?;
-    installed(&client, "odd", "odd.v1", Some(&max("latest"))).await?;
+    installed(&client, "bad", "bad.v1", Some(&max("latest"))).await?;
     let mut process = program(&cluster).await?.start().await?;
     let view = View::new(&cluster, process.log()).await?;
     let found = view.upgradeable("False", "error converting to semver for version \"latest\"").await?;
     assert_eq!(found.reason, "InstalledOLMOperators_FailureGettingExtensionMetadata");
     let head =
-        "InstalledOLMOperatorsUpgradeable: error(s) with cluster extension odd: error in bundle odd.v1: ";
+        "InstalledOLMOperatorsUpgradeable: error(s) with cluster extension bad: error in bundle bad.v1: ";
     assert!(found.message.starts_with(head), "{}", found.message);
-    let note = view.until_event("ClusterExtension", "odd", "BlocksClusterUpgrade").await?;
+    let note = view.until_event("ClusterExtension", "bad", "BlocksClusterUpgrade").await?;
     assert!(
-        note.starts_with("the cluster cannot be updated to 4.18: error(s) with cluster extension odd"),
+        note.starts_with("the cluster cannot be updated to 4.18: error(s) with cluster extension bad"),
         "{note}"
     );
 
@@ -185,13 +185,13 @@ async fn gate_blocks_on_an_unreadable_value_with_the_reason() -> Result<()> {
     view.upgradeable("True", "All is well").await?;
 
     // case 35 and decision 17: the newest revision counts before it is installed
-    revision(&client, "odd", 2, "odd.v2", Some(&max("4.17"))).await?;
-    let closed = view.upgradeable("False", "bundle \"odd.v2\" for ClusterExtension \"odd\".").await?;
+    revision(&client, "bad", 2, "bad.v2", Some(&max("4.17"))).await?;
+    let closed = view.upgradeable("False", "bundle \"bad.v2\" for ClusterExtension \"bad\".").await?;
 
     // case 49: deleted by hand
     view.operators.delete("olm", &DeleteParams::default()).await?;
     let uid = view.until("is there again", |it| condition(it, "Upgradeable").is_some()).await?.metadata.uid;
-    let again = view.upgradeable("False", "bundle \"odd.v2\"").await?;
+    let again = view.upgradeable("False", "bundle \"bad.v2\"").await?;
     assert_eq!(again.message, closed.message);
 
     // what a person writes is put right
@@ -216,20 +216,20 @@ async fn gate_blocks_on_an_unreadable_value_with_the_reason() -> Result<()> {
         Ok(writes.len())
     })
     .await?;
-    let events = view.events("ClusterExtension", "odd").await?;
+    let events = view.events("ClusterExtension", "bad").await?;
     process.restart().await?;
     annotate(&client, "fine-1", "[]").await?;
     eventually("the restarted process has judged", LIMIT, || async {
         let text = metrics(&cluster, &process).await?;
         anyhow::ensure!(
-            text.contains("olm_extension_blocks_cluster_upgrade{extension=\"odd\",bundle=\"odd.v2\",max_openshift_version=\"4.17\"} 1"),
+            text.contains("olm_extension_blocks_cluster_upgrade{extension=\"bad\",bundle=\"bad.v2\",max_openshift_version=\"4.17\"} 1"),
             "{text}"
         );
         Ok(())
     })
     .await?;
     cluster.apply("{apiVersion: apps/v1, kind: Deployment, metadata: {name: other, namespace: olmv1-system}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}").await?;
-    eventually("it has looked again", LIMIT, || async {
+    eventually("it has checked again", LIMIT, || async {
         let text = metrics(&cluster, &process).await?;
         let passes = text.lines().find(|it| {
             it.starts_with("controller_runtime_reconcile_total{")
@@ -242,7 +242,7 @@ async fn gate_blocks_on_an_unreadable_value_with_the_reason() -> Result<()> {
     })
     .await?;
     assert_eq!(view.writes()?.len(), before, "{:?}", view.writes()?);
-    assert_eq!(view.events("ClusterExtension", "odd").await?, events, "nothing is told twice");
+    assert_eq!(view.events("ClusterExtension", "bad").await?, events, "nothing is reported twice");
     assert!(process.stop(), "ends cleanly:\n{}", process.log_text());
     Ok(())
 }

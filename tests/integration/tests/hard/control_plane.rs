@@ -92,7 +92,7 @@ async fn establish(case: &Case, client: &Client, helped: &mut bool) -> Infallibl
         let hanging: BTreeSet<String> = hanging.collect();
         for name in hanging.intersection(&before) {
             *helped = true;
-            case.log(&format!("the apiserver does not go on with the CRD {name}: it is changed"));
+            case.log(&format!("the apiserver does not continue with the CRD {name}: it is changed"));
             // applied with it and then without: nothing of it is left, not even the manager
             for metadata in [json!({"name": name, "annotations": {"go-on": "now"}}), json!({"name": name})] {
                 let change = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -142,7 +142,7 @@ async fn settled(client: &Client) -> Result<Inventory> {
         }
         before = now;
     }
-    anyhow::bail!("the cluster does not come to rest")
+    anyhow::bail!("the cluster does not become steady")
 }
 
 /// Successful writes of the controllers to objects of the extension: revisions, their status and Secrets count apart.

@@ -70,7 +70,7 @@ impl Package {
         let matches = |extension: &ClusterExtension| {
             current(extension, condition::PROGRESSING).is_some_and(|found| found.message.contains(text))
         };
-        self.until(&format!("Progressing says {text:?}"), matches).await
+        self.until(&format!("Progressing has {text:?}"), matches).await
     }
 
     /// Deletes the extension without waiting.
@@ -94,7 +94,7 @@ impl Package {
         let (maps, name) = (self.maps(), self.config());
         let matches =
             |map: &ConfigMap| version_of(map) == Some(version) && map.metadata.deletion_timestamp.is_none();
-        Wait::new(&maps, &name).within(within).until(&format!("says {version}"), matches).await
+        Wait::new(&maps, &name).within(within).until(&format!("has {version}"), matches).await
     }
 
     /// Deletes that ConfigMap and waits until it is there again.
@@ -103,7 +103,7 @@ impl Package {
         let uid = maps.get(&name).await?.metadata.uid;
         maps.delete(&name, &DeleteParams::default()).await?;
         let recreated = |map: &ConfigMap| map.metadata.uid != uid && version_of(map) == Some(version);
-        Wait::new(&maps, &name).within(Duration::from_secs(20)).until("is made anew", recreated).await?;
+        Wait::new(&maps, &name).within(Duration::from_secs(20)).until("is made again", recreated).await?;
         Ok(())
     }
 }

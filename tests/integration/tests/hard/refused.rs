@@ -169,7 +169,7 @@ async fn fault_object_too_large_is_named_until_replaced() -> Result<()> {
     package.want("1.0.0").await?;
     // the package's name begins with the object's, so that other messages have it, too
     package
-        .until("Progressing says that the object is too large", |extension| {
+        .until("Progressing reports that the object is too large", |extension| {
             status_and_message(extension, condition::PROGRESSING).is_ok_and(|(_, message)| {
                 message.contains("/large") && (message.contains("Too long") || message.contains("1048576"))
             })

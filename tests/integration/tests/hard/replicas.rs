@@ -72,7 +72,7 @@ async fn fault_failover_applies_once_and_stops_the_old_leader() -> Result<()> {
             site.controllers[old].thaw();
             // it must notice that it leads no more, and end
             let child = site.controllers[old].child();
-            ensure!(child.wait(Duration::from_secs(20)), "the old leader goes on");
+            ensure!(child.wait(Duration::from_secs(20)), "the old leader continues");
         }
         let about = || format!("run {run}: {:?}, {end:?} at {moment:?}", usual.operation);
         usual.operation.done(&package).await.with_context(about)?;

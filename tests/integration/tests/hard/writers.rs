@@ -102,7 +102,7 @@ async fn fault_rival_that_changes_a_field_causes_no_hot_loop() -> Result<()> {
     let (writes, requests) = fought(site, &package).await?;
     case.log(&format!("{writes} corrections, {requests} requests in {FIGHT:?}"));
     ensure!((2..=25).contains(&writes), "{writes} corrections");
-    package.progressing_names("somebody changes it again and again").await?;
+    package.progressing_names("another client changes it again and again").await?;
     // the rest of the extension is kept meanwhile
     let maps = package.maps();
     let uid = maps.get(BYSTANDER).await?.metadata.uid;
@@ -134,7 +134,7 @@ async fn fault_rival_that_deletes_an_object_causes_no_hot_loop() -> Result<()> {
     let (writes, requests) = fought(site, &package).await?;
     case.log(&format!("made {writes} times, {requests} requests in {FIGHT:?}"));
     ensure!((2..=25).contains(&writes), "made {writes} times");
-    package.progressing_names("somebody changes it again and again").await?;
+    package.progressing_names("another client changes it again and again").await?;
 
     drop(rival);
     let since = Instant::now();

@@ -16,17 +16,19 @@ use olm_kit::{
 };
 use serde_json::{Value, json};
 
+use crate::viewer::bind_viewer_role;
+
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The program as a user runs it.
-struct User {
-    kubeconfig: String,
-    cache: RunDir,
-    more: Vec<String>,
+pub(crate) struct User {
+    pub(crate) kubeconfig: String,
+    pub(crate) cache: RunDir,
+    pub(crate) more: Vec<String>,
 }
 
 impl User {
-    fn new(cluster: &Cluster, more: &[&str]) -> Result<Self> {
+    pub(crate) fn new(cluster: &Cluster, more: &[&str]) -> Result<Self> {
         Ok(Self {
             kubeconfig: cluster.kubeconfig().display().to_string(),
             cache: RunDir::new("cli-cache")?,
@@ -35,7 +37,7 @@ impl User {
     }
 
     /// Exit code and both outputs. `status` reads no catalogs and knows no flags about them.
-    fn run(&self, arguments: &[&str]) -> Result<(i32, String, String)> {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<(i32, String, String)> {
         let mut command = Command::new(olm_kit::built("kubectl-olm")?);
         command
             .args(arguments)
@@ -50,7 +52,7 @@ impl User {
     }
 
     /// What is printed with this exit code.
-    fn output(&self, code: i32, arguments: &[&str]) -> Result<String> {
+    pub(crate) fn output(&self, code: i32, arguments: &[&str]) -> Result<String> {
         let (got, out, error) = self.run(arguments)?;
         if got != code {
             bail!("{arguments:?} ended with {got}, not {code}\n{out}\n{error}");
@@ -74,7 +76,7 @@ fn has(text: &str, expected: &[&str]) -> Result<()> {
 }
 
 /// Pushes a package with two versions, and waits until it is served.
-async fn serve(cluster: &Cluster, registry: &Registry) -> Result<()> {
+pub(crate) async fn serve(cluster: &Cluster, registry: &Registry) -> Result<()> {
     let mut package = Package::new("demo");
     for version in ["1.0.0", "1.1.0"] {
         let bundle = BundleImage::new("demo", version).crds([]);
@@ -93,7 +95,7 @@ async fn serve(cluster: &Cluster, registry: &Registry) -> Result<()> {
     Ok(())
 }
 
-async fn want(stack: &Stack, version: &str) -> Result<()> {
+pub(crate) async fn want(stack: &Stack, version: &str) -> Result<()> {
     let extension = json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "my-demo"},
         "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo", "version": version}}},
@@ -293,6 +295,11 @@ async fn kubectl_reaches_catalogd_through_the_service_proxy() -> Result<()> {
         has(&error, &["403", "cannot get resource \"services/proxy\"", "--catalogd-url"])
     })
     .await?;
+    // the shipped role has it
+    bind_viewer_role(&cluster).await?;
+    let kubeconfig = cluster.kubeconfig_as("vera", &["viewers"])?.display().to_string();
+    let viewer = User { kubeconfig, ..User::new(&cluster, &[])? };
+    eventually("the viewer role counts", LIMIT, || async { viewer.output(0, &["show", "demo"]) }).await?;
     // impersonation is checked by the apiserver like everything else
     has(
         &user.output(3, &["search", "--as", "nobody-knows"])?,

@@ -8,3 +8,4 @@ mod image;
 mod planning;
 mod support;
 mod upgrade_check;
+mod viewer;

@@ -311,14 +311,14 @@ async fn kubectl_plan_matches_what_follows_and_changes_nothing() -> Result<()> {
         })
         .await?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "demo");
-    let other = json!({"data": {"a": "somebody else's", "theirs": "stays"}});
+    let other = json!({"data": {"a": "another client's", "theirs": "stays"}});
     eventually("drift is shown", LIMIT, || async {
         maps.patch("both", &PatchParams::default(), &Patch::Merge(&other)).await?;
         let drift = cli.document(1, &["diff", "demo"]).await?;
         anyhow::ensure!(titles_with(&drift, "Change") == ["both"], "{drift}");
         let fields =
             drift["objects"].as_array().into_iter().flatten().find(|object| object["name"] == "both");
-        let want = json!([{"path": "data.a", "old": "somebody else's", "new": "1.1.0"}]);
+        let want = json!([{"path": "data.a", "old": "another client's", "new": "1.1.0"}]);
         anyhow::ensure!(fields.is_some_and(|object| object["fields"] == want), "{drift}");
         Ok(())
     })
@@ -337,13 +337,13 @@ async fn kubectl_plan_matches_what_follows_and_changes_nothing() -> Result<()> {
     for policy in [
         json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "deny"},
             "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]},
-                     "validations": [{"expression": "object.metadata.name != 'denied'", "message": "not in this house"}]}}),
+                     "validations": [{"expression": "object.metadata.name != 'denied'", "message": "not in this cluster"}]}}),
         json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "deny"},
             "spec": {"policyName": "deny", "validationActions": ["Deny"]}}),
     ] {
         cluster.apply(&policy.to_string()).await?;
     }
-    eventually("the refusals are foretold", LIMIT, || async {
+    eventually("the preview has the errors", LIMIT, || async {
         let plan = cli.document(2, &["plan", "demo", "--version", "1.2.0"]).await?;
         let refused = plan["refused"].to_string();
         anyhow::ensure!(
@@ -351,7 +351,7 @@ async fn kubectl_plan_matches_what_follows_and_changes_nothing() -> Result<()> {
             "{refused}"
         );
         anyhow::ensure!(
-            refused.contains("ConfigMap demo/denied: ") && refused.contains("not in this house"),
+            refused.contains("ConfigMap demo/denied: ") && refused.contains("not in this cluster"),
             "{refused}"
         );
         Ok(())

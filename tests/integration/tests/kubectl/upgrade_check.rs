@@ -49,7 +49,7 @@ async fn kubectl_upgrade_check_results_and_exit_codes() -> Result<()> {
     cluster.install_olm().await?;
     let kubeconfig = cluster.kubeconfig().display().to_string();
     // no OpenShift, no version given: no answer (nor while the apiserver still registers the new kinds)
-    eventually("the sentence that says what to give", Duration::from_secs(60), || async {
+    eventually("the error message names the flags", Duration::from_secs(60), || async {
         let (code, out, error) = check(&kubeconfig, &[])?;
         assert_eq!((code, out.as_str()), (3, ""), "{error}");
         anyhow::ensure!(error.contains("give --from or --to"), "{error}");

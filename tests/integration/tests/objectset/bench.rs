@@ -259,7 +259,7 @@ impl Bench {
     /// Waits for a text in a condition's message.
     pub(crate) async fn message(&self, number: i64, kind: &str, text: &str) -> Result<ClusterObjectSet> {
         Wait::new(&self.revisions(), &self.name(number))
-            .until(&format!("{kind} says {text:?}"), |revision| {
+            .until(&format!("{kind} has {text:?}"), |revision| {
                 olm_kit::condition(revision, kind).is_some_and(|condition| condition.message.contains(text))
             })
             .await

@@ -132,7 +132,7 @@ async fn content_secret_without_manifest_is_named_and_not_printed() -> Result<()
         }
         bench.revisions().create(&PostParams::default(), &revision).await?;
         let blocked = Wait::new(&bench.revisions(), &bench.name(1))
-            .until("says what is wrong", |found| {
+            .until("reports the fault", |found| {
                 condition(found, "Progressing").is_some_and(|found| !found.message.is_empty())
             })
             .await?;

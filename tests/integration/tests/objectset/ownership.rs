@@ -195,7 +195,7 @@ async fn revision_names_a_predecessor_that_cannot_be_archived() -> Result<()> {
     let found = condition(&revision, "Progressing").expect("Progressing");
     let start = format!("archiving revision {name}: ");
     assert!(found.reason == "Retrying" && found.message.starts_with(&start), "{found:?}");
-    assert_eq!(condition(&revision, "Succeeded"), None, "success is not said before");
+    assert_eq!(condition(&revision, "Succeeded"), None, "success is not reported before");
     let api = bench.api("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding");
     api.delete(&name, &DeleteParams::default()).await?;
     bench.succeeded(2).await?;

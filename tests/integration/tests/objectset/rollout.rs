@@ -175,7 +175,7 @@ async fn rollout_waits_for_a_missing_namespace() -> Result<()> {
     config["metadata"]["namespace"] = json!(late);
     bench.revision(1).phase("configuration", [config]).create().await?;
     let text = format!(
-        "reconciling object: validating: /v1, Kind=ConfigMap {late}/config: namespaces \"{late}\" not found"
+        "reconciling object: validating: /v1, Kind=ConfigMap {late}/config: namespaces \"{late}\" not found; create the namespace"
     );
     bench.message(1, "Progressing", &text).await?;
     bench.cluster.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {late}}}}}")).await?;
@@ -306,7 +306,7 @@ async fn rollout_limits_corrections_of_a_contested_object() -> Result<()> {
         .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
         .roll_out()
         .await?;
-    let contested = "somebody changes it again and again; it is left alone for a while";
+    let contested = "another client changes it again and again; it is left alone for a while";
     let config_maps = bench.config_maps();
     let mut corrected = 0;
     loop {

@@ -24,7 +24,7 @@ async fn metrics_require_authorization_by_the_apiserver() -> Result<()> {
     .await?;
     let namespace = stack.cluster.namespace("scrape").await?;
     for object in [
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": namespace}}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "unbound", "namespace": namespace}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "scraper", "namespace": namespace}}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": namespace},
             "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}),
@@ -44,9 +44,9 @@ async fn metrics_require_authorization_by_the_apiserver() -> Result<()> {
             answer.status.and_then(|status| status.token).context("no token")
         }
     };
-    let (unauthorized, scraper) = (token("nobody").await?, token("scraper").await?);
+    let (unauthorized, scraper) = (token("unbound").await?, token("scraper").await?);
     let client = Ca::shared()?.http_client()?;
-    let denied = format!("Authorization denied for user system:serviceaccount:{namespace}:nobody\n");
+    let denied = format!("Authorization denied for user system:serviceaccount:{namespace}:unbound\n");
     for process in [&stack.catalogd, &stack.operator_controller] {
         for (case, token, status, body) in [
             ("no token", None, 401, "Unauthorized\n"),

@@ -44,7 +44,7 @@ async fn proxy_of_the_environment_is_used_for_catalogd() -> Result<()> {
     // nothing else went there
     let again = json!({"metadata": {"annotations": {"olm.operatorframework.io/requested-at": "once more"}}});
     world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(again)).await?;
-    eventually("it is asked again", LIMIT, || {
+    eventually("it is retried", LIMIT, || {
         let next = lines.try_recv();
         async move {
             let line = next?;

@@ -82,7 +82,7 @@ fn compare(theirs: Option<&str>, folder: &Path) -> Result<BTreeSet<&'static str>
         return if all_messages().is_empty() {
             Ok(differences)
         } else {
-            Err(format!("opm passes, we say {:?}", all_messages()))
+            Err(format!("opm passes, ours has {:?}", all_messages()))
         };
     };
     if theirs == "object '' is missing root schema field" && warned("empty-document") {
@@ -90,14 +90,14 @@ fn compare(theirs: Option<&str>, folder: &Path) -> Result<BTreeSet<&'static str>
         return Ok(differences);
     }
     if all_messages().is_empty() {
-        return Err(format!("we pass, opm says {theirs}"));
+        return Err(format!("ours passes, opm has {theirs}"));
     }
     if !theirs.starts_with("invalid index:") {
         let start = theirs.split_once(" to be a string, got ").map(|(start, _)| start);
         if start.is_some_and(|start| messages.iter().any(|ours| ours.starts_with(start))) {
             differences.insert("printed-value");
         } else if !messages.contains(&theirs) {
-            return Err(format!("opm says {theirs}\nwe say {:#?}", all_messages()));
+            return Err(format!("opm has {theirs}\nours has {:#?}", all_messages()));
         }
         if all_messages().len() > 1 {
             differences.insert("all-at-once");
@@ -123,14 +123,14 @@ fn compare(theirs: Option<&str>, folder: &Path) -> Result<BTreeSet<&'static str>
         }
     }
     if errors.iter().any(|f| f.path.is_empty() && f.rule != "A19") || !problems.is_empty() {
-        return Err(format!("opm got as far as the graph, we say {messages:#?}"));
+        return Err(format!("opm got as far as the graph, ours has {messages:#?}"));
     }
     let ours: BTreeSet<Vec<String>> = errors
         .iter()
         .filter(|finding| !finding.path.is_empty())
         .map(|finding| finding.path.iter().cloned().chain([finding.message.clone()]).collect())
         .collect();
-    if ours == expected { Ok(differences) } else { Err(format!("opm says {expected:#?}\nwe say {ours:#?}")) }
+    if ours == expected { Ok(differences) } else { Err(format!("opm has {expected:#?}\nours has {ours:#?}")) }
 }
 
 #[derive(Default)]

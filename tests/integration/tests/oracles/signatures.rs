@@ -241,7 +241,7 @@ async fn opm_accepts_and_rejects_the_same_images() -> Result<()> {
         ("keyless", repository(&keyless), false, person(EMAIL, ISSUER, BEGIN + 9), true),
         ("keyless, too late", repository(&keyless), false, person(EMAIL, ISSUER, end + 1), false),
         ("keyless, too early", repository(&keyless), false, person(EMAIL, ISSUER, BEGIN - 1), false),
-        ("keyless, somebody else", repository(&keyless), false, person("x@y.test", ISSUER, BEGIN), false),
+        ("keyless, another identity", repository(&keyless), false, person("x@y.test", ISSUER, BEGIN), false),
         (
             "keyless, elsewhere signed in",
             repository(&keyless),

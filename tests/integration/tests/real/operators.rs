@@ -412,7 +412,7 @@ async fn operators_are_installed_upgraded_and_removed() -> Result<()> {
     let upgrades: usize = runs.iter().map(|run| run.versions.len() - 1).sum();
     let text = format!(
         "{} packages side by side on one cluster, {upgrades} upgrades ({made} of them to a version made of the only one), {} \
-         refusals that were mended. After the removal the cluster holds exactly what it held before.\n\n\
+         errors that were fixed. After the removal the cluster holds exactly what it held before.\n\n\
          | Package | Versions | Scope | Objects | Issuer | Outcome |\n|---|---|---|---|---|---|\n{rows}",
         runs.len(),
         runs.iter().map(|run| run.rejections.len()).sum::<usize>(),

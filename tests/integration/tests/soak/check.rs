@@ -62,7 +62,7 @@ impl Checks {
         let since = Instant::now();
         fulfilled(world).await?;
         self.converged.push(since.elapsed());
-        self.hold("conditions are those of the wishes");
+        self.hold("conditions are those of the specs");
         rest(world).await?;
         self.hold("nothing is written at rest");
         for process in &mut world.processes {
@@ -74,11 +74,11 @@ impl Checks {
     async fn check(&mut self, world: &World) -> Result<()> {
         let expected = expected(&self.bare, world)?;
         let client = world.client.clone();
-        eventually("the cluster holds what is wanted and nothing else", CLEANUP_LIMIT, || async {
+        eventually("the cluster holds what is desired and nothing else", CLEANUP_LIMIT, || async {
             differences(&expected, &keys(&Inventory::take(&client).await?))
         })
         .await?;
-        self.hold("the cluster holds what is wanted and nothing else");
+        self.hold("the cluster holds what is desired and nothing else");
         let sets = world.sets.list(&ListParams::default()).await?.items;
         revisions(world, &sets)?;
         self.hold("one active revision each, at most five archived");
@@ -89,7 +89,7 @@ impl Checks {
         certificates(world, &secrets)?;
         self.hold("certificates are those of bundles with webhooks");
         content(world).await?;
-        self.hold("ConfigMaps tell the installed version");
+        self.hold("ConfigMaps have the installed version");
         eventually("catalogd keeps what is served and nothing else", CLEANUP_LIMIT, || async {
             store(world)
         })
@@ -105,7 +105,7 @@ impl Checks {
             let panic = text.lines().find(|line| line.contains("panicked at"));
             ensure!(panic.is_none(), "{}: {}", log.display(), panic.unwrap_or_default());
         }
-        self.hold("nobody has panicked or died");
+        self.hold("no process has panicked or died");
         eventually("memory, files and threads stay", CONNECTION_LIMIT, || async { held(world) }).await?;
         self.hold("memory, files and threads stay");
         Ok(())
@@ -113,13 +113,13 @@ impl Checks {
 
     /// Everything was taken away: the caches are empty in the end.
     pub(crate) async fn empty(&mut self, world: &World, within: Duration) -> Result<()> {
-        eventually("operator-controller keeps no bundle that nobody has", within, || async {
+        eventually("operator-controller keeps no bundle that no extension has", within, || async {
             let left = caches(world)?;
             ensure!(left == 0, "{left} bundles are kept");
             Ok(())
         })
         .await?;
-        self.hold("no bundle is kept that nobody has");
+        self.hold("no bundle is kept that no extension has");
         Ok(())
     }
 
@@ -250,7 +250,7 @@ fn differences(expected: &Expected, found: &BTreeSet<String>) -> Result<()> {
     let absent = absent.map(|key| format!("- {key}"));
     let extra = found.difference(&expected.all).map(|key| format!("+ {key}"));
     let all: Vec<String> = absent.chain(extra).collect();
-    ensure!(all.is_empty(), "- wanted, + found:\n{}", all.join("\n"));
+    ensure!(all.is_empty(), "- expected, + found:\n{}", all.join("\n"));
     Ok(())
 }
 
@@ -263,7 +263,7 @@ fn revisions(world: &World, sets: &[ClusterObjectSet]) -> Result<()> {
         let expected = usize::from(target.highest().is_some());
         ensure!(
             active.len() == expected,
-            "{}: {expected} active revision wanted, found: {}",
+            "{}: {expected} active revision expected, found: {}",
             target.name,
             names()
         );
@@ -280,7 +280,7 @@ fn revisions(world: &World, sets: &[ClusterObjectSet]) -> Result<()> {
         .find(|set| set.labels().get(labels::OWNER_NAME).is_none_or(|owner| !known.contains(owner.as_str())));
     ensure!(
         stray.is_none(),
-        "revision {} belongs to nobody",
+        "revision {} belongs to no extension",
         stray.map(|set| set.name_any()).unwrap_or_default()
     );
     Ok(())
@@ -338,7 +338,7 @@ fn certificates(world: &World, secrets: &[Secret]) -> Result<()> {
     for target in &world.targets {
         let expected = usize::from(target.highest().is_some() && has_webhook(&target.name));
         let own = found.iter().filter(|namespace| **namespace == target.name).count();
-        ensure!(own == expected, "{}: {own} webhook certificates, {expected} wanted", target.name);
+        ensure!(own == expected, "{}: {own} webhook certificates, {expected} expected", target.name);
     }
     Ok(())
 }
@@ -389,7 +389,7 @@ fn caches(world: &World) -> Result<usize> {
 }
 
 fn same(what: &str, found: &BTreeSet<String>, expected: &BTreeSet<String>) -> Result<()> {
-    ensure!(found == expected, "{what}: {found:?}, wanted {expected:?}");
+    ensure!(found == expected, "{what}: {found:?}, expected {expected:?}");
     Ok(())
 }
 
@@ -413,5 +413,5 @@ fn soak_differences_are_missing_and_extra_objects() {
     assert!(differences(&expected(&["a"]), &set(&["b"])).is_ok());
     assert!(differences(&expected(&["b"]), &set(&["b"])).is_err());
     let error = differences(&expected(&["b"]), &set(&["b", "c"])).unwrap_err().to_string();
-    assert_eq!(error, "- wanted, + found:\n- a\n+ c");
+    assert_eq!(error, "- expected, + found:\n- a\n+ c");
 }

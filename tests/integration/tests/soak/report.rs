@@ -29,7 +29,7 @@ pub(crate) fn progress(world: &World, summary: &Summary, began: Instant) {
         })
         .collect();
     println!(
-        "{:>6.1} s: {} deeds, {} kills, {} checks, {installed} extensions wanted; {}",
+        "{:>6.1} s: {} operations, {} kills, {} checks, {installed} extensions desired; {}",
         began.elapsed().as_secs_f64(),
         summary.operations.values().sum::<usize>(),
         summary.kills.len(),
@@ -71,7 +71,7 @@ pub(crate) fn print(world: &World, summary: &Summary) {
     }
 
     println!(
-        "\n| program | lives | requests | of these writes | requests a deed | CPU | CPU a deed |\n|---|---:|---:|---:|---:|---:|---:|"
+        "\n| program | lives | requests | of these writes | requests an operation | CPU | CPU an operation |\n|---|---:|---:|---:|---:|---:|---:|"
     );
     let lives = world.sampler.lives();
     for program in PROGRAMS {

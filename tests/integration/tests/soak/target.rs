@@ -101,7 +101,7 @@ impl Target {
                 let (found_status, found_reason) = status_and_reason(type_)?;
                 if found_status != *status || (!reason.is_empty() && found_reason != *reason) {
                     return Err(format!(
-                        "{}: {type_} is {found_status} ({found_reason}) with {installed:?} installed, {:?} wanted, at most {newest}",
+                        "{}: {type_} is {found_status} ({found_reason}) with {installed:?} installed, {:?} desired, at most {newest}",
                         self.name, self.want
                     ));
                 }

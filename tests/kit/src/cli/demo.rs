@@ -134,7 +134,7 @@ impl Demo {
         ])?;
         self.kubectl(&["-n", "greeter", "get", "deployments,pods,configmaps,serviceaccounts"])?;
 
-        title("2. What the catalog says, over HTTPS");
+        title("2. The content of the catalog, over HTTPS");
         self.query_catalog().await?;
 
         title("3. An upgrade, by widening the range");

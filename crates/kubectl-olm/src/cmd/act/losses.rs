@@ -10,6 +10,7 @@ use olm_api::ClusterObjectSet;
 use olm_runtime::error_text::chain;
 
 use crate::extensions;
+use crate::rights::in_words;
 
 /// Custom resources of a kind that are listed.
 const MAX_LISTED: u32 = 500;
@@ -91,7 +92,7 @@ pub(super) async fn read(client: &Client, own: &[ClusterObjectSet]) -> Losses {
             Ok(Some(crd)) if crd.owner_references().iter().any(|owner| uids.contains(&owner.uid)) => crd,
             Ok(_) => continue,
             Err(error) => {
-                losses.unread.push(format!("{}: {}", object.name(), chain(&error)));
+                losses.unread.push(format!("{}: {}", object.name(), in_words(&chain(&error))));
                 continue;
             }
         };
@@ -107,7 +108,7 @@ pub(super) async fn read(client: &Client, own: &[ClusterObjectSet]) -> Losses {
                 });
                 losses.add(object.name(), listed, usize::try_from(more).unwrap_or(0));
             }
-            Err(error) => losses.unread.push(format!("{}: {}", object.name(), chain(&error))),
+            Err(error) => losses.unread.push(format!("{}: {}", object.name(), in_words(&chain(&error)))),
         }
     }
     losses

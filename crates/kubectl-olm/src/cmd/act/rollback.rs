@@ -148,7 +148,7 @@ fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Ro
     };
     let found = match found {
         Ok(row) if row.version.is_empty() => {
-            Err(format!("revision {} does not say which version it is", row.revision))
+            Err(format!("revision {} does not name its version", row.revision))
         }
         found => found,
     };

@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     /// Leave its objects where they are
     #[arg(long)]
     keep: bool,
-    /// Only say what would be deleted
+    /// Only print what would be deleted
     #[arg(long)]
     dry_run: bool,
     /// Do not ask on a terminal

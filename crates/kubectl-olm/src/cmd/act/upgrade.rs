@@ -15,7 +15,7 @@ use crate::sources::{Cache, Cluster, Controller, Registry, Sources};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With another version or channel the catalog's upgrade edges bind again, unless --policy says otherwise. `kubectl olm plan` \
+    after_help = "With another version or channel the catalog's upgrade edges bind again, unless --policy is given. `kubectl olm plan` \
                   shows what would happen, `kubectl olm rollback` goes back.\n\n\
                   Examples:\n  kubectl olm upgrade my-extension --version '>=2.0.0 <3.0.0' --wait\n  \
                   kubectl olm upgrade my-extension --any-version\n  \

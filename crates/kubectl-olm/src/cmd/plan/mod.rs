@@ -39,6 +39,7 @@ use crate::dry_run::{DryRun, ObjectPreview, identity, sibling};
 use crate::extensions;
 use crate::failure::CommandError;
 use crate::kinds::Kinds;
+use crate::rights::in_words;
 use crate::sources::{Controller, Rendering, Sources};
 
 pub(crate) use preview::objects as objects_text;
@@ -207,12 +208,13 @@ pub(crate) async fn preview_of(
         let content = match stored {
             Ok(objects) => Content { objects, keys: Vec::new(), revision: own_revision(&unfinished) },
             Err(error) => {
-                preview.refused.push(format!("content of {}: {error}", unfinished.name_any()));
+                let text = format!("the objects of {} were not checked: {error}", unfinished.name_any());
+                preview.warnings.push(text);
                 return Ok(preview);
             }
         };
         let others: Vec<_> = own.into_iter().filter(|set| set.uid() != unfinished.uid()).collect();
-        let current = current(client, &others, None).await?;
+        let current = current(client, &others, None, &mut preview).await;
         dry_run(client, &mut kinds, &request, &others, current, content, &mut preview).await?;
         return Ok(preview);
     };
@@ -221,7 +223,7 @@ pub(crate) async fn preview_of(
         digest,
         ..side(&revision::facts(&new.revision.set).bundle, new.revision.set.spec.revision)
     });
-    let current = current(client, &own, release).await?;
+    let current = current(client, &own, release, &mut preview).await;
     let content = Content {
         revision: future_revision(&request.name, new.revision.set.spec.revision),
         objects: new.phases.into_iter().flat_map(|phase| phase.objects).collect(),
@@ -290,8 +292,8 @@ pub(crate) async fn made(
         match release::read(client, SYSTEM_NAMESPACE, &request).await {
             Ok(found) => release = found,
             Err(error) if error.class == Class::Transient => {
-                adoption
-                    .push(format!("Helm releases of the reference were not looked for: {}", error.message));
+                let why = in_words(&error.message);
+                adoption.push(format!("Helm releases of the reference were not looked for: {why}"));
             }
             Err(error) => {
                 let extension = extension.name_any();
@@ -390,17 +392,25 @@ async fn current(
     client: &Client,
     own: &[Arc<ClusterObjectSet>],
     release: Option<InstalledRelease>,
-) -> Result<Vec<Object>, CommandError> {
+    preview: &mut Preview,
+) -> Vec<Object> {
     if let Some(release) = release {
-        return Ok(release.objects);
+        return release.objects;
     }
     let mut current = Vec::new();
     let mut reader = ContentReader::new(client, SYSTEM_NAMESPACE);
     for set in own.iter().filter(|set| revision::is_active(set)) {
-        let objects = reader.objects(set).await;
-        current.extend(objects.map_err(|error| CommandError::Unreachable(chain(&error)))?);
+        match reader.objects(set).await {
+            Ok(objects) => current.extend(objects),
+            Err(error) => {
+                let (name, why) = (set.name_any(), in_words(&chain(&error)));
+                preview.warnings.push(format!(
+                    "the objects of {name} were not read, so its rights and images count as new, and what is removed is missing: {why}"
+                ));
+            }
+        }
     }
-    Ok(current)
+    current
 }
 
 /// The content of a revision that is rolled out.
@@ -542,13 +552,13 @@ impl Observer for UserObserver<'_> {
             if error.cause == Cause::CrdSafety {
                 self.refused.push(error.message);
             } else {
-                self.warnings.push(format!("CRDs were not checked: {}", error.message));
+                self.warnings.push(format!("CRDs were not checked: {}", in_words(&error.message)));
             }
             Checked::default()
         }))
     }
 
-    async fn check_account(&mut self, objects: &[Object]) -> Result<(), PassError> {
+    async fn check_account(&mut self, bundle: &BundleFacts, objects: &[Object]) -> Result<(), PassError> {
         let Some(account) = Account::from_request(self.request) else { return Ok(()) };
         let mut served = HashMap::new();
         for object in objects {
@@ -556,13 +566,15 @@ impl Observer for UserObserver<'_> {
         }
         let checked = match account.exists(self.client).await {
             Ok(exists) => {
-                account::check(self.client, &self.request.name, &account, exists, objects, &served).await
+                let name = &self.request.name;
+                account::check(self.client, name, &account, exists, bundle, objects, &served).await
             }
             Err(error) => Err(account::unreadable(&account, &error)),
         };
         if let Err(error) = checked {
             if error.class == Class::Transient {
-                self.warnings.push(format!("the ServiceAccount was not checked: {}", error.message));
+                let why = in_words(&error.message);
+                self.warnings.push(format!("the ServiceAccount was not checked: {why}"));
             } else {
                 self.refused.push(error.message);
             }

@@ -114,9 +114,12 @@ async fn succeed(
             Ok(stored) => return Ok(stored),
             // the revision's own controller was faster
             Err(error) if is_conflict(&error) => {
-                set = api.get(&set.name_any()).await.map_err(|error| transient(&error))?;
+                set = api
+                    .get(&set.name_any())
+                    .await
+                    .map_err(|error| transient(&olm_runtime::apply::message(&error)))?;
             }
-            Err(error) => return Err(transient(&error)),
+            Err(error) => return Err(transient(&olm_runtime::apply::message(&error))),
         }
     }
     Err(transient(&format!("revision {} changes faster than it can be written", set.name_any())))
