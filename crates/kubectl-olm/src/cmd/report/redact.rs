@@ -29,7 +29,7 @@ struct Rule {
 }
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
-    let value = r#"(\\?"(?:[^"\\\n]|\\[^"\n])*(?:\\?")?|'[^'\n]*'?|[^\s,;&}\]"']+)"#;
+    let value = r#"("?\[redacted\]"?|"(?:[^"\\\n]|\\.)*"?|\\"(?:[^"\\\n]|\\[^"\n])*(?:\\")?|'[^'\n]*'?|[^\s,;&}\]"']+)"#;
     let rules: [(String, fn(&Captures<'_>) -> String); 10] = [
         // an end without its begin: the text starts within a key
         (r"(?s)-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|\z)".to_owned(), |_| REDACTED.to_owned()),
@@ -49,12 +49,12 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         (r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*".to_owned(), |_| REDACTED.to_owned()),
         (
             format!(r#"(?i)([A-Za-z0-9_.-]*(?:{WORDS})[A-Za-z0-9_.-]*)(\\?["']?\s*(?::=|=>|[:=]|\bis\b)\s*){value}"#),
-            |found| match names_an_object(&found[1]) {
+            |found| match is_kept(found) {
                 true => found[0].to_owned(),
                 false => format!("{}{}{REDACTED}", &found[1], &found[2]),
             },
         ),
-        (format!(r"(?i)(--?[a-z0-9-]*(?:{WORDS})[a-z0-9-]*)(\s+){value}"), |found| match names_an_object(&found[1]) {
+        (format!(r"(?i)(--?[a-z0-9-]*(?:{WORDS})[a-z0-9-]*)(\s+){value}"), |found| match is_kept(found) {
             true => found[0].to_owned(),
             false => format!("{}{}{REDACTED}", &found[1], &found[2]),
         }),
@@ -78,6 +78,11 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 static SENSITIVE: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(&format!("(?i)(?:{WORDS}|authorization|cookie)")).ok());
+
+/// Whether the value in the third group is the name of an object, or was replaced before.
+fn is_kept(found: &Captures<'_>) -> bool {
+    names_an_object(&found[1]) || found[3].trim_matches('"') == REDACTED
+}
 
 fn names_an_object(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
@@ -231,6 +236,7 @@ mod tests {
             ),
         ] {
             assert_eq!(text(case), want, "{case}");
+            assert_eq!(text(&text(case)), want, "{case}: again");
         }
     }
 
