@@ -163,7 +163,7 @@ async fn report_is_written(stack: &Stack, cli: &Cli<'_>, home: &Path) -> Result<
         "args": ["--password", secret]});
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "program", "namespace": "olmv1-system", "annotations": {"note": secret}},
-        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}}});
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}}});
     stack.cluster.apply(&deployment.to_string()).await?;
     let folder = home.join("report");
     let path = folder.display().to_string();
