@@ -43,7 +43,7 @@ build: ## Build the four programs (PROFILE=release: optimised)
 # only what a target runs
 .PHONY: programs kit
 programs:
-	@$(call build,-p catalogd -p operator-controller -p cluster-operator -p olm-kit)
+	@$(call build,-p catalogd -p operator-controller -p cluster-operator -p kubectl-olm -p olm-kit)
 kit:
 	@$(call build,-p olm-kit)
 
@@ -119,8 +119,8 @@ test-upgrade: ## Replace another commit's programs by today's on a live system, 
 	    upgrade::upgrade_and_rollback_write_nothing
 
 .PHONY: demo
-demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step)
-	@$(demo_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) exec $(kit) demo $(if $(filter-out 0,$(ONESHOT)),--oneshot)
+demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step; CATALOG=ref or folder: that catalog instead)
+	@$(demo_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) exec $(kit) demo $(if $(filter-out 0,$(ONESHOT)),--oneshot) $(if $(CATALOG),--catalog '$(CATALOG)')
 
 .PHONY: demo-down
 demo-down: ## Stop a running demo

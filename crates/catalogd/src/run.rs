@@ -16,7 +16,7 @@ use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{KubeReviews, Metrics};
 use olm_runtime::pull_secrets::{self, NamespacedName};
 use olm_runtime::tls;
-use olm_runtime::{Shutdown, client, listen, serve, shutdown, task};
+use olm_runtime::{Shutdown, client, listen, profile, serve, shutdown, task};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::{GATES, GRAPHQL, METAS, ServeArgs};
@@ -90,8 +90,12 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     if let Some(address) = metrics_address {
         let router = olm_runtime::metrics::router(metrics.clone(), KubeReviews(client.clone()));
         let listener = listen::bind(&address).await?;
-        let shown = serve::https(listener, router, tls, serve::Limits::default(), stop.clone());
+        let shown = serve::https(listener, router, Arc::clone(&tls), serve::Limits::default(), stop.clone());
         parts.spawn(task::supervised("metrics server", shown));
+    }
+    if let Some(listener) = listen::optional(&args.run.pprof_bind_address).await? {
+        let shown = profile::serve(listener, tls, client.clone(), stop.clone());
+        parts.spawn(task::supervised("server of profiles", shown));
     }
     readiness.listening();
     parts.spawn(task::supervised("compression", crate::compress::run(store.clone(), stop.clone())));

@@ -42,11 +42,12 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
             let names = service_names(SERVICE, &namespace);
             let certificate = Source::open(&serving, &client, &namespace, names)
                 .context("failed to initialize certificate watcher")?;
-            let listener = listen::bind(&address).await?;
+            let listeners =
+                (listen::bind(&address).await?, listen::optional(&args.run.pprof_bind_address).await?);
             let shown = metrics::serve(
                 certificate.pair(stop.clone()),
                 tls_settings,
-                listener,
+                listeners,
                 client.clone(),
                 metrics.clone(),
                 stop.clone(),

@@ -31,6 +31,9 @@ pub(crate) enum CommandError {
     /// The cluster, catalogd or a registry could not be reached.
     #[error("{0}")]
     Unreachable(String),
+    /// Ctrl-C; what to do then was printed.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// The cluster does not serve the kinds of OLM.
@@ -63,6 +66,8 @@ impl CommandError {
             Self::NotFound(_) | Self::Write(..) => 1,
             Self::Read { .. } | Self::Content { .. } | Self::Verdict { .. } | Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
+            // 128 and the number of SIGINT, as a shell reports it
+            Self::Interrupted => 130,
         }
     }
 }

@@ -24,7 +24,7 @@ const GROUPS: &[Group] = &[
     Group {
         heading: "See",
         reads_cluster: true,
-        verbs: &["list", "outdated", "status", "history", "explain", "plan", "diff", "rbac"],
+        verbs: &["list", "outdated", "status", "history", "explain", "plan", "diff", "rbac", "report"],
     },
     Group {
         heading: "Catalogs",

@@ -29,7 +29,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cmd::{
     act, bundle, catalog, complete, completion, config, crd, diff, graph, image, list, paths, plan, rbac,
-    search, semver, show, simulate, status, upgrade_check, version, versions, why,
+    report, search, semver, show, simulate, status, upgrade_check, version, versions, why,
 };
 use crate::failure::{CommandError, print_result, wait};
 
@@ -90,6 +90,8 @@ enum Verb {
     Uninstall(act::uninstall::Arguments),
     /// Print the least roles for the service account of a ClusterExtension
     Rbac(rbac::Arguments),
+    /// Write a support bundle: objects, events, logs and versions, without secrets
+    Report(Box<report::Arguments>),
     /// Check catalogs
     #[command(subcommand)]
     Catalog(catalog::Verb),
@@ -185,6 +187,7 @@ async fn execute(verb: &Verb) -> Result<CommandOutput, CommandError> {
         Verb::History(arguments) => act::rollback::history(arguments).await,
         Verb::Uninstall(arguments) => act::uninstall::run(arguments).await,
         Verb::Rbac(arguments) => rbac::run(arguments).await,
+        Verb::Report(arguments) => report::run(arguments).await,
         Verb::Catalog(verb) => catalog::run(verb).await,
         Verb::Bundle(verb) => bundle::run(verb).await,
         Verb::Image(verb) => image::run(verb).await,
@@ -209,6 +212,7 @@ fn print_failure(failure: &CommandError) -> ExitCode {
                 eprintln!("{}", terminal::harmless(help));
             }
         }
+        CommandError::Interrupted => {}
         other => eprintln!("error: {}", terminal::harmless(&other.to_string())),
     }
     ExitCode::from(failure.code())

@@ -126,7 +126,7 @@ pub(crate) struct Cluster {
     #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
     /// A context of the kubeconfig
-    #[arg(long, value_name = "NAME", global = true)]
+    #[arg(long, env = "KUBECTL_OLM_CONTEXT", hide_env_values = true, value_name = "NAME", global = true)]
     context: Option<String>,
     /// A cluster of the kubeconfig
     #[arg(long, value_name = "NAME", global = true)]
@@ -141,13 +141,19 @@ pub(crate) struct Cluster {
     #[arg(long = "as-group", value_name = "GROUP", global = true)]
     impersonate_groups: Vec<String>,
     /// The longest wait for an answer of the apiserver, such as 5s or 2m; 0 waits for ever
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = request_timeout, global = true)]
+    #[arg(long, env = "KUBECTL_OLM_REQUEST_TIMEOUT", hide_env_values = true, value_name = "DURATION", default_value = "30s", value_parser = request_timeout, global = true)]
     request_timeout: GoDuration,
     /// Reach catalogd at this address instead of through the apiserver, such as https://127.0.0.1:8443
-    #[arg(long, value_name = "URL", global = true)]
+    #[arg(long, env = "KUBECTL_OLM_CATALOGD_URL", hide_env_values = true, value_name = "URL", global = true)]
     catalogd_url: Option<String>,
     /// A directory with CA certificates to trust for --catalogd-url
-    #[arg(long, value_name = "DIR", global = true)]
+    #[arg(
+        long,
+        env = "KUBECTL_OLM_CATALOGD_CAS_DIR",
+        hide_env_values = true,
+        value_name = "DIR",
+        global = true
+    )]
     catalogd_cas_dir: Option<PathBuf>,
 }
 
@@ -194,13 +200,13 @@ fn existing_file(text: &str) -> Result<PathBuf, String> {
 #[command(next_help_heading = "Registry")]
 pub(crate) struct Registry {
     /// A docker or containers credentials file, instead of the usual places
-    #[arg(long, value_name = "FILE", value_parser = existing_file)]
+    #[arg(long, env = "KUBECTL_OLM_AUTHFILE", hide_env_values = true, value_name = "FILE", value_parser = existing_file)]
     authfile: Option<PathBuf>,
     /// A file with CA certificates to trust
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, env = "KUBECTL_OLM_CA_FILE", hide_env_values = true, value_name = "FILE")]
     ca_file: Option<PathBuf>,
     /// A directory with CA certificates (*.crt) and client certificates (*.cert and *.key)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, env = "KUBECTL_OLM_CERT_DIR", hide_env_values = true, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
     /// Allow plain HTTP and untrusted certificates
     #[arg(long)]
@@ -212,7 +218,7 @@ pub(crate) struct Registry {
 #[command(next_help_heading = "Cache")]
 pub(crate) struct Cache {
     /// Where content is kept [default: $XDG_CACHE_HOME/olm, else ~/.cache/olm]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, env = "KUBECTL_OLM_CACHE_DIR", hide_env_values = true, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
 }
 

@@ -66,7 +66,7 @@ where
     loop {
         let chunk = tokio::select! {
             chunk = changes.next() => chunk,
-            _ = tokio::signal::ctrl_c() => None,
+            _ = tokio::signal::ctrl_c() => return Err(CommandError::Interrupted),
         };
         let Some(chunk) = chunk else { return Ok(CommandOutput { text: String::new(), yes: true }) };
         let mut is_due = false;

@@ -108,3 +108,55 @@ fn kubectl_plugin_script_prints_candidates() {
                     chmod +x kubectl_complete-olm; ./kubectl_complete-olm sh; ./kubectl_complete-olm bundle render ''";
     assert_eq!(candidates("bash", commands), ["show", ":4", ":0"]);
 }
+
+/// What is open at the end of a PowerShell script, and whether everything was closed in order. Strings may stand within `$(…)` of strings.
+fn open_at_the_end(script: &str) -> Result<Vec<char>, String> {
+    let mut open: Vec<char> = Vec::new();
+    let mut letters = script.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match (open.last(), letter) {
+            // the backtick takes the next one as it is, but for single quotes
+            (last, '`') if last != Some(&'\'') => drop(letters.next()),
+            (Some('\''), '\'') | (Some('"'), '"') => drop(open.pop()),
+            (Some('\''), _) => {}
+            (Some('"'), '$') if letters.peek() == Some(&'(') => {
+                letters.next();
+                open.push('(');
+            }
+            (Some('"'), _) => {}
+            (_, '#') => while letters.next_if(|next| *next != '\n').is_some() {},
+            (_, '\'' | '"' | '(' | '[' | '{') => open.push(letter),
+            (last, ')' | ']' | '}') => {
+                let opening = match letter {
+                    ')' => '(',
+                    ']' => '[',
+                    _ => '{',
+                };
+                if last != Some(&opening) {
+                    return Err(format!("{letter} closes {last:?}"));
+                }
+                open.pop();
+            }
+            _ => {}
+        }
+    }
+    Ok(open)
+}
+
+/// PowerShell itself is not at hand: quotes and brackets are what a change of the script breaks first.
+#[test]
+fn powershell_script_closes_quotes_and_brackets() {
+    for (script, closed) in [
+        ("{ \"$($a[0]) )\" } # it's", true),
+        ("'a \" `' \"`\"\" ''", true),
+        ("{ \"$(\" }", false),
+        ("{ ( } )", false),
+        ("'it''s", false),
+    ] {
+        assert_eq!(open_at_the_end(script).is_ok_and(|open| open.is_empty()), closed, "{script}");
+    }
+    let script = Command::new(env!("CARGO_BIN_EXE_kubectl-olm")).args(["completion", "powershell"]).output();
+    let script = String::from_utf8(script.unwrap().stdout).unwrap();
+    assert_eq!(open_at_the_end(&script), Ok(Vec::new()), "{script}");
+    assert!(script.contains("Register-ArgumentCompleter"));
+}

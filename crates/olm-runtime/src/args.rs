@@ -79,8 +79,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     metrics_bind_address: String,
 
-    /// Accepted for compatibility; there is no Go profiler here
-    #[arg(long, value_name = "ADDRESS", default_value = "0", hide = true)]
+    /// Where /debug/pprof is served, with the TLS and the authorization of /metrics; 0 serves no profiles
+    #[arg(long, value_name = "ADDRESS", default_value = "0")]
     pub pprof_bind_address: String,
 
     /// The namespace for the process's own objects; without it the pod's, else olmv1-system

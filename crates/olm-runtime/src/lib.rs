@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod namespace;
 pub mod polled;
 pub mod process;
+pub mod profile;
 pub mod pull_secrets;
 mod report;
 pub mod serve;

@@ -43,6 +43,14 @@ pub async fn bind(address: &str) -> Result<TcpListener, ListenError> {
     bound.map_err(|source| ListenError::Bind { address: address.to_owned(), source })
 }
 
+/// Listens on the address, unless it is off.
+///
+/// # Errors
+/// As [`bind`].
+pub async fn optional(address: &str) -> Result<Option<TcpListener>, ListenError> {
+    if is_off(address) { Ok(None) } else { bind(address).await.map(Some) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -26,6 +26,9 @@ enum Command {
         /// end after the last step (exit code 0 only if every step had the expected outcome)
         #[arg(long)]
         oneshot: bool,
+        /// show this catalog instead of the sample: an image, or a folder with a file-based catalog
+        #[arg(long)]
+        catalog: Option<String>,
     },
     /// End a running demo
     DemoDown,
@@ -42,7 +45,7 @@ enum Command {
 async fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Cluster { action } => cli::cluster::run(action).await,
-        Command::Demo { oneshot } => cli::demo::run(oneshot).await,
+        Command::Demo { oneshot, catalog } => cli::demo::run(oneshot, catalog.as_deref()).await,
         Command::DemoDown => cli::demo::down(),
         Command::Test { tier } => cli::test::run(tier).await,
         Command::Acceptance(arguments) => cli::acceptance::run(&arguments).await,
@@ -74,6 +77,7 @@ mod tests {
             "cluster down",
             "demo",
             "demo --oneshot",
+            "demo --catalog ./catalog",
             "demo-down",
             "test core",
             "test rest",

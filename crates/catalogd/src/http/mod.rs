@@ -34,6 +34,7 @@ pub use metrics::Metrics;
 use self::cache::Cache;
 use self::conditions::{Decision, Validators};
 use self::routes::{Endpoint, Route};
+use crate::args::{GRAPHQL, METAS};
 use crate::store::{Served, Store};
 
 /// Type of catalog content.
@@ -108,8 +109,10 @@ impl Catalogs {
         };
         let reads = matches!(head.method, Method::GET | Method::HEAD);
         match endpoint {
-            Endpoint::Metas | Endpoint::Packages if !self.endpoints.metas => return respond::no_such_page(),
-            Endpoint::Graphql if !self.endpoints.graphql => return respond::no_such_page(),
+            Endpoint::Metas | Endpoint::Packages if !self.endpoints.metas => {
+                return respond::gate_is_off(METAS);
+            }
+            Endpoint::Graphql if !self.endpoints.graphql => return respond::gate_is_off(GRAPHQL),
             Endpoint::Graphql if head.method != Method::POST => return respond::wrong_method("POST"),
             Endpoint::All | Endpoint::Metas | Endpoint::Packages if !reads => {
                 return respond::wrong_method("GET, HEAD");

@@ -34,13 +34,28 @@ pub(super) fn error(status: StatusCode, text: &str) -> Response<Body> {
 /// 404 for a path that names nothing we serve.
 #[must_use]
 pub(super) fn no_such_page() -> Response<Body> {
-    error(StatusCode::NOT_FOUND, "404 page not found")
+    error(
+        StatusCode::NOT_FOUND,
+        "404 page not found: the paths are /catalogs/<name>/api/v1/all, metas, packages and graphql, without a slash at the end",
+    )
+}
+
+/// 404 for an endpoint whose feature gate is off.
+#[must_use]
+pub(super) fn gate_is_off(gate: &str) -> Response<Body> {
+    error(
+        StatusCode::NOT_FOUND,
+        &format!("404 page not found: it takes the feature gate {gate}, which is off"),
+    )
 }
 
 /// 404 for a catalog without content.
 #[must_use]
 pub(super) fn no_content() -> Response<Body> {
-    error(StatusCode::NOT_FOUND, "404 Not Found")
+    error(
+        StatusCode::NOT_FOUND,
+        "404 Not Found: no catalog of this name is served here; look at the condition Serving of its ClusterCatalog",
+    )
 }
 
 /// 400 for a query that is not understood, with what is wrong with it.
@@ -58,7 +73,7 @@ pub(super) fn internal() -> Response<Body> {
 /// 405 with the methods that would do.
 #[must_use]
 pub(super) fn wrong_method(allowed: &'static str) -> Response<Body> {
-    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &format!("Method Not Allowed: use {allowed}"));
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
     response
 }

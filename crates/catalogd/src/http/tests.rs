@@ -499,18 +499,19 @@ async fn http_disabled_gates_have_no_routes() {
     let Bench { catalogs, _root } = bench();
     let endpoints = Endpoints { metas: false, graphql: false };
     let bench = Bench { catalogs: Catalogs::new(catalogs.store.clone(), endpoints), _root };
-    for (method, endpoint) in [
-        ("GET", "metas"),
-        ("HEAD", "metas"),
-        ("POST", "metas"),
-        ("GET", "packages"),
-        ("POST", "graphql"),
-        ("GET", "graphql"),
+    for (method, endpoint, gate) in [
+        ("GET", "metas", "APIV1MetasHandler"),
+        ("HEAD", "metas", ""),
+        ("POST", "metas", "APIV1MetasHandler"),
+        ("GET", "packages", "APIV1MetasHandler"),
+        ("POST", "graphql", "GraphQLCatalogQueries"),
+        ("GET", "graphql", "GraphQLCatalogQueries"),
     ] {
         let (head, body) = bench.raw(method, &format!("/catalogs/cat/api/v1/{endpoint}"), &[]).await;
         assert_eq!(head.status, 404, "{method} {endpoint}");
-        let want = if method == "HEAD" { &b""[..] } else { b"404 page not found\n" };
-        assert_eq!(body, want, "{method} {endpoint}");
+        let want = format!("404 page not found: it takes the feature gate {gate}, which is off\n");
+        let want = if method == "HEAD" { "" } else { &want };
+        assert_eq!(String::from_utf8(body.to_vec()).unwrap(), want, "{method} {endpoint}");
     }
     assert_eq!(bench.raw("GET", "/catalogs/cat/api/v1/all", &[]).await.0.status, 200);
 }

@@ -6,12 +6,13 @@ use clap::Args;
 use kube::{Client, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition};
 use olm_catalog::{CatalogReader, Selector};
-use olm_core::{PackageName, VersionRelease};
-use olm_install::resolution::{self, ExtensionRequest, Target, UpgradeUpdate, revision, validate};
-use olm_resolver::{CatalogSource, MajorUpdates, ReleaseField};
+use olm_core::PackageName;
+use olm_install::resolution::{self, ExtensionRequest, UpgradeUpdate, revision, validate};
+use olm_resolver::{CatalogSource, ReleaseField};
 use serde::Serialize;
 
 use super::act::pause::is_paused;
+use super::notices;
 use super::output::{Output, Table, bad, counted, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
@@ -97,6 +98,20 @@ struct Available {
     version: String,
     /// Whether the extension's range allows it, and it has no new major version that is held, so that it is installed automatically.
     allowed: bool,
+    /// Why it is not installed automatically; a pause counts first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_by: Option<HeldBy>,
+    /// Whether its major version is higher than the installed one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    new_major: bool,
+}
+
+/// What holds a newer version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+enum HeldBy {
+    Pause,
+    Range,
+    MajorVersion,
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
@@ -201,7 +216,8 @@ impl Row {
                 format!("a new major version is held; {upgrade}")
             }
             (Some(available), Some(upgrade)) if !available.allowed => {
-                format!("not in range {}; {upgrade}", self.range)
+                let major = if available.new_major { ", a new major version" } else { "" };
+                format!("not in range {}{major}; {upgrade}", self.range)
             }
             _ if self.ready != "True" => format!("{}; `kubectl olm status {name}`", self.reason),
             _ => "it is being installed".to_owned(),
@@ -266,28 +282,24 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
         row.catalogs = sources.iter().filter(holds).map(|source| source.name.to_string()).collect();
     }
     let settings = &content.settings;
-    let any =
-        ExtensionRequest { range: None, major_updates: Some(MajorUpdates::Automatic), ..request.clone() };
     let is_held = || {
         let upgrade = resolution::resolve(&request, &states, &sources, settings).upgrade;
         matches!(upgrade, UpgradeUpdate::Found { held: Some(_), .. })
     };
-    let parsed = |version: &str, release: Option<&str>| VersionRelease::parse(version, release).ok();
-    let now = states
-        .installed
-        .as_ref()
-        .and_then(|revision| parsed(&revision.bundle.version, revision.bundle.release.as_deref()));
-    if let Ok(Target::Chosen(best)) = resolution::resolve(&any, &states, &sources, settings).target {
-        let version = parsed(&best.version, best.release.as_deref());
-        if version > now {
-            let allowed = match (&request.range, &version) {
-                (Some(range), Some(version)) => range.contains(&version.version),
-                (None, _) => !is_held(),
-                (Some(_), None) => false,
-            };
-            row.available =
-                Some(Available { version: text(&best.version, &best.release), bundle: best.name, allowed });
-        }
+    let now = states.installed.as_ref().and_then(|revision| notices::version_of(&revision.bundle));
+    let best = notices::best(&request, &states, &sources, settings);
+    if let Some((best, version)) = best.filter(|(_, version)| Some(version) > now.as_ref()) {
+        let held = match &request.range {
+            Some(range) => (!range.contains(&version.version)).then_some(HeldBy::Range),
+            None => is_held().then_some(HeldBy::MajorVersion),
+        };
+        row.available = Some(Available {
+            version: text(&best.version, &best.release),
+            bundle: best.name,
+            allowed: held.is_none(),
+            held_by: row.paused.then_some(HeldBy::Pause).or(held),
+            new_major: now.is_some_and(|now| version.version.major() > now.version.major()),
+        });
     }
     row
 }
@@ -401,13 +413,23 @@ mod tests {
             range: range.to_owned(),
             ready: ready.to_owned(),
             reason: "Retrying".to_owned(),
-            available: Some(Available { bundle: "x.v2".to_owned(), version: "2.1.0+3".to_owned(), allowed }),
+            available: Some(Available {
+                bundle: "x.v2".to_owned(),
+                version: "2.1.0+3".to_owned(),
+                allowed,
+                held_by: None,
+                new_major: true,
+            }),
             paused,
             ..Row::default()
         };
         let upgrade = "`kubectl olm upgrade x --version '^2.1.0'`";
         for (row, why, range) in [
-            (row("1.x", false, "True", false), format!("not in range 1.x; {upgrade}"), true),
+            (
+                row("1.x", false, "True", false),
+                format!("not in range 1.x, a new major version; {upgrade}"),
+                true,
+            ),
             (row("", false, "True", false), format!("a new major version is held; {upgrade}"), true),
             (row("1.x", false, "True", true), "paused; `kubectl olm resume x`".to_owned(), true),
             (row("", true, "False", false), "Retrying; `kubectl olm status x`".to_owned(), false),

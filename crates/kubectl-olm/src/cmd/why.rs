@@ -18,6 +18,7 @@ use olm_resolver::{
 };
 use serde::Serialize;
 
+use super::notices::{Choice, Notice};
 use super::output::{Output, Table, bad, bold, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
@@ -130,6 +131,9 @@ pub(crate) struct Explained {
     /// A better bundle that the cluster does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unfit: Option<String>,
+    /// What is remarkable about the choice: it goes down, has a new major version, is forced, or a higher version is held.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notices: Vec<Notice>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) deprecations: Vec<String>,
     /// Catalogs that could not be read, and why.
@@ -302,8 +306,11 @@ pub(crate) async fn decide(
         }
         UpgradeUpdate::Unchanged => (None, None),
     };
+    let facts = (resolved.chosen.as_ref(), target.as_ref().map(Target::bundle));
+    let choice = Choice::new((&request, &states), &content, &settings, facts, &resolved.upgrade);
     let explained = Explained {
         extension: None,
+        notices: choice.notices(),
         chosen,
         error,
         dependencies,
@@ -463,9 +470,10 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
     if let Some(unmet) = &explained.unmet {
         line("Missing", &bad(unmet));
     }
-    line("Held", explained.held.as_deref().unwrap_or_default());
+    for notice in &explained.notices {
+        line(notice.kind.label(), &notice.text);
+    }
     line("Skipped", explained.skipped.as_deref().unwrap_or_default());
-    line("Environment", explained.unfit.as_deref().unwrap_or_default());
     for deprecation in &explained.deprecations {
         line("Deprecated", deprecation);
     }

@@ -1,4 +1,4 @@
-//! The access check of `/metrics`: a bearer token that TokenReview knows and whose user SubjectAccessReview allows.
+//! The access check of `/metrics` and `/debug/pprof`: a bearer token that TokenReview knows and whose user SubjectAccessReview allows.
 //!
 //! Verdicts are remembered for a while, by the token's hash, so that a scraper does not cost two requests each time.
 //!
@@ -75,7 +75,7 @@ impl Reviews for KubeReviews {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(crate) enum Decision {
     Allowed,
     /// the token is no good
     Unknown,
@@ -94,23 +94,23 @@ impl Decision {
 
 /// Why there is no decision.
 #[derive(Debug)]
-pub(super) enum AccessError {
+pub(crate) enum AccessError {
     Authentication(ReviewError),
     Authorization(String, ReviewError),
 }
 
-pub(super) struct Gate<R> {
+pub(crate) struct Gate<R> {
     reviews: R,
     path: &'static str,
     known: Mutex<HashMap<[u8; 32], (Instant, Decision)>>,
 }
 
 impl<R: Reviews> Gate<R> {
-    pub(super) fn new(reviews: R, path: &'static str) -> Self {
+    pub(crate) fn new(reviews: R, path: &'static str) -> Self {
         Self { reviews, path, known: Mutex::default() }
     }
 
-    pub(super) async fn decision(&self, token: &str, now: Instant) -> Result<Decision, AccessError> {
+    pub(crate) async fn decision(&self, token: &str, now: Instant) -> Result<Decision, AccessError> {
         let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         if let Some(decision) = self.remembered(&key, now) {
             return Ok(decision);
@@ -140,7 +140,7 @@ impl<R: Reviews> Gate<R> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -164,7 +164,7 @@ pub(super) mod tests {
         }
 
         async fn may_get(&self, user: &UserInfo, path: &str) -> Result<bool, ReviewError> {
-            assert_eq!(path, "/metrics");
+            assert!(path == "/metrics" || path.starts_with("/debug/pprof/"), "{path}");
             match user.username.as_deref() {
                 Some("unsure") => Err(ReviewError("apiserver is away".to_owned())),
                 name => Ok(name == Some("good")),

@@ -11,8 +11,12 @@ mod process;
 mod server;
 mod text;
 
+pub(crate) use auth::Gate;
+#[cfg(test)]
+pub(crate) use auth::tests;
 pub use auth::{KubeReviews, ReviewError, Reviews};
 pub use controller::{ControllerMetrics, Outcome, Running};
+pub(crate) use server::admit;
 pub use server::{router, serve};
 
 use std::fmt;

@@ -21,6 +21,7 @@ use super::{Metrics, text};
 use crate::Shutdown;
 use crate::error_text::chain;
 use crate::health::{not_found, text as plain};
+use crate::profile;
 use crate::serve::{Limits, https};
 use crate::tls::{TlsSettings, WatchedPair, server_config};
 
@@ -32,12 +33,12 @@ pub fn router(metrics: Metrics, reviews: impl Reviews + 'static) -> Router {
     Router::new().route(PATH, any(show)).with_state(state).fallback(not_found)
 }
 
-/// Serves the metrics from when there is a certificate until shutdown. Errors are logged: no work waits for it, and none fails
-/// because of it.
+/// Serves the metrics, and the profiles if they have a listener, from when there is a certificate until shutdown. Errors are logged: no
+/// work waits for it, and none fails because of it.
 pub async fn serve<E: Display>(
     certificate: impl Future<Output = Result<Option<WatchedPair>, E>>,
     settings: TlsSettings,
-    listener: TcpListener,
+    (listener, profiles): (TcpListener, Option<TcpListener>),
     client: Client,
     metrics: Metrics,
     stop: Shutdown,
@@ -52,9 +53,14 @@ pub async fn serve<E: Display>(
         Ok(config) => config,
         Err(error) => return tracing::error!(error = chain(&error), "metrics are not served"),
     };
-    let router = router(metrics, KubeReviews(client));
-    let serving = https(listener, router, config, Limits::default(), stop);
-    tokio::join!(serving, keeping);
+    let router = router(metrics, KubeReviews(client.clone()));
+    let serving = https(listener, router, Arc::clone(&config), Limits::default(), stop.clone());
+    let profiling = async {
+        if let Some(listener) = profiles {
+            profile::serve(listener, config, client, stop).await;
+        }
+    };
+    tokio::join!(serving, profiling, keeping);
 }
 
 struct Page<R> {
@@ -63,24 +69,32 @@ struct Page<R> {
 }
 
 async fn show<R: Reviews + 'static>(State(page): State<Arc<Page<R>>>, headers: HeaderMap) -> Response {
-    let Some(token) = bearer(&headers) else {
-        return plain(StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned());
+    match admit(&page.gate, &headers).await {
+        Ok(()) => metrics(&page.metrics, &headers),
+        Err(refused) => refused,
+    }
+}
+
+/// Lets the request in, or returns the answer that refuses it.
+pub(crate) async fn admit<R: Reviews>(gate: &Gate<R>, headers: &HeaderMap) -> Result<(), Response> {
+    let Some(token) = bearer(headers) else {
+        return Err(plain(StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned()));
     };
-    match page.gate.decision(token, Instant::now()).await {
-        Ok(Decision::Allowed) => metrics(&page.metrics, &headers),
+    Err(match gate.decision(token, Instant::now()).await {
+        Ok(Decision::Allowed) => return Ok(()),
         Ok(Decision::Unknown) => plain(StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned()),
         Ok(Decision::Denied(user)) => {
             plain(StatusCode::FORBIDDEN, format!("Authorization denied for user {user}\n"))
         }
         Err(AccessError::Authentication(error)) => {
-            tracing::warn!(error = %error, "cannot authenticate a metrics request");
+            tracing::warn!(error = %error, "cannot authenticate a request for metrics or profiles");
             plain(StatusCode::INTERNAL_SERVER_ERROR, "Authentication failed\n".to_owned())
         }
         Err(AccessError::Authorization(user, error)) => {
-            tracing::warn!(user, error = %error, "cannot authorize a metrics request");
+            tracing::warn!(user, error = %error, "cannot authorize a request for metrics or profiles");
             plain(StatusCode::INTERNAL_SERVER_ERROR, format!("Authorization for user {user} failed\n"))
         }
-    }
+    })
 }
 
 fn metrics(metrics: &Metrics, headers: &HeaderMap) -> Response {

@@ -83,7 +83,8 @@ impl Site {
                 .env("NO_PROXY", "127.0.0.1")
         };
         let catalogd = own(Program::catalogd(&cluster)?, "catalogd-serving-cert")
-            .flag("--tls-self-issued-names", "catalogd-service.olmv1-system.svc,127.0.0.1");
+            .flag("--tls-self-issued-names", "catalogd-service.olmv1-system.svc,127.0.0.1")
+            .flag("--feature-gates", "GraphQLCatalogQueries=true");
         let controller = own(Program::operator_controller(&cluster)?, "operator-controller-serving-cert")
             .without("--catalogd-cas-dir")
             .flag("--catalogd-ca-config-map", "catalogd-serving-cert");

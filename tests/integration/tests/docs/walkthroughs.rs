@@ -59,6 +59,8 @@ const WALKTHROUGHS: &[Walkthrough] = &[
         ..PLAIN
     },
     Walkthrough { page: "docs/how-to/read-a-catalog.md", before: &[CATALOG], ..PLAIN },
+    Walkthrough { page: "docs/how-to/query-with-graphql.md", before: &[CATALOG], ..PLAIN },
+    Walkthrough { page: "docs/http.md", before: &[CATALOG], ..PLAIN },
     Walkthrough {
         page: "docs/troubleshooting.md",
         before: &[CATALOG, "kubectl olm install sample --namespace sample-system --create-namespace --wait"],

@@ -2,7 +2,9 @@
 //!
 //! kwok makes pods Running, so the Deployment of the package becomes available; no container runs.
 
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result};
 use kube::Api;
@@ -15,9 +17,14 @@ use serde_json::{Value, json};
 struct Cli<'a>(&'a Stack);
 
 impl Cli<'_> {
-    async fn run(&self, arguments: &[&str]) -> Result<Output> {
+    fn command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(olm_kit::built("kubectl-olm")?);
         command.env("KUBECONFIG", self.0.cluster.kubeconfig()).env("NO_COLOR", "1").args(arguments);
+        Ok(command)
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Result<Output> {
+        let mut command = self.command(arguments)?;
         // the stack's own tasks continue meanwhile
         tokio::task::spawn_blocking(move || command.output()).await?.context("kubectl-olm does not start")
     }
@@ -112,6 +119,72 @@ async fn uninstall_names_custom_resources(stack: &Stack, cli: &Cli<'_>) -> Resul
     assert!(text.contains(&format!("uninstalling: {waiting}")) && text.contains(&end), "{text}");
     annotate(annotations::PROTECT_CUSTOM_RESOURCES, Value::Null).await?;
     cli.yes(&["uninstall", "gadgets", "--wait"]).await.map(drop)
+}
+
+/// Ctrl-C in verbs that wait, once they have printed something.
+async fn interrupts_end_with_130(cli: &Cli<'_>) -> Result<()> {
+    for (arguments, undo) in [
+        (&["status", "demo", "--watch"][..], ""),
+        (&["list", "--watch"], ""),
+        (
+            &["catalogs", "add", "never", "127.0.0.1:1/never:v1", "--wait"],
+            "To undo: `kubectl olm catalogs remove never`",
+        ),
+    ] {
+        let mut child = cli.command(arguments)?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let is_watch = arguments.contains(&"--watch");
+        let mut printed: Box<dyn Read + Send> = match is_watch {
+            true => Box::new(child.stdout.take().context("no output")?),
+            false => Box::new(child.stderr.take().context("no errors")?),
+        };
+        let id = child.id().to_string();
+        let (text, status) = tokio::task::spawn_blocking(move || -> Result<_> {
+            let mut first = [0; 1];
+            printed.read_exact(&mut first)?;
+            // the handler is there when something is waited for
+            let mut reader = BufReader::new(printed);
+            let mut text = String::new();
+            while !is_watch && !text.contains("Retrying") && reader.read_line(&mut text)? > 0 {}
+            anyhow::ensure!(Command::new("kill").args(["-INT", &id]).status()?.success(), "kill fails");
+            reader.read_to_string(&mut text)?;
+            Ok((text, child.wait()?))
+        })
+        .await??;
+        assert_eq!(status.code(), Some(130), "{arguments:?}: {text}");
+        assert!(is_watch || text.contains(undo), "{text}");
+    }
+    cli.yes(&["catalogs", "remove", "never"]).await.map(drop)
+}
+
+/// A support bundle of the real cluster: what is there is in it, what is missing has a reason.
+async fn report_is_written(stack: &Stack, cli: &Cli<'_>, home: &Path) -> Result<()> {
+    let secret = "planted-in-the-environment";
+    let container = json!({"name": "main", "image": "example.invalid/main:v1", "env": [{"name": "PLAIN", "value": secret}],
+        "args": ["--password", secret]});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "program", "namespace": "olmv1-system", "annotations": {"note": secret}},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}}});
+    stack.cluster.apply(&deployment.to_string()).await?;
+    let folder = home.join("report");
+    let path = folder.display().to_string();
+    cli.yes(&["report", "--output", &path]).await?;
+    let summary = std::fs::read_to_string(folder.join("summary.txt"))?;
+    for part in [
+        "ClusterExtension: 1\n",
+        "  demo ",
+        "Deployment: 1\n",
+        "example.invalid/main:v1",
+        "metrics and profiles: ",
+    ] {
+        assert!(summary.contains(part), "{part}: {summary}");
+    }
+    let revision = std::fs::read_to_string(folder.join("clusterobjectsets/demo-1.yaml"))?;
+    assert!(revision.contains("kind: ClusterObjectSet"), "{revision}");
+    let program = std::fs::read_to_string(folder.join("deployments/program.yaml"))?;
+    assert!(program.contains("name: PLAIN") && !program.contains(secret), "{program}");
+    let (code, text) = cli.no(&["report", "--output", &path]).await?;
+    assert!(code == Some(2) && text.contains("exists already"), "{text}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -215,6 +288,9 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     assert_eq!(installed.bundle.version, "1.0.0");
     let catalog = extension.spec.source.catalog.context("no catalog")?;
     assert_eq!(catalog.version.as_deref(), Some("1.0.0"));
+
+    report_is_written(&stack, &cli, Path::new(&home)).await?;
+    interrupts_end_with_130(&cli).await?;
 
     // the other field manager that owns the version is named
     let applied = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "demo"},

@@ -294,6 +294,16 @@ async fn kubectl_plan_matches_what_follows_and_changes_nothing() -> Result<()> {
     assert_eq!(planned, difference, "the plan is what was created");
     let back = cli.document(1, &["diff", "demo", "--to-revision", "1"]).await?;
     assert_eq!((&back["from"], &back["to"]), (&json!("demo-2"), &json!("demo-1")));
+    let down = cli.document(1, &["plan", "demo", "--version", "1.0.0", "--policy", "SelfCertified"]).await?;
+    let kinds: Vec<_> =
+        down["notices"].as_array().into_iter().flatten().map(|notice| &notice["kind"]).collect();
+    assert_eq!(kinds, ["GoesDown", "Forced", "Held"], "{down}");
+    let (code, text, error) =
+        cli.run(&["plan", "demo", "--version", "1.0.0", "--policy", "SelfCertified"]).await?;
+    assert!(
+        code == 1 && text.contains("\nGoes down:   1.0.0 is lower than the installed 1.1.0\n"),
+        "{text}{error}"
+    );
     let (code, _, error) = cli.run(&["diff", "demo", "--revision", "7", "--revision", "2"]).await?;
     assert_eq!((code, error.contains("demo has no revision 7")), (2, true), "{error}");
 

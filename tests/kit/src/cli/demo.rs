@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
-use olm_kit::{Ca, Cluster, Options, Process, Program, Registry, Tools, Wait, condition, repository, sample};
+use olm_kit::{
+    Ca, CatalogImage, Cluster, Options, Process, Program, Registry, Tools, Wait, built, condition,
+    repository, sample,
+};
 use serde_json::{Value, json};
 
 use super::{Home, interruption, print_line, step};
@@ -21,13 +24,17 @@ pub(crate) fn down() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) async fn run(oneshot: bool) -> Result<ExitCode> {
+/// `catalog` is an image or a folder, instead of the sample.
+pub(crate) async fn run(oneshot: bool, catalog: Option<&str>) -> Result<ExitCode> {
     let home = Home::named("demo");
     home.take().context("`make demo-down` ends a running demo")?;
     let signal = interruption();
     let work = async {
-        let demo = Demo::start(home.path()).await?;
-        let outcome = demo.walk().await;
+        let demo = Demo::start(home.path(), catalog).await?;
+        let outcome = match catalog {
+            Some(_) => demo.show_catalog().await,
+            None => demo.walk().await,
+        };
         if let Err(problem) = &outcome {
             eprintln!("\n{}", demo.logs());
             eprintln!("error: {problem:#}");
@@ -69,7 +76,7 @@ struct Demo {
 }
 
 impl Demo {
-    async fn start(dir: &Path) -> Result<Self> {
+    async fn start(dir: &Path, catalog: Option<&str>) -> Result<Self> {
         Tools::locate()?;
         let ca = Ca::create(dir, "olm-rs demo")?;
         let options = Options { dir: Some(dir.join("control-plane")), ..Options::default() };
@@ -82,8 +89,11 @@ impl Demo {
         let registry_dir = dir.join("registry");
         let registry =
             step(2, 4, "starting an OCI registry", Registry::launch(&ca, Some(&registry_dir), false)).await?;
-        let push = format!("pushing {} bundle images and a catalog image", sample::VERSIONS.len());
-        let catalog_image = step(3, 4, &push, sample::push(&registry)).await?;
+        let push = match catalog {
+            None => format!("pushing {} bundle images and a catalog image", sample::VERSIONS.len()),
+            Some(catalog) => format!("catalog {catalog}"),
+        };
+        let catalog_image = step(3, 4, &push, catalog_image(catalog, &registry)).await?;
         let programs = (
             Program::catalogd_in(&cluster, &ca, Some(&dir.join("catalogd")))?,
             Program::operator_controller_in(&cluster, &ca, Some(&dir.join("operator-controller")))?,
@@ -175,13 +185,93 @@ impl Demo {
         .await?;
         self.kubectl(&["get", "clusterextensions,clusterobjectsets"])?;
 
-        title("5. An update of an OpenShift cluster waits for the operator");
+        title("5. The plugin: what there is, what would happen, and why");
+        self.plugin()?;
+
+        title("6. An update of an OpenShift cluster waits for the operator");
         self.gate().await?;
         print_line(format_args!(
             "\nAll steps had the expected outcome ({:.1} s).",
             started.elapsed().as_secs_f64()
         ));
         Ok(())
+    }
+
+    /// Reading verbs of the plugin, through kubectl.
+    fn plugin(&self) -> Result<()> {
+        for (arguments, code) in [
+            (&["olm", "search"][..], 0),
+            (&["olm", "list"], 0),
+            (&["olm", "explain", "greeter"], 0),
+            // 1: something would change
+            (&["olm", "plan", "greeter", "--version", "1.1.0", "--policy", "CatalogProvided"], 1),
+            (&["olm", "graph", "greeter"], 0),
+        ] {
+            let mut command = self.cluster.kubectl()?;
+            command.args(arguments).envs(self.environment()?);
+            print_command("kubectl", arguments);
+            let output = command.output().context("cannot run kubectl")?;
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            for line in text(&output.stdout).lines() {
+                print_line(format_args!("  {}", clip(line, 160)));
+            }
+            ensure!(
+                output.status.code() == Some(code),
+                "it ended with {}: {}",
+                output.status,
+                text(&output.stderr)
+            );
+        }
+        Ok(())
+    }
+
+    /// A catalog of your own is served.
+    async fn show_catalog(&self) -> Result<()> {
+        title("The catalog");
+        let catalog = self.manifest("catalog.yaml")?;
+        self.kubectl(&["apply", "-f", &catalog.display().to_string()])?;
+        self.wait("ClusterCatalog", "demo", "catalog demo is served (Serving=True)", |it| {
+            is(it, "Serving", "True", "Available")
+        })
+        .await?;
+        let mut command = self.cluster.kubectl()?;
+        command.args(["olm", "catalogs"]).envs(self.environment()?);
+        run_printed("kubectl", &["olm", "catalogs"], &mut command)?;
+        print_line("\nAll steps had the expected outcome.");
+        Ok(())
+    }
+
+    /// The variables with which kubectl and its plugin need no more flags.
+    fn environment(&self) -> Result<Vec<(&'static str, String)>> {
+        let folder = |program: PathBuf| -> Result<String> {
+            Ok(program.parent().context("a program without a folder")?.display().to_string())
+        };
+        let path = std::env::var("PATH").unwrap_or_default();
+        let (plugin, kubectl) =
+            (folder(built("kubectl-olm")?)?, folder(Tools::locate()?.program("kubectl")?)?);
+        let cas = self.ca.parent().context("a certificate without a folder")?;
+        Ok(vec![
+            ("KUBECONFIG", self.cluster.kubeconfig().display().to_string()),
+            ("PATH", format!("{plugin}:{kubectl}:{path}")),
+            ("KUBECTL_OLM_CATALOGD_CAS_DIR", cas.display().to_string()),
+            ("KUBECTL_OLM_CA_FILE", self.ca.display().to_string()),
+            ("KUBECTL_OLM_CACHE_DIR", self.dir.join("cache").display().to_string()),
+        ])
+    }
+
+    /// Writes the variables into a file for `source`.
+    fn write_environment(&self) -> Result<PathBuf> {
+        let path = self.dir.join("env");
+        let lines = self.environment()?.into_iter().map(|(name, value)| match (name, value) {
+            // what the shell has then, not what this program has
+            ("PATH", value) => {
+                let own: Vec<&str> = value.splitn(3, ':').take(2).collect();
+                format!("export PATH={}:\"$PATH\"\n", quoted(&own.join(":")))
+            }
+            (name, value) => format!("export {name}={}\n", quoted(&value)),
+        });
+        std::fs::write(&path, lines.collect::<String>())?;
+        Ok(path)
     }
 
     /// The kinds of OpenShift appear, the installed version turns out to run on 4.18 at most, and is upgraded.
@@ -245,7 +335,11 @@ impl Demo {
         print_line(format_args!("catalog              {}", self.catalog_url()));
         print_line(format_args!("kubectl              {}", Tools::locate()?.program("kubectl")?.display()));
         print_line(format_args!("\n  curl --cacert {} {}", self.ca.display(), self.catalog_url()));
-        print_line(format_args!("  export KUBECONFIG={}\n", self.cluster.kubeconfig().display()));
+        print_line(format_args!(
+            "  source {}      # kubectl and kubectl olm without more flags",
+            relative(&self.write_environment()?)
+        ));
+        print_line("  kubectl olm search\n");
         Ok(())
     }
 
@@ -402,14 +496,35 @@ async fn waiting<T>(what: &str, wait: impl Future<Output = Result<T>>) -> Result
     outcome
 }
 
-/// Prints a command, runs it, prints its output; a failing command is an error.
-fn run_printed(name: &str, arguments: &[&str], command: &mut Command) -> Result<String> {
+/// The catalog's image: the sample, an image of your own, or a folder that is packed and pushed.
+async fn catalog_image(catalog: Option<&str>, registry: &Registry) -> Result<String> {
+    match catalog {
+        None => sample::push(registry).await,
+        Some(folder) if Path::new(folder).is_dir() => {
+            let image = CatalogImage::from_dir(Path::new(folder))?.image();
+            Ok(registry.push("catalog", "latest", &image).await?.by_tag())
+        }
+        Some(image) => Ok(image.to_owned()),
+    }
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+fn print_command(name: &str, arguments: &[&str]) {
     let words: Vec<String> = arguments
         .iter()
         .map(|&word| relative(Path::new(word)))
         .map(|word| if word.contains(['{', ' ', '*']) { format!("'{word}'") } else { word })
         .collect();
     print_line(format_args!("$ {name} {}", words.join(" ")));
+}
+
+/// Prints a command, runs it, prints its output; a failing command is an error.
+fn run_printed(name: &str, arguments: &[&str], command: &mut Command) -> Result<String> {
+    print_command(name, arguments);
     let output = run_quietly(command)?;
     for line in output.lines() {
         print_line(format_args!("  {}", clip(line, 160)));

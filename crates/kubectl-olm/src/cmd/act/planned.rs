@@ -60,6 +60,9 @@ impl Planned {
                 return Ok(());
             }
         };
+        for notice in preview.notices.iter().filter(|notice| notice.kind.is_of_first_install()) {
+            print_note(&format!("note: {}", notice.text));
+        }
         let is_passed_over = |text: &String| passed_over.is_some_and(|over| text.contains(over));
         let refused: Vec<String> = preview.refused.into_iter().filter(|text| !is_passed_over(text)).collect();
         if refused.is_empty() {

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::{StreamExt as _, stream};
+
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
+use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::ClusterExtension;
 use olm_core::Object;
@@ -16,9 +18,6 @@ use olm_runtime::error_text::chain;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
 use crate::live::is_runner;
-
-/// How often pods are listed.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Watches the containers of the installed revision. Returns what is wrong with the first one that fails or restarts.
 pub(super) async fn watch(
@@ -42,30 +41,39 @@ pub(super) async fn watch(
     if runners.is_empty() {
         return Ok(None);
     }
-    let end = tokio::time::Instant::now() + time;
-    let mut first: Option<BTreeMap<String, i64>> = None;
-    loop {
-        let mut pods = Vec::new();
-        for (namespace, selector) in &runners {
-            let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-            match api.list(&ListParams::default().labels(selector)).await {
-                Ok(listed) => pods.extend(listed.items.iter().map(state)),
-                Err(error) => {
-                    print_note(&format!("containers are not watched: {}", chain(&error)));
-                    return Ok(None);
-                }
-            }
-        }
-        let restarts =
-            first.get_or_insert_with(|| pods.iter().map(|pod| (pod.name.clone(), pod.restarts)).collect());
-        if let Some(failure) = failure(restarts, &pods) {
-            return Ok(Some(failure));
-        }
-        if tokio::time::Instant::now() >= end {
-            return Ok(None);
-        }
-        tokio::time::sleep_until(end.min(tokio::time::Instant::now() + INTERVAL)).await;
+    let watches = runners.iter().map(|(namespace, selector)| {
+        let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        watcher(api, watcher::Config::default().labels(selector)).boxed()
+    });
+    let follow = follow(stream::select_all(watches));
+    tokio::select! {
+        found = tokio::time::timeout(time, follow) => Ok(found.unwrap_or(None)),
+        _ = tokio::signal::ctrl_c() => Err(CommandError::Interrupted),
     }
+}
+
+/// Returns what is wrong with the first pod that fails or restarts; `None` if pods cannot be watched.
+async fn follow(
+    mut events: impl stream::Stream<Item = watcher::Result<watcher::Event<Pod>>> + Unpin,
+) -> Option<String> {
+    let mut first = BTreeMap::new();
+    while let Some(event) = events.next().await {
+        let (pod, is_initial) = match event {
+            Ok(watcher::Event::InitApply(pod)) => (state(&pod), true),
+            Ok(watcher::Event::Apply(pod)) => (state(&pod), false),
+            Ok(watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_)) => continue,
+            Err(error) => {
+                print_note(&format!("containers are not watched: {}", chain(&error)));
+                return None;
+            }
+        };
+        // a pod that is created later has not restarted before
+        let before = *first.entry(pod.name.clone()).or_insert(if is_initial { pod.restarts } else { 0 });
+        if let Some(failure) = failure(before, &pod) {
+            return Some(failure);
+        }
+    }
+    None
 }
 
 fn state(pod: &Pod) -> PodState {
@@ -73,13 +81,11 @@ fn state(pod: &Pod) -> PodState {
     pod_state(&Object::from_value(value).unwrap_or_default())
 }
 
-/// The first pod with a container that failed, or restarted since it was first seen.
-fn failure(first: &BTreeMap<String, i64>, pods: &[PodState]) -> Option<String> {
-    let fails = |pod: &&PodState| {
-        let before = first.get(&pod.name).copied().unwrap_or(0);
-        !pod.terminating && (pod.failed || pod.restarts > before)
-    };
-    let pod = pods.iter().find(fails)?;
+/// What is wrong with a pod with a container that failed, or restarted since there were `before` restarts.
+fn failure(before: i64, pod: &PodState) -> Option<String> {
+    if pod.terminating || !(pod.failed || pod.restarts > before) {
+        return None;
+    }
     let cause = pod.cause.clone().unwrap_or_else(|| format!("{} restarts", pod.restarts));
     Some(format!("pod {}: {cause}", pod.name))
 }
@@ -101,7 +107,6 @@ mod tests {
     fn settle_reports_containers_that_restart() {
         let running = || json!({"running": {}});
         let ended = |code: i64| json!({"terminated": {"exitCode": code, "reason": "Error"}});
-        let first = BTreeMap::from([("x".to_owned(), 1)]);
         for (case, pod, want) in [
             ("restarted before", pod(1, running(), ended(1), "True"), None),
             (
@@ -117,7 +122,7 @@ mod tests {
             ),
             ("not ready for a moment", pod(1, running(), json!({}), "False"), None),
         ] {
-            assert_eq!(failure(&first, &[pod]).as_deref(), want, "{case}");
+            assert_eq!(failure(1, &pod).as_deref(), want, "{case}");
         }
     }
 }

@@ -1,7 +1,11 @@
 //! `upgrade`: another range of versions, channels, catalog, configuration or account, for one extension or several.
 
+use std::time::Duration;
+
 use clap::Args;
+use kube::ResourceExt as _;
 use olm_api::ClusterExtension;
+use olm_install::resolution::revision;
 use serde_json::{Map, Value, json};
 
 use super::Change;
@@ -9,9 +13,13 @@ use super::pause::is_paused;
 use super::spec::{SpecFlags, SpecPatch};
 use crate::CommandOutput;
 use crate::cmd::list::{self, Row};
+use crate::cmd::why::decide;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
 use crate::sources::{Cache, Cluster, Controller, Registry, Sources};
+
+/// The longest time to find out what an upgrade leads to.
+const DECIDE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 #[command(
@@ -124,7 +132,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         rows.into_iter().filter(Row::is_outdated).map(|row| (row.name.clone(), row.newer_range())).collect()
     } else {
         let all = extensions::all(&client).await?;
-        all.iter().map(|extension| (kube::ResourceExt::name_any(extension), None)).collect::<Vec<_>>()
+        all.iter().map(|extension| (extension.name_any(), None)).collect::<Vec<_>>()
     };
     let mut whole = CommandOutput { text: String::new(), yes: true };
     for (name, newer) in chosen {
@@ -157,10 +165,42 @@ async fn upgrade_one(
 ) -> Result<CommandOutput, CommandError> {
     let config = extension.spec.config.as_ref().and_then(|config| config.inline.as_ref());
     let patch = arguments.patch(config, newer)?;
-    let name = kube::ResourceExt::name_any(extension);
+    let name = extension.name_any();
+    if !arguments.change.is_client_only() {
+        print_notices(arguments, client, extension, &patch).await;
+    }
     // it follows to the newer version by itself
     let change = if patch.changes.is_empty() { "unchanged".to_owned() } else { patch.changes.join(", ") };
     let what = format!("clusterextension/{name}: {change}");
     let undo = format!("`kubectl olm rollback {name}`");
     arguments.change.edit(client, extension, json!({"spec": patch.spec}), (&what, &undo)).await
+}
+
+/// Prints what is remarkable about the version that the change leads to. Nothing if it cannot be found out: the change does not depend on
+/// it.
+async fn print_notices(
+    arguments: &Arguments,
+    client: &kube::Client,
+    extension: &ClusterExtension,
+    patch: &SpecPatch,
+) {
+    let mut edited = extension.clone();
+    let mut spec = json!(extension.spec);
+    json_patch::merge(&mut spec, &patch.spec);
+    match serde_json::from_value(spec) {
+        Ok(spec) => edited.spec = spec,
+        // the apiserver rejects it, with the reason
+        Err(_) => return,
+    }
+    let decided = async {
+        let all = extensions::revisions(client, Some(&extension.name_any())).await?;
+        let states = revision::states(extensions::revisions_of(extension, &all));
+        let sources = Sources::of_cluster(&arguments.cluster, &Registry::default(), &arguments.cache);
+        decide(&edited, Some(states), None, arguments.controller, &sources).await
+    };
+    if let Ok(Ok(decided)) = tokio::time::timeout(DECIDE_TIMEOUT, decided).await {
+        for notice in decided.explained.notices {
+            print_note(&format!("note: {}: {}", notice.kind.label().to_lowercase(), notice.text));
+        }
+    }
 }

@@ -192,7 +192,7 @@ impl Waiting {
             },
             _ = tokio::signal::ctrl_c() => {
                 print_note(&format!("\ninterrupted; it continues in the cluster. To undo: {undo}"));
-                Ok(false)
+                Err(CommandError::Interrupted)
             }
         }
     }

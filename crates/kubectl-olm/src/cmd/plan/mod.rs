@@ -465,13 +465,12 @@ fn resolution(explained: &Explained) -> Preview {
         path: steps.map(|step| format!("{} ({} in {})", step.version, step.by, step.channel)).collect(),
         refused: explained.error.iter().cloned().collect(),
         unread: explained.unread.clone(),
+        notices: explained.notices.clone(),
         warnings: explained
             .deprecations
             .iter()
             .map(|text| format!("deprecated: {text}"))
-            .chain(explained.held.clone())
             .chain(explained.skipped.clone())
-            .chain(explained.unfit.clone())
             .collect(),
         ..Preview::default()
     }

@@ -7,6 +7,7 @@ use olm_rollout::permissions::{HandedOut, NewGrant, Scope, compact};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::cmd::notices::Notice;
 use crate::cmd::output::{bad, bold, good};
 use crate::dry_run::{Action, Field, ObjectPreview};
 
@@ -48,6 +49,9 @@ pub(crate) struct Preview {
     /// Images that are new or changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) images: Vec<Image>,
+    /// What is remarkable about the change of the version.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notices: Vec<Notice>,
     /// Findings that block nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) warnings: Vec<String>,
@@ -142,6 +146,9 @@ impl Preview {
         }
         if self.path.len() > 1 {
             line("Path", &self.path.join(" -> "));
+        }
+        for notice in &self.notices {
+            line(notice.kind.label(), &notice.text);
         }
         if let Some(unfinished) = &self.unfinished {
             line("Unfinished", unfinished);
@@ -285,6 +292,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cmd::notices::NoticeKind;
 
     fn object(value: Value) -> Object {
         Object::from_value(value).unwrap()
@@ -331,6 +339,7 @@ mod tests {
             to: Some(side("1.1.0", 2)),
             because: Some("replaces demo.v1.0.0 (catalog demo)".to_owned()),
             path: vec!["1.1.0 (replaces in stable)".to_owned(), "2.0.0 (replaces in stable)".to_owned()],
+            notices: vec![Notice { kind: NoticeKind::Held, text: "2.0.0 is held".to_owned() }],
             warnings: vec!["CRD \"a.b\": a field is new".to_owned()],
             ..Preview::default()
         };
