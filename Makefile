@@ -187,6 +187,7 @@ recordings: ## Run the documentation's commands and record them as asciicasts in
 	@$(call build,$(everything))
 	@$(all_tools); OLM_RECORDINGS=$(abspath $(target_dir)/recordings) $(if $(PAGE),OLM_DOCS='$(PAGE)') $(with_programs) \
 	    $(CARGO) test $(locked) --workspace --test docs -- --nocapture docs_blocks
+	@ls -1 $(target_dir)/recordings/*.cast
 
 .PHONY: test-plan
 test-plan: ## Compare the plans of kubectl-olm with what the controller does, in every scenario of the acceptance lab (ONLY=regex, JOBS=4)

@@ -215,111 +215,70 @@ mod tests {
         (!text.is_empty()).then(|| VersionRelease::parse(text, None).unwrap())
     }
 
+    /// A choice, versions as text (empty for none), and the notices with a part of their texts.
+    #[derive(Default)]
+    struct Case {
+        installed: &'static str,
+        chosen: &'static str,
+        is_forced: bool,
+        is_paused: bool,
+        range: Option<&'static str>,
+        best: &'static str,
+        held: &'static [&'static str],
+        want: &'static [(NoticeKind, &'static str)],
+    }
+
+    impl Case {
+        fn want(self, want: &'static [(NoticeKind, &'static str)]) -> Self {
+            Self { want, ..self }
+        }
+    }
+
     #[test]
     fn notices_of_an_upgrade() {
         use NoticeKind::{Forced, GoesDown, Held, NewMajor};
-        // installed, chosen, forced, paused, range, best, held by the resolver
-        let cases: &[(&str, &str, bool, bool, Option<&str>, &str, &[&str], &[(NoticeKind, &str)])] = &[
-            ("1.0.0", "1.1.0", false, false, None, "1.1.0", &[], &[]),
-            ("1.0.0", "1.0.0", false, false, None, "1.0.0", &[], &[]),
-            (
-                "1.1.0",
-                "1.0.0",
-                false,
-                false,
-                Some("1.0.0"),
-                "1.0.0",
-                &[],
-                &[(GoesDown, "1.0.0 is lower than the installed 1.1.0")],
-            ),
-            (
-                "1.0.0",
-                "1.0.0-rc.1",
-                false,
-                false,
-                None,
-                "",
-                &[],
-                &[(GoesDown, "lower than the installed 1.0.0")],
-            ),
-            ("2.0.0", "1.0.0", false, false, None, "", &[], &[(GoesDown, "has another major version")]),
-            (
-                "1.9.0",
-                "2.0.0",
-                false,
-                false,
-                None,
-                "2.0.0",
-                &[],
-                &[(NewMajor, "2.0.0 has a higher major version than the installed 1.9.0")],
-            ),
-            ("0.9.0", "1.0.0", false, false, None, "1.0.0", &[], &[(NewMajor, "")]),
-            ("0.1.0", "0.2.0", false, false, None, "0.2.0", &[], &[]),
-            (
-                "1.0.0",
-                "1.3.0",
-                true,
-                false,
-                None,
-                "1.3.0",
-                &[],
-                &[(Forced, "no upgrade edge leads from 1.0.0 to 1.3.0")],
-            ),
-            ("1.0.0", "1.0.0", true, false, None, "1.0.0", &[], &[]),
-            (
-                "3.0.0",
-                "1.3.0",
-                true,
-                false,
-                Some("1.3.0"),
-                "4.0.0",
-                &[],
-                &[(GoesDown, ""), (Forced, "SelfCertified"), (Held, "4.0.0")],
-            ),
-            (
-                "1.0.0",
-                "1.3.0",
-                false,
-                false,
-                Some("1.x"),
-                "2.0.0",
-                &[],
-                &[(Held, "the range \"1.x\" leaves out")],
-            ),
-            ("1.0.0", "1.0.0", false, false, None, "2.0.0", &["next major"], &[(Held, "next major")]),
-            ("1.0.0", "1.0.0", false, true, None, "1.0.0", &[], &[]),
-            (
-                "1.0.0",
-                "1.1.0",
-                false,
-                true,
-                None,
-                "1.1.0",
-                &[],
-                &[(Held, "1.1.0 is not installed while the extension is paused; `kubectl olm resume x`")],
-            ),
-            (
-                "1.0.0",
-                "1.1.0",
-                false,
-                true,
-                Some("1.x"),
-                "2.0.0",
-                &[],
-                &[(Held, "leaves out"), (Held, "2.0.0 is not installed while")],
-            ),
+        let pair = |installed, chosen, best| Case { installed, chosen, best, ..Case::default() };
+        let cases = [
+            pair("1.0.0", "1.1.0", "1.1.0"),
+            pair("1.0.0", "1.0.0", "1.0.0"),
+            Case { range: Some("1.0.0"), ..pair("1.1.0", "1.0.0", "1.0.0") }
+                .want(&[(GoesDown, "1.0.0 is lower than the installed 1.1.0")]),
+            pair("1.0.0", "1.0.0-rc.1", "").want(&[(GoesDown, "lower than the installed 1.0.0")]),
+            pair("2.0.0", "1.0.0", "").want(&[(GoesDown, "has another major version")]),
+            pair("1.9.0", "2.0.0", "2.0.0")
+                .want(&[(NewMajor, "2.0.0 has a higher major version than the installed 1.9.0")]),
+            pair("0.9.0", "1.0.0", "1.0.0").want(&[(NewMajor, "")]),
+            pair("0.1.0", "0.2.0", "0.2.0"),
+            Case { is_forced: true, ..pair("1.0.0", "1.3.0", "1.3.0") }
+                .want(&[(Forced, "no upgrade edge leads from 1.0.0 to 1.3.0")]),
+            Case { is_forced: true, ..pair("1.0.0", "1.0.0", "1.0.0") },
+            Case { is_forced: true, range: Some("1.3.0"), ..pair("3.0.0", "1.3.0", "4.0.0") }.want(&[
+                (GoesDown, ""),
+                (Forced, "SelfCertified"),
+                (Held, "4.0.0"),
+            ]),
+            Case { range: Some("1.x"), ..pair("1.0.0", "1.3.0", "2.0.0") }
+                .want(&[(Held, "the range \"1.x\" leaves out")]),
+            Case { held: &["next major"], ..pair("1.0.0", "1.0.0", "2.0.0") }.want(&[(Held, "next major")]),
+            Case { is_paused: true, ..pair("1.0.0", "1.0.0", "1.0.0") },
+            Case { is_paused: true, ..pair("1.0.0", "1.1.0", "1.1.0") }.want(&[(
+                Held,
+                "1.1.0 is not installed while the extension is paused; `kubectl olm resume x`",
+            )]),
+            Case { is_paused: true, range: Some("1.x"), ..pair("1.0.0", "1.1.0", "2.0.0") }
+                .want(&[(Held, "leaves out"), (Held, "2.0.0 is not installed while")]),
             // what cannot be resolved
-            ("1.0.0", "", false, false, Some("9.x"), "1.2.0", &[], &[(Held, "1.2.0")]),
-            ("1.0.0", "", false, false, None, "", &[], &[]),
+            Case { range: Some("9.x"), ..pair("1.0.0", "", "1.2.0") }.want(&[(Held, "1.2.0")]),
+            pair("1.0.0", "", ""),
         ];
-        for (installed, chosen, is_forced, is_paused, range, best, held, want) in cases {
+        for Case { installed, chosen, is_forced, is_paused, range, best, held, want } in cases {
             let choice = Choice {
                 extension: "x",
                 installed: version(installed),
                 chosen: version(chosen),
-                is_forced: *is_forced,
-                is_paused: *is_paused,
-                range: *range,
+                is_forced,
+                is_paused,
+                range,
                 best: version(best).map(|best| (format!("x.v{best}"), best)),
                 held: held.iter().map(|text| (*text).to_owned()).collect(),
                 channels: None,
@@ -328,7 +287,7 @@ mod tests {
             let found = choice.notices();
             let kinds: Vec<_> = found.iter().map(|notice| notice.kind).collect();
             assert_eq!(kinds, want.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), "{case}: {found:?}");
-            for (notice, (_, text)) in found.iter().zip(*want) {
+            for (notice, (_, text)) in found.iter().zip(want) {
                 assert!(notice.text.contains(text), "{case}: {notice:?}");
             }
         }

@@ -67,20 +67,19 @@ impl Recording {
         let path = folder.join(format!("{name}.cast"));
         std::fs::create_dir_all(&folder)?;
         std::fs::write(&path, self.text()).with_context(|| path.display().to_string())?;
-        println!("         {}", path.display());
         Ok(())
     }
 }
 
 #[test]
 fn recording_is_an_asciicast_with_relative_times() -> Result<()> {
-    let mut recording = Recording::new("docs/a.md");
+    let mut recording = Recording::new("README.md");
     let line = |millis, text: &str| Line { after: Duration::from_millis(millis), text: text.to_owned() };
     recording.add("echo a\necho b", &[line(500, "a\n"), line(700, "b\n")]);
     recording.add("true", &[]);
     let text = recording.text();
     let lines: Vec<serde_json::Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    assert_eq!((&lines[0]["version"], &lines[0]["title"]), (&json!(2), &json!("docs/a.md")));
+    assert_eq!((&lines[0]["version"], &lines[0]["title"]), (&json!(2), &json!("README.md")));
     let events = [
         json!([0.0, "o", "\u{1b}[1m$ echo a\u{1b}[0m\r\n"]),
         json!([0.0, "o", "\u{1b}[1m$ echo b\u{1b}[0m\r\n"]),

@@ -17,7 +17,7 @@ use async_graphql::parser::types::{ExecutableDocument, OperationType};
 use async_graphql::{ServerError, Variables};
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -64,10 +64,21 @@ where
 {
     let refused = |text: &str| respond::error(StatusCode::BAD_REQUEST, text);
     let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect());
-    let Ok(Ok(body)) = read.await else { return Err(refused("Invalid request body")) };
-    let body = body.to_bytes();
-    let mut values = serde_json::Deserializer::from_slice(&body).into_iter::<Value>();
-    let Some(Ok(Value::Object(members))) = values.next() else { return Err(refused("Invalid request body")) };
+    let invalid = |reason: &str| refused(&format!("Invalid request body: {reason}"));
+    let body = match read.await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            return Err(invalid(&format!("it is larger than {MAX_BODY_BYTES} bytes")));
+        }
+        Ok(Err(error)) => return Err(invalid(&error.to_string())),
+        Err(_) => return Err(invalid(&format!("it did not arrive within {} s", BODY_TIMEOUT.as_secs()))),
+    };
+    let members = match serde_json::Deserializer::from_slice(&body).into_iter::<Value>().next() {
+        Some(Ok(Value::Object(members))) => members,
+        Some(Ok(_)) => return Err(invalid("it is no JSON object with a field query")),
+        Some(Err(error)) => return Err(invalid(&format!("it is no JSON: {error}"))),
+        None => return Err(invalid("it is empty; send a JSON object with a field query")),
+    };
     let member = |name: &str| {
         let exact = members.get(name);
         exact.or_else(|| {
@@ -77,13 +88,13 @@ where
     let query = match member("query") {
         Some(Value::String(query)) => query,
         None | Some(Value::Null) => return Err(refused("Query cannot be empty")),
-        Some(_) => return Err(refused("Invalid request body")),
+        Some(_) => return Err(invalid("query is no string")),
     };
     if query.is_empty() {
         return Err(refused("Query cannot be empty"));
     }
     if query.len() > MAX_QUERY_BYTES {
-        return Err(refused("Query too large"));
+        return Err(refused(&format!("Query too large: it has more than {MAX_QUERY_BYTES} bytes")));
     }
     let variables = Variables::from_json(member("variables").cloned().unwrap_or_default());
     let operation =

@@ -22,15 +22,18 @@ const NAMES_OF_OBJECTS: [&str; 6] =
 /// The prefix of annotations whose values OLM defines.
 const OWN_ANNOTATIONS: &str = "olm.operatorframework.io/";
 
+/// What a match becomes.
+type Replace = fn(&Captures<'_>) -> String;
+
 /// A pattern, and what a match becomes.
 struct Rule {
     pattern: Regex,
-    replace: fn(&Captures<'_>) -> String,
+    replace: Replace,
 }
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     let value = r#"("?\[redacted\]"?|"(?:[^"\\\n]|\\.)*"?|\\"(?:[^"\\\n]|\\[^"\n])*(?:\\")?|'[^'\n]*'?|[^\s,;&}\]"']+)"#;
-    let rules: [(String, fn(&Captures<'_>) -> String); 10] = [
+    let rules: [(String, Replace); 10] = [
         // an end without its begin: the text starts within a key
         (r"(?s)-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|\z)".to_owned(), |_| REDACTED.to_owned()),
         (r"(?s)\A.*-----END [A-Z0-9 ]+-----".to_owned(), |_| REDACTED.to_owned()),
