@@ -13,6 +13,7 @@ mod dry_run;
 mod extensions;
 mod failure;
 mod help;
+mod interrupt;
 mod kinds;
 mod live;
 mod remedy;

@@ -7,8 +7,8 @@ use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, labels};
 use olm_runtime::error_text::chain;
 use serde::de::DeserializeOwned;
 
-use crate::CommandOutput;
 use crate::failure::{CommandError, print_result};
+use crate::{CommandOutput, interrupt};
 
 /// A kind of OLM.
 pub(crate) trait Watched:
@@ -63,21 +63,25 @@ where
         futures::stream::select(own.map_ok(|event| changed(&event)), sets.map_ok(|event| changed(&event)));
     // what arrives together is printed once
     let mut changes = std::pin::pin!(changes.ready_chunks(64));
-    loop {
-        let chunk = tokio::select! {
-            chunk = changes.next() => chunk,
-            _ = tokio::signal::ctrl_c() => return Err(CommandError::Interrupted),
-        };
-        let Some(chunk) = chunk else { return Ok(CommandOutput { text: String::new(), yes: true }) };
-        let mut is_due = false;
-        for change in chunk {
-            let failed =
-                |error: watcher::Error| CommandError::Unreachable(format!("cannot watch: {}", chain(&error)));
-            is_due |= change.map_err(failed)?;
+    let interrupted = interrupt::received();
+    let printed = async {
+        while let Some(chunk) = changes.next().await {
+            let mut is_due = false;
+            for change in chunk {
+                let failed = |error: watcher::Error| {
+                    CommandError::Unreachable(format!("cannot watch: {}", chain(&error)))
+                };
+                is_due |= change.map_err(failed)?;
+            }
+            if is_due && let Some(text) = print().await? {
+                print_result(&text)?;
+            }
         }
-        if is_due && let Some(text) = print().await? {
-            print_result(&text)?;
-        }
+        Ok(CommandOutput { text: String::new(), yes: true })
+    };
+    tokio::select! {
+        ended = printed => ended,
+        () = interrupted => Err(CommandError::Interrupted),
     }
 }
 

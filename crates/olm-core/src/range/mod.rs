@@ -58,10 +58,11 @@ impl RangeError {
         self.position.clone()
     }
 
-    /// The offending characters, unless they are the whole text.
+    /// The offending characters, unless they are the whole text or the hint begins with them.
     pub fn word(&self) -> Option<&str> {
         let word = self.source_text.get(self.position.clone())?.trim();
-        (!word.is_empty() && word != self.source_text.trim()).then_some(word)
+        let is_in_hint = self.hint().is_some_and(|hint| hint.starts_with(&crate::go::quote(word)));
+        (!word.is_empty() && word != self.source_text.trim() && !is_in_hint).then_some(word)
     }
 
     /// What to write instead, or what to change.

@@ -66,8 +66,8 @@ pub fn ownership(secret: &Secret, owner: &Owner, certificate: &WebhookCertificat
             Ownership::Unmarked
         }
         (false, false) => Ownership::Foreign(format!(
-            "Secret {title} exists and holds no webhook certificate of this extension; delete or rename it, so that the \
-             certificate of Service {:?} can be written under that name",
+            "Secret {title} holds no webhook certificate of this extension; delete or rename it: the certificate of \
+             Service {:?} takes its name",
             certificate.service
         )),
     }

@@ -70,7 +70,12 @@ async fn signature_policy_verifies_stored_content_before_serving() -> Result<()>
          signature exists; sign {} as the default of {policy_text} demands, or change the policy",
         pushed.by_digest()
     );
-    assert_eq!(message, want);
+    // the first line is cut, the details have all of it
+    let (first, details) = message.split_once('\n').unwrap_or_default();
+    assert_eq!(
+        (first.trim_end_matches('…'), details),
+        (&want[..first.len() - '…'.len_utf8()], want.as_str())
+    );
     condition_of("Serving", "Unavailable").await?;
     assert_eq!(code(&started).await?, 404);
 

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Api;
 use olm_kit::{Cluster, Options, SYSTEM_NAMESPACE, Wait};
 use serde_json::{Value, json};
@@ -170,11 +171,6 @@ fn manifests_have_reference_names_ports_and_rights() -> Result<()> {
         ),
         (
             "ClusterRole",
-            "operator-controller-clusterextension-viewer-role",
-            json!([{"apiGroups": ["olm.operatorframework.io"], "resources": ["clusterextensions"], "verbs": ["get", "list", "watch"]}]),
-        ),
-        (
-            "ClusterRole",
             "operator-controller-proxy-role",
             json!([
                 {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
@@ -184,6 +180,16 @@ fn manifests_have_reference_names_ports_and_rights() -> Result<()> {
     ] {
         assert_eq!(find(&documents, kind, name)?["rules"], rules, "{name}");
     }
+    // the reference's role reads ClusterExtensions alone; this one suffices for every verb of kubectl-olm that reads
+    let viewer =
+        &find(&documents, "ClusterRole", "operator-controller-clusterextension-viewer-role")?["rules"];
+    let viewer: Vec<PolicyRule> = serde_json::from_value(viewer.clone())?;
+    let reads =
+        |rule: &PolicyRule| rule.verbs.iter().all(|verb| ["get", "list", "watch"].contains(&verb.as_str()));
+    assert!(viewer.iter().all(reads), "{viewer:?}");
+    let resources = |rule: &PolicyRule| rule.resources.clone().unwrap_or_default();
+    assert!(viewer.iter().flat_map(resources).any(|resource| resource == "clusterextensions"), "{viewer:?}");
+    assert!(viewer.iter().flat_map(resources).all(|resource| resource != "secrets"), "{viewer:?}");
     find(&documents, "ServiceAccount", controller)?;
     find(&documents, "Role", "operator-controller-leader-election-role")?;
     for document in &documents {

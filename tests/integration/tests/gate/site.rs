@@ -181,7 +181,7 @@ async fn gate_blocks_on_an_unreadable_value_with_the_reason() -> Result<()> {
     );
 
     // the revision alone changes, without a word in the extension's status
-    annotate(&client, "odd-1", &max("4.18")).await?;
+    annotate(&client, "bad-1", &max("4.18")).await?;
     view.upgradeable("True", "All is well").await?;
 
     // case 35 and decision 17: the newest revision counts before it is installed

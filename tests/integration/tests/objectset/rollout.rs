@@ -368,15 +368,12 @@ async fn rollout_names_the_failing_pod() -> Result<()> {
     bench.revision(1).default_probes().phase("deploy", [deployment]).create().await?;
     let found = bench.message(1, "Available", ": Unschedulable: ").await?;
     let text = &condition(&found, "Available").expect("waited for").message;
-    let (first, cause) =
-        text.split_once("; 0 of 1 replicas available: pod operator-").expect("a pod is named");
-    assert_eq!(
-        first,
-        format!(
-            "Object Deployment.apps/v1 {}/operator: .status.condition[\"Available\"] is False",
-            bench.namespace
-        )
-    );
+    let object = format!("Object Deployment.apps/v1 {}/operator: ", bench.namespace);
+    let (first, full) = text.split_once('\n').expect("a first line and details");
+    assert!(first.starts_with(&format!("{object}… Unschedulable: 0/1 nodes are available: ")), "{first}");
+    let (probe, cause) =
+        full.split_once("; 0 of 1 replicas available: pod operator-").expect("a pod is named");
+    assert_eq!(probe, format!("{object}.status.condition[\"Available\"] is False"));
     assert!(cause.contains("nodes are available"), "{cause}");
 
     // the next lists show what its container does, though the status of the Deployment stays

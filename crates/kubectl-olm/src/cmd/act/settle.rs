@@ -15,9 +15,9 @@ use olm_install::resolution::revision;
 use olm_rollout::{PodState, pod_selector, pod_state};
 use olm_runtime::error_text::chain;
 
-use crate::extensions;
 use crate::failure::{CommandError, print_note};
 use crate::live::is_runner;
+use crate::{extensions, interrupt};
 
 /// Watches the containers of the installed revision. Returns what is wrong with the first one that fails or restarts.
 pub(super) async fn watch(
@@ -48,7 +48,7 @@ pub(super) async fn watch(
     let follow = follow(stream::select_all(watches));
     tokio::select! {
         found = tokio::time::timeout(time, follow) => Ok(found.unwrap_or(None)),
-        _ = tokio::signal::ctrl_c() => Err(CommandError::Interrupted),
+        () = interrupt::received() => Err(CommandError::Interrupted),
     }
 }
 

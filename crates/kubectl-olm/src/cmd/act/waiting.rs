@@ -15,7 +15,7 @@ use olm_runtime::error_text::chain;
 use super::pause::is_paused;
 use crate::extensions::condition_of;
 use crate::failure::{CommandError, print_note};
-use crate::watch;
+use crate::{interrupt, watch};
 
 /// The message of `Progressing` begins with this while an extension is uninstalled.
 const UNINSTALLING: &str = "uninstalling: ";
@@ -190,7 +190,7 @@ impl Waiting {
                     Ok(false)
                 }
             },
-            _ = tokio::signal::ctrl_c() => {
+            () = interrupt::received() => {
                 print_note(&format!("\ninterrupted; it continues in the cluster. To undo: {undo}"));
                 Err(CommandError::Interrupted)
             }

@@ -1,0 +1,37 @@
+//! Ctrl-C in verbs that wait.
+
+use std::sync::OnceLock;
+
+use futures::FutureExt as _;
+use tokio::sync::watch;
+
+/// Waits for Ctrl-C, which is listened to when this returns. From the first call on one listener remembers it, so that one between
+/// two waits ends the second.
+pub(crate) fn received() -> impl Future<Output = ()> {
+    static RECEIVED: OnceLock<watch::Receiver<bool>> = OnceLock::new();
+    let mut received = RECEIVED.get_or_init(listen).clone();
+    async move {
+        if received.wait_for(|is_received| *is_received).await.is_err() {
+            // nothing listens: Ctrl-C ends the process
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn listen() -> watch::Receiver<bool> {
+    let (send, receiver) = watch::channel(false);
+    let mut signal = Box::pin(tokio::signal::ctrl_c());
+    // the first poll installs the handler
+    let known = signal.as_mut().now_or_never();
+    tokio::spawn(async move {
+        let result = match known {
+            Some(result) => result,
+            None => signal.await,
+        };
+        if result.is_ok() {
+            send.send_replace(true);
+            send.closed().await;
+        }
+    });
+    receiver
+}
