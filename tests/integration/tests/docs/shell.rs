@@ -1,4 +1,4 @@
-//! The reader's shell: bash with an empty home, one folder a page, and variables that stay from block to block.
+//! The reader's shell: bash with an empty home, one folder a page, and variables and functions that stay from block to block.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -33,7 +33,7 @@ impl Session {
     pub(crate) fn new(environment: Vec<(String, String)>, names: Vec<(String, String)>) -> Result<Self> {
         let folder = RunDir::new("reader")?;
         std::fs::create_dir(folder.path().join("work"))?;
-        std::fs::write(folder.path().join("variables"), "")?;
+        std::fs::write(folder.path().join("state"), "")?;
         Ok(Self { folder, environment, names })
     }
 
@@ -65,9 +65,9 @@ impl Session {
 
     /// Runs a script and gives its exit code and the lines that it printed, with the names that pages use.
     pub(crate) async fn run_timed(&self, script: &str) -> Result<(i32, Vec<Line>)> {
-        let state = self.folder.path().join("variables").display().to_string();
+        let state = self.folder.path().join("state").display().to_string();
         let whole = format!(
-            "exec 2>&1; set -euo pipefail; . '{state}'; set -a\n{}\n{{ export -p > '{state}'; }}\n",
+            "exec 2>&1; set -euo pipefail; . '{state}'; set -a\n{}\n{{ export -p; declare -f; }} > '{state}'\n",
             self.here(script)
         );
         let mut command = Command::new("bash");
@@ -122,11 +122,12 @@ pub(crate) fn text(lines: &[Line]) -> String {
 }
 
 #[tokio::test]
-async fn docs_shell_keeps_variables_and_reports_failures() -> Result<()> {
+async fn docs_shell_keeps_its_state_and_reports_failures() -> Result<()> {
     let environment = vec![("PATH".to_owned(), std::env::var("PATH")?)];
     let names = vec![("example.com".to_owned(), "127.0.0.1:1".to_owned())];
     let shell = Session::new(environment, names)?;
-    shell.must("URL=https://example.com").await?;
+    shell.must("URL=https://example.com; twice() { echo $1 $1; }").await?;
+    assert_eq!(shell.must("twice a").await?, "a a\n");
     assert_eq!(shell.must("echo $URL; echo x >&2").await?, "https://example.com\nx\n");
     assert_eq!(shell.run("false\necho never").await?, (1, String::new()));
     assert_eq!(shell.must("echo \"${HOME-no home}\"").await?, "no home\n");

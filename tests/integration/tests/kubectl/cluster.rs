@@ -170,7 +170,7 @@ async fn kubectl_reads_the_cluster_and_its_cache_outlives_catalogd() -> Result<(
     let listed = user.json(&["list"])?;
     assert_eq!(
         listed[0]["available"],
-        json!({"bundle": "demo.v1.1.0", "version": "1.1.0", "allowed": false}),
+        json!({"bundle": "demo.v1.1.0", "version": "1.1.0", "allowed": false, "heldBy": "Range"}),
         "{listed}"
     );
 
