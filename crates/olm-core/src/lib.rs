@@ -31,6 +31,8 @@ mod object;
 pub mod openshift;
 mod range;
 mod release;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 mod version;
 
 pub use cancellation::{CancelOnDrop, Cancellation};

@@ -5,6 +5,8 @@
 pub const MAX_FIRST_LINE: usize = 200;
 /// Characters of a remedy that stands behind a beginning that is cut, at most.
 const MAX_REMEDY: usize = 120;
+/// Characters of the innermost cause and the remedy together, at most, so that the beginning keeps a name of 40 characters.
+const MAX_CAUSE_AND_REMEDY: usize = 132;
 /// Lines of details below the first line, at most.
 pub const MAX_DETAILS: usize = 10;
 /// Bytes of details, at most.
@@ -16,8 +18,8 @@ pub fn first_line(message: &str) -> &str {
     message.lines().next().unwrap_or_default()
 }
 
-/// A message in this form, whatever text it is made from. A first line that is too long becomes its beginning and its end, where the
-/// object and the remedy are, and stands in full among the details.
+/// A message in this form, whatever text it is made from. A first line that is too long becomes its beginning, which names the object,
+/// its innermost cause and its remedy, and stands in full among the details.
 #[must_use]
 pub fn fit(text: &str) -> String {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
@@ -34,21 +36,33 @@ fn cut(line: &str) -> String {
     if end == line.len() { line.to_owned() } else { format!("{}…", &line[..end]) }
 }
 
-/// The words of the beginning that fit, and the remedy, which follows the last semicolon if it is short.
+/// The words of the beginning that fit, the innermost cause, and the remedy: cause and remedy follow the last colon and the last
+/// semicolon, if they are short.
 fn shortened(line: &str) -> String {
-    let remedy = line.rsplit_once("; ").map(|(_, remedy)| remedy);
-    let remedy = remedy.filter(|remedy| remedy.chars().count() <= MAX_REMEDY);
-    let end = remedy.map(|remedy| format!(" {remedy}")).unwrap_or_default();
-    let space = MAX_FIRST_LINE - 1 - end.chars().count();
-    let kept = line.char_indices().nth(space).map_or(line, |(at, _)| &line[..at]);
-    let words = if line[kept.len()..].starts_with(' ') {
-        kept
-    } else {
-        kept.rsplit_once(' ').map_or(kept, |(words, _)| words)
+    let (body, remedy) = match line.rsplit_once("; ") {
+        Some((body, remedy)) if remedy.chars().count() <= MAX_REMEDY => (body, Some(remedy)),
+        _ => (line, None),
     };
-    // one word can be longer than the line
+    let fits = |cause: &str| {
+        cause.chars().count() + remedy.map_or(0, |remedy| remedy.chars().count()) <= MAX_CAUSE_AND_REMEDY
+    };
+    let (about, cause) = match body.rsplit_once(": ") {
+        Some((about, cause)) if fits(cause) => (about, Some(cause)),
+        _ => (body, None),
+    };
+    let end: Vec<&str> = cause.into_iter().chain(remedy).collect();
+    let end = if end.is_empty() { String::new() } else { format!(" {}", end.join("; ")) };
+    let space = MAX_FIRST_LINE - 1 - end.chars().count();
+    format!("{}…{end}", whole_words(about, space))
+}
+
+/// The words of a text that have room in so many characters; letters where one word is longer than that.
+fn whole_words(text: &str, space: usize) -> &str {
+    let kept = text.char_indices().nth(space).map_or(text, |(at, _)| &text[..at]);
+    let is_whole = text.len() == kept.len() || text[kept.len()..].starts_with(' ');
+    let words = if is_whole { kept } else { kept.rsplit_once(' ').map_or(kept, |(words, _)| words) };
     let kept = if words.len() * 2 > kept.len() { words } else { kept };
-    format!("{}…{end}", kept.trim_end())
+    kept.trim_end()
 }
 
 /// The rules of this form that a message breaks.
@@ -112,27 +126,27 @@ mod tests {
     #[test]
     fn message_fits_whatever_it_is_made_from() {
         let long = |length: usize| "x".repeat(length);
+        let words = |count: usize| "word ".repeat(count);
         let full = format!("bundle \"b\": reading: {}; publish another", long(169));
         let cut = format!("{}…", long(199));
         for (text, want) in [
             ("short; do this\ndetail".to_owned(), "short; do this\ndetail".to_owned()),
             (full.clone(), format!("bundle \"b\": reading: {}… publish another\n{full}", long(162))),
             (
-                format!("bundle \"b\": {}; publish another\ndetail", "word ".repeat(40)),
+                format!("bundle \"b\": {}: refused; publish another\ndetail", words(40)),
                 format!(
-                    "bundle \"b\": {}word… publish another\nbundle \"b\": {}; publish another\ndetail",
-                    "word ".repeat(33),
-                    "word ".repeat(40)
+                    "bundle \"b\": {}word… refused; publish another\nbundle \"b\": {}: refused; publish another\ndetail",
+                    words(31),
+                    words(40)
                 ),
             ),
             (
-                format!("bundle \"b\": {}; {}", "word ".repeat(40), long(121)),
-                format!(
-                    "bundle \"b\": {}word…\nbundle \"b\": {}; {}",
-                    "word ".repeat(36),
-                    "word ".repeat(40),
-                    long(121)
-                ),
+                format!("bundle \"b\": {}; {}", words(40), long(121)),
+                format!("bundle \"b\": {}word…\nbundle \"b\": {}; {}", words(36), words(40), long(121)),
+            ),
+            (
+                format!("{}: {}", words(60).trim_end(), long(80)),
+                format!("{}word… {}\n{}: {}", words(22), long(80), words(60).trim_end(), long(80)),
             ),
             (long(300), format!("{cut}\n{}", long(300))),
             (long(5000), format!("{cut}\n{}…", long(1536))),

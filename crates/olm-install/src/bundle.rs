@@ -67,8 +67,8 @@ fn quarantined(digest: &Digest, attempts: u32, request: &str) -> String {
     let annotation = olm_api::annotations::REQUESTED_AT;
     format!(
         "{QUARANTINED}{attempts} times without a shutdown while it read the bundle {digest} (memory limit, kill or crash), so the \
-         bundle is not read again; publish another image, or raise the memory limit and change the annotation {annotation} of the \
-         extension ({request:?} now) to try again"
+         bundle is not read again (request {request:?}); publish another image, or raise the memory limit and change the \
+         annotation {annotation}"
     )
 }
 
@@ -76,7 +76,7 @@ fn quarantined(digest: &Digest, attempts: u32, request: &str) -> String {
 fn quarantined_by(message: &str, digest: &Digest, request: &str) -> Option<String> {
     // a long first line stands in full among the details
     let text = message[message.rfind(QUARANTINED)?..].lines().next()?;
-    let is_same = text.contains(&format!(" {digest} ")) && text.contains(&format!("({request:?} now)"));
+    let is_same = text.contains(&format!(" {digest} ")) && text.contains(&format!("(request {request:?})"));
     is_same.then(|| text.to_owned())
 }
 
@@ -457,7 +457,10 @@ mod tests {
             dies("now");
         }
         let error = begin("now").unwrap_err().to_string();
-        assert!(error.starts_with("the process ended 2 times") && error.contains("(\"now\" now)"), "{error}");
+        assert!(
+            error.starts_with("the process ended 2 times") && error.contains("(request \"now\")"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -21,6 +21,8 @@ mod manifest;
 mod puller;
 mod signature;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use config::{
     CertificateDirs, Config, Credential, Credentials, Keyring, Platform, Proxies, RegistriesFiles, Retries,

@@ -6,7 +6,6 @@
 //!
 //! Rule: decision 19.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use olm_api::observe;
+use olm_core::message;
 use parking_lot::Mutex;
 
 use crate::metrics::Metrics;
@@ -30,8 +30,6 @@ const DEDUP_WINDOW: Duration = Duration::from_secs(600);
 const MAX_REMEMBERED: usize = 2048;
 /// How much of an object's name an event's name begins with; the rest distinguishes events of one object.
 const MAX_NAME: usize = 220;
-/// The longest note that the API takes, in bytes.
-const MAX_NOTE: usize = 1024;
 
 /// Sends events. Cheap to clone.
 #[derive(Clone)]
@@ -52,7 +50,7 @@ pub struct NewEvent<'a> {
     pub reason: &'a str,
     /// What was being done, one CamelCase word.
     pub action: &'a str,
-    /// The message for people; its first line is sent, cut at 1,024 bytes.
+    /// The message for people; its first line is sent ([`message::fit`]).
     pub note: &'a str,
 }
 
@@ -72,8 +70,9 @@ impl Events {
 
     /// Sends the event unless the same was sent a moment ago.
     pub async fn publish(&self, about: &ObjectReference, new: NewEvent<'_>) {
-        let same = format!("{}\0{}\0{}", new.reason, new.action, new.note);
-        self.publish_once(about, &same, new).await;
+        let note = note(new.note);
+        let same = format!("{}\0{}\0{note}", new.reason, new.action);
+        self.publish_once(about, &same, NewEvent { note: &note, ..new }).await;
     }
 
     /// Sends the event unless one with this `key` about the same object was sent a moment ago, whatever its words. The next one that is
@@ -84,7 +83,7 @@ impl Events {
             sent.due(&key_about(about, key), Instant::now())
         };
         let Some(held) = due else { return };
-        let note = counted(new.note, held);
+        let note = counted(note(new.note), held);
         let new = NewEvent { note: &note, ..new };
         if !observe::is_known(about.kind.as_deref().unwrap_or_default(), new.reason) {
             tracing::error!(
@@ -126,7 +125,7 @@ impl Events {
             type_: Some(if new.warning { "Warning" } else { "Normal" }.to_owned()),
             reason: Some(new.reason.to_owned()),
             action: Some(new.action.to_owned()),
-            note: Some(cut(new.note).to_owned()),
+            note: Some(new.note.to_owned()),
             event_time: Some(MicroTime(now)),
             regarding: Some(about.clone()),
             reporting_controller: Some(self.controller.clone()),
@@ -139,7 +138,7 @@ impl Events {
 /// The line of the log for an event: operators of OLM read logs, users read events.
 fn log(about: &ObjectReference, new: &NewEvent<'_>) {
     let (kind, name) = (about.kind.as_deref().unwrap_or_default(), about.name.as_deref().unwrap_or_default());
-    let (reason, message) = (new.reason, cut(new.note));
+    let (reason, message) = (new.reason, new.note);
     if new.warning {
         tracing::warn!(kind, name, reason, "{message}");
     } else {
@@ -154,18 +153,19 @@ fn key_about(about: &ObjectReference, key: &str) -> String {
     format!("{}\0{key}", about.join("\0"))
 }
 
-/// The note with the number of events like it that were held back.
-fn counted(note: &str, held: u32) -> Cow<'_, str> {
-    match held {
-        0 => Cow::Borrowed(note),
-        1 => Cow::Owned(format!("{note} (once more since the last such event)")),
-        held => Cow::Owned(format!("{note} ({held} times more since the last such event)")),
-    }
+/// The line of a message that is sent.
+#[must_use]
+pub fn note(text: &str) -> String {
+    message::first_line(&message::fit(text)).to_owned()
 }
 
-fn cut(note: &str) -> &str {
-    let line = note.lines().next().unwrap_or_default();
-    &line[..line.floor_char_boundary(MAX_NOTE)]
+/// The note with the number of events like it that were held back.
+fn counted(note: String, held: u32) -> String {
+    match held {
+        0 => note,
+        1 => format!("{note} (once more since the last such event)"),
+        held => format!("{note} ({held} times more since the last such event)"),
+    }
 }
 
 /// When what was sent last, by a hash of it: the words themselves would be most of what the process remembers.
@@ -235,16 +235,8 @@ mod tests {
 
     #[test]
     fn events_count_those_held_back() {
-        assert_eq!(counted("x", 0), "x");
-        assert_eq!(counted("x", 1), "x (once more since the last such event)");
-        assert_eq!(counted("x", 4), "x (4 times more since the last such event)");
-    }
-
-    #[test]
-    fn events_notes_are_cut_at_a_character() {
-        assert_eq!(cut("short"), "short");
-        assert_eq!(cut("what; do this\ndetails"), "what; do this");
-        assert_eq!(cut(&"é".repeat(600)).len(), MAX_NOTE);
-        assert_eq!(cut(&format!("x{}", "é".repeat(600))).len(), MAX_NOTE - 1);
+        assert_eq!(counted("x".to_owned(), 0), "x");
+        assert_eq!(counted("x".to_owned(), 1), "x (once more since the last such event)");
+        assert_eq!(counted("x".to_owned(), 4), "x (4 times more since the last such event)");
     }
 }

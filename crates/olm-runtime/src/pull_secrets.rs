@@ -14,7 +14,7 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// What to do when a registry refuses the credentials of a program.
 #[must_use]
 pub fn remedy(program: &str) -> String {
-    format!("give {program} credentials by --global-pull-secret, or imagePullSecrets of its ServiceAccount")
+    format!("set --global-pull-secret of {program}, or imagePullSecrets of its ServiceAccount")
 }
 
 /// The namespace and name of something.

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::Status;
 use olm_api::{Condition, ConditionStatus, annotations, condition, reason};
 use olm_bundle::{ConfigError, ParseError, PropertiesError, RenderError, TargetsError, Unsupported};
-use olm_core::{CatalogName, message};
+use olm_core::{CatalogName, message, variants};
 use olm_install::bundle::BundleError;
 use olm_install::plan::about;
 use olm_install::render::not_rendered;
@@ -17,12 +17,12 @@ use olm_install::resolution::{
     BundleFacts, Class, DeprecationUpdate, PassError, RevisionFacts, RevisionStates, UpgradeUpdate, refused,
     validate,
 };
-use olm_oci::{ImageError, StoreError};
 use olm_resolver::{Asked, CatalogReadError, Held, ResolveError, UnfitBundle, UnmetConstraint};
 use olm_rollout::probe::ProbeResult;
 use olm_rollout::schedule::Deadline;
 use olm_rollout::status::{Facts, ObjectState, Outcome, PhaseState, condition_updates};
 use olm_runtime::apply;
+use olm_runtime::events::note;
 use serde_json::json;
 
 use crate::bundles::with_remedy;
@@ -31,21 +31,6 @@ use crate::extension::writer::WriteError;
 use crate::extension::{events, status};
 use crate::kinds::KindError;
 use crate::objectset::IdentityError;
-
-/// Examples of all variants. The match has no wildcard.
-macro_rules! variants {
-    ($type:ty: $($pattern:pat => $example:expr),+ $(,)?) => {{
-        fn _all(value: &$type) {
-            match value { $($pattern => {})+ }
-        }
-        let examples: Vec<$type> = vec![$($example),+];
-        let matching = [$(|value: &$type| matches!(value, $pattern)),+];
-        for (example, matching) in examples.iter().zip(matching) {
-            assert!(matching(example), "{example:?} stands beside another variant");
-        }
-        examples
-    }};
-}
 
 /// A name of 40 characters.
 fn name(letter: &str) -> String {
@@ -137,66 +122,8 @@ fn unresolved() -> Vec<PassError> {
     errors.iter().map(refused).collect()
 }
 
-fn image_errors() -> Vec<ImageError> {
-    let what = || format!("reading manifest v1 in registry.example.com/{}", name("i"));
-    let digest = |letter: &str| format!("sha256:{}", letter.repeat(64));
-    variants!(ImageError:
-        ImageError::Status { .. } => ImageError::Status {
-            what: what(), status: 401, code: Some("UNAUTHORIZED".to_owned()),
-            message: Some("authentication required".to_owned()), retry_after: None,
-        },
-        ImageError::Network { .. } => ImageError::Network { what: what(), why: "connection refused".to_owned() },
-        ImageError::Stalled { .. } => {
-            ImageError::Stalled { what: what(), got: 7, waited: std::time::Duration::from_secs(30) }
-        },
-        ImageError::Digest { .. } => ImageError::Digest { what: what(), want: digest("0"), got: digest("1") },
-        ImageError::Size { .. } => ImageError::Size { what: what(), declared: 7, got: 8 },
-        ImageError::Limit { .. } => ImageError::Limit { what: what(), limit: 7, unit: "bytes" },
-        ImageError::UnexpectedEof => ImageError::UnexpectedEof,
-        ImageError::Unsupported(_) => ImageError::Unsupported("media type x is not supported".to_owned()),
-        ImageError::Content(_) => ImageError::Content("the manifest is no JSON".to_owned()),
-        ImageError::Config(_) => ImageError::Config("registries.conf blocks the image".to_owned()),
-        ImageError::Rejected(_) => ImageError::Rejected("no signature is accepted".to_owned()),
-        ImageError::Io { .. } => ImageError::Io { path: "/var/cache/a".into(), source: io::Error::other("full") },
-        ImageError::Mirrors { .. } => ImageError::Mirrors {
-            mirrors: format!("[{}: connection refused]", image()),
-            reference: image(),
-            primary: Box::new(ImageError::UnexpectedEof),
-        },
-    )
-}
-
 fn not_pulled() -> Vec<BundleError> {
     let digest = || parsed(&format!("sha256:{}", "0".repeat(64)));
-    let steps = variants!(olm_oci::Error:
-        olm_oci::Error::ReferenceSyntax { .. } => {
-            olm_oci::Error::ReferenceSyntax { reference: image(), why: "invalid reference format".to_owned() }
-        },
-        olm_oci::Error::ReferenceForm { .. } => olm_oci::Error::ReferenceForm { why: "it names no tag".to_owned() },
-        olm_oci::Error::AuthFile(_) => olm_oci::Error::AuthFile(ImageError::UnexpectedEof),
-        olm_oci::Error::Policy(_) => olm_oci::Error::Policy(ImageError::UnexpectedEof),
-        olm_oci::Error::Source(_) => olm_oci::Error::Source(ImageError::UnexpectedEof),
-        olm_oci::Error::Manifest(_) => olm_oci::Error::Manifest(ImageError::UnexpectedEof),
-        olm_oci::Error::Copy(_) => olm_oci::Error::Copy(ImageError::UnexpectedEof),
-        olm_oci::Error::ReadLayer { .. } => {
-            olm_oci::Error::ReadLayer { index: 0, cause: ImageError::UnexpectedEof }
-        },
-        olm_oci::Error::ApplyLayer { .. } => {
-            olm_oci::Error::ApplyLayer { index: 0, cause: ImageError::UnexpectedEof }
-        },
-        olm_oci::Error::Apply(_) => olm_oci::Error::Apply(ImageError::UnexpectedEof),
-        olm_oci::Error::Store(_) => olm_oci::Error::Store(StoreError::Cancelled),
-        olm_oci::Error::Cancelled => olm_oci::Error::Cancelled,
-    );
-    let stored = variants!(StoreError:
-        StoreError::Io { .. } => StoreError::Io {
-            action: "write", path: "/var/cache/bundles".into(), source: io::Error::other("no space left"),
-        },
-        StoreError::Damaged { .. } => {
-            StoreError::Damaged { digest: digest(), why: "a file is missing".to_owned() }
-        },
-        StoreError::Cancelled => StoreError::Cancelled,
-    );
     let unparsed = variants!(ParseError:
         ParseError::NoAnnotations => ParseError::NoAnnotations,
         ParseError::Annotations { .. } => ParseError::Annotations { message: "line 1 is no YAML".to_owned() },
@@ -232,9 +159,7 @@ fn not_pulled() -> Vec<BundleError> {
         BundleError::Quarantined { .. } => BundleError::quarantined(&digest(), 2, "now"),
         BundleError::Task(_) => BundleError::Task(task),
     );
-    errors.extend(steps.into_iter().map(BundleError::Image));
-    errors.extend(stored.into_iter().map(|error| BundleError::Image(error.into())));
-    errors.extend(image_errors().into_iter().map(|error| BundleError::Image(olm_oci::Error::Source(error))));
+    errors.extend(olm_oci::testing::errors(&image()).into_iter().map(BundleError::Image));
     errors.extend(unparsed.into_iter().map(BundleError::Parse));
     errors
 }
@@ -491,7 +416,7 @@ fn extension_messages() -> Vec<(String, String)> {
         let after = status::derive(&result, None, 1, false, Timestamp::UNIX_EPOCH);
         let emitted = events::events(None, &after, &result, Trace::default());
         all.extend(
-            emitted.into_iter().map(|event| (format!("event {}", event.note.reason), event.note.text)),
+            emitted.into_iter().map(|event| (format!("event {}", event.note.reason), note(&event.note.text))),
         );
         // an available revision has nothing to report under other conditions
         let with_text = after.conditions.into_iter().filter(|found| !found.message.is_empty());

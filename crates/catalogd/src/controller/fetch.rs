@@ -4,14 +4,14 @@
 //! each registry, so that a slow registry does not hold up the others. Rules: catalogd §4.6 (texts), §5.6, §12 rows
 //! 3 to 6; decision 15.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use olm_api::annotations;
 use olm_core::{Digest, ImageRef};
 use olm_fbc::IngestLimits;
-use olm_oci::{Image, Limits, Puller, Selection, Verified, VisitError, parse_reference};
+use olm_oci::{Limits, Puller, Selection, Verified, VisitError, parse_reference};
 use olm_runtime::pull_secrets;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -183,12 +183,7 @@ impl Fetch {
             // of this replica or of another one
             History::Counts(Some(message)) if message.contains(digest.as_str()) => message.to_owned(),
             History::Counts(_) if attempts < MAX_ATTEMPTS => return Ok(attempts > 0),
-            History::Counts(_) => format!(
-                "error storing fbc: catalogd ended {attempts} times without a shutdown while it read the image {digest} \
-                 (memory limit, kill or crash), so the image is not read again; publish another image, or raise the memory \
-                 limit of catalogd and change the annotation {} to try again",
-                annotations::REQUESTED_AT
-            ),
+            History::Counts(_) => quarantined(digest, attempts),
         };
         Err(FetchError { quarantined: true, ..FetchError::new(message, Retry::Slow) })
     }
@@ -225,7 +220,7 @@ impl Fetch {
         lease: Lease,
     ) -> Result<(Arc<Content>, Lease), FetchError> {
         let image = self.puller.open_verified(verified).await.map_err(|error| pulling(&error))?;
-        let selection = selection(&image, by_tag)?;
+        let selection = selection(&image.labels, by_tag)?;
         let digest = lease.digest().clone();
         let attempt = store.attempt(&digest).map_err(|error| storing(&error.into()))?;
         let staged = store.stage(lease).map_err(IngestError::Store);
@@ -285,8 +280,8 @@ impl Fetch {
 const MAX_REFUSED: usize = 256;
 
 /// The directory of the catalog that the label names.
-fn selection(image: &Image, by_tag: bool) -> Result<Selection, FetchError> {
-    let Some(path) = image.labels.get(LABEL) else {
+pub(super) fn selection(labels: &BTreeMap<String, String>, by_tag: bool) -> Result<Selection, FetchError> {
+    let Some(path) = labels.get(LABEL) else {
         // A tag may be pushed again with the label; a digest stays as it is.
         let (prefix, retry) = if by_tag { ("", Retry::Slow) } else { ("terminal error: ", Retry::Never) };
         let message = format!(
@@ -305,12 +300,21 @@ fn selection(image: &Image, by_tag: bool) -> Result<Selection, FetchError> {
     })
 }
 
-fn slow(what: &str, limit: Duration) -> FetchError {
+pub(super) fn quarantined(digest: &Digest, attempts: u32) -> String {
+    format!(
+        "error storing fbc: catalogd ended {attempts} times without a shutdown while it read the image {digest} \
+         (memory limit, kill or crash), so the image is not read again; publish another image, or raise the memory \
+         limit and change the annotation {}",
+        annotations::REQUESTED_AT
+    )
+}
+
+pub(super) fn slow(what: &str, limit: Duration) -> FetchError {
     let message = format!("source catalog content: {what} took longer than {} s", limit.as_secs());
     FetchError::new(message, Retry::Backoff)
 }
 
-fn pulling(error: &olm_oci::Error) -> FetchError {
+pub(super) fn pulling(error: &olm_oci::Error) -> FetchError {
     let (prefix, retry) = match error.retry() {
         olm_oci::Retry::Terminal => ("terminal error: ", Retry::Never),
         olm_oci::Retry::Slow => ("", Retry::Slow),
@@ -325,7 +329,7 @@ fn pulling(error: &olm_oci::Error) -> FetchError {
     FetchError::new(format!("source catalog content: {prefix}{error}{remedy}"), retry)
 }
 
-fn storing(error: &IngestError) -> FetchError {
+pub(super) fn storing(error: &IngestError) -> FetchError {
     let retry = if error.is_permanent() { Retry::Slow } else { Retry::Backoff };
     FetchError::new(format!("error storing fbc: {error}"), retry)
 }

@@ -5,6 +5,8 @@
 
 pub mod credentials;
 pub mod fetch;
+#[cfg(test)]
+mod messages;
 pub mod plan;
 pub mod readiness;
 pub mod reconcile;

@@ -28,14 +28,14 @@ pub(super) async fn signer_accepted(
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct StatusEvent {
+pub(super) struct StatusEvent {
     warning: bool,
     reason: String,
     action: &'static str,
-    note: String,
+    pub(super) note: String,
 }
 
-fn status_events(catalog: &ClusterCatalog, status: &ClusterCatalogStatus) -> Vec<StatusEvent> {
+pub(super) fn status_events(catalog: &ClusterCatalog, status: &ClusterCatalogStatus) -> Vec<StatusEvent> {
     let before = catalog.status.clone().unwrap_or_default();
     let mut events = Vec::new();
     let resolved = |status: &ClusterCatalogStatus| {

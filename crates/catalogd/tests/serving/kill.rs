@@ -261,8 +261,8 @@ async fn kill_by_an_image_twice_makes_it_refused() -> Result<()> {
     let problem = fetch.by_reference(&reference, None, History::Counts(None)).await.map(drop).unwrap_err();
     let want = format!(
         "error storing fbc: catalogd ended 2 times without a shutdown while it read the image {digest} (memory limit, kill \
-         or crash), so the image is not read again; publish another image, or raise the memory limit of catalogd and change \
-         the annotation olm.operatorframework.io/requested-at to try again"
+         or crash), so the image is not read again; publish another image, or raise the memory limit and change the annotation \
+         olm.operatorframework.io/requested-at"
     );
     assert_eq!((problem.message.as_str(), problem.quarantined), (want.as_str(), true));
     // a replica that never read it takes the status's word, and reads it alone when the user asks for it

@@ -5,7 +5,7 @@
 
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, annotations, condition, reason};
-use olm_core::{VersionRelease, message};
+use olm_core::VersionRelease;
 use olm_install::resolution::{BundleFacts, Cause, Class, PassError};
 use olm_rollout::status::Obstacle;
 
@@ -77,12 +77,6 @@ pub fn events(
         let Some(reason) = spec.event else { continue };
         let deprecated = changed(spec.type_).filter(|(_, now)| now.status == ConditionStatus::True);
         events.extend(deprecated.map(|(_, now)| Event::exact(Notice::warning(reason, now.message.clone()))));
-    }
-    for Event { note, .. } in &mut events {
-        // a deprecation is in its author's words
-        if note.reason != reason::DEPRECATED {
-            note.text = message::first_line(&message::fit(&note.text)).to_owned();
-        }
     }
     events
 }
