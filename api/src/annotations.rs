@@ -53,7 +53,7 @@ pub const USER_ROLES: &str = "olm.operatorframework.io/user-roles";
 /// `--dependency-check` (decision 25).
 pub const DEPENDENCY_CHECK: &str = "olm.operatorframework.io/dependency-check";
 /// On a ClusterExtension: accepts what CRD upgrade safety finds in one bundle, `<bundle name>@<digest of its image>`, optionally with
-/// the CRDs or checks to which it is limited: ` <CRD>[/<check>] …`. Used up once that bundle was installed (decision 12).
+/// the CRDs or checks to which it is limited: ` <CRD>[/<check>] …`. Used up once the newest revision has installed that bundle (decision 12).
 pub const ACCEPT_CRD_CHANGE: &str = "olm.operatorframework.io/accept-crd-change";
 /// On a ClusterCatalog: a template of the image, by the version of Kubernetes; it is used in place of the spec's while it resolves. The name is
 /// that of OLM Classic.

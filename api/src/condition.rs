@@ -140,7 +140,7 @@ pub const CONDITIONS: &[ConditionSpec] = &[
     .in_metrics()
     .verbosity(Verbosity::Always),
     ConditionSpec::new(EXTENSION, RECONCILING, "Work is under way. Present only while it is True."),
-    ConditionSpec::new(EXTENSION, STALLED, "Only a change by the user helps. Present only while it is True.")
+    ConditionSpec::new(EXTENSION, STALLED, "Only a change of the extension, a catalog or the cluster helps. What others usually create, such as a namespace, is waited for under Reconciling. Present only while it is True.")
         .verbosity(Verbosity::Always),
     ConditionSpec::new(
         EXTENSION,

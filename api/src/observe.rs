@@ -428,6 +428,11 @@ pub const EVENTS: &[Event] = &[
     ),
     warning(
         EXTENSION,
+        "RolloutWaiting",
+        "The pods of an object that the rollout waits for fail; the note names the first one and the cause.",
+    ),
+    warning(
+        EXTENSION,
         "UninstallWaiting",
         "The extension is being deleted, and the note names what keeps its objects from going.",
     ),

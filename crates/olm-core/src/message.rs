@@ -56,7 +56,7 @@ fn shortened(line: &str) -> String {
     format!("{}…{end}", whole_words(about, space))
 }
 
-/// The words of a text that have room in so many characters; letters where one word is longer than that.
+/// The words of a text that fit into so many characters; letters where one word is longer than that.
 fn whole_words(text: &str, space: usize) -> &str {
     let kept = text.char_indices().nth(space).map_or(text, |(at, _)| &text[..at]);
     let is_whole = text.len() == kept.len() || text[kept.len()..].starts_with(' ');

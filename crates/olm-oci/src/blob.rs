@@ -12,8 +12,8 @@ use reqwest::header::CONTENT_RANGE;
 use reqwest::{Response, StatusCode};
 use tokio::sync::mpsc;
 
-use crate::error::{ImageError, chain};
-use crate::http::{Ask, Endpoint, Transport};
+use crate::error::ImageError;
+use crate::http::{Ask, Endpoint, Transport, connection_error};
 use crate::layer::ChunkSource;
 use crate::manifest::Descriptor;
 
@@ -200,7 +200,7 @@ async fn pump(
             }
         };
         let chunk = match here {
-            Ok(chunk) => chunk.map_err(|error| ImageError::network(what, chain(&error.without_url())))?,
+            Ok(chunk) => chunk.map_err(|error| ImageError::network(what, connection_error(error)))?,
             Err(_) => {
                 return Err(ImageError::Stalled {
                     what: what.to_owned(),

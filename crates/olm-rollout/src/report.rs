@@ -12,6 +12,7 @@ use crate::applied::{is_identity, our_entry, unowned};
 use crate::desired::{OwnerRef, Revision, adopting, controller_of};
 use crate::fields::{self, PathSet, Step, entries, owns, print_step};
 use crate::keys;
+use crate::probe::{NO_CONDITIONS, NULL_CONDITIONS, OUTDATED};
 
 /// Field paths that are listed in one section, at most.
 pub const MAX_PATHS: usize = 100;
@@ -99,6 +100,11 @@ pub fn title(object: &Object) -> String {
     )
 }
 
+/// Whether an object's line is about a status that its controller has not written since the object was.
+pub fn is_lagging(line: &str) -> bool {
+    [OUTDATED, NO_CONDITIONS, NULL_CONDITIONS].iter().any(|text| line.ends_with(text))
+}
+
 /// The line of an object that is not ready, as people write it: kind, namespace and name, and its cause where there is one.
 ///
 /// `Object Deployment.apps/v1 n/x: .status.condition["Available"] is False; 0 of 1 …` becomes `Deployment n/x: 0 of 1 …`.
@@ -116,8 +122,8 @@ pub fn readable(line: &str) -> String {
     };
     let words = match cause {
         r#".status.condition["Available"] is False"# => "is not available",
-        "missing .status.conditions" => "has no conditions yet",
-        ".status outdated" => "is not yet observed by its controller",
+        NO_CONDITIONS | NULL_CONDITIONS => "has no conditions yet",
+        OUTDATED => "is not yet observed by its controller",
         cause => return format!("{kind} {name}: {cause}"),
     };
     format!("{kind} {name} {words}")

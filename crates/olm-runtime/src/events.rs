@@ -70,9 +70,8 @@ impl Events {
 
     /// Sends the event unless the same was sent a moment ago.
     pub async fn publish(&self, about: &ObjectReference, new: NewEvent<'_>) {
-        let note = note(new.note);
-        let same = format!("{}\0{}\0{note}", new.reason, new.action);
-        self.publish_once(about, &same, NewEvent { note: &note, ..new }).await;
+        let same = format!("{}\0{}\0{}", new.reason, new.action, fitting_line(new.note));
+        self.publish_once(about, &same, new).await;
     }
 
     /// Sends the event unless one with this `key` about the same object was sent a moment ago, whatever its words. The next one that is
@@ -82,8 +81,11 @@ impl Events {
             let mut sent = self.sent.lock();
             sent.due(&key_about(about, key), Instant::now())
         };
+        if due.is_some() || !new.warning {
+            log(about, &new);
+        }
         let Some(held) = due else { return };
-        let note = counted(note(new.note), held);
+        let note = counted(fitting_line(new.note), held);
         let new = NewEvent { note: &note, ..new };
         if !observe::is_known(about.kind.as_deref().unwrap_or_default(), new.reason) {
             tracing::error!(
@@ -95,7 +97,6 @@ impl Events {
         if let Some(metrics) = &self.metrics {
             metrics.event(new.reason, new.warning);
         }
-        log(about, &new);
         // events about cluster-scoped objects live in this namespace
         let namespace = about.namespace.as_deref().unwrap_or("default");
         let event = self.event(about, namespace, &new, Timestamp::now());
@@ -135,14 +136,19 @@ impl Events {
     }
 }
 
-/// The line of the log for an event: operators of OLM read logs, users read events.
+/// The line of the log for an event: operators of OLM read logs, users read events. What is done again and again has a line each
+/// time; a failure that lasts has one for each event.
 fn log(about: &ObjectReference, new: &NewEvent<'_>) {
     let (kind, name) = (about.kind.as_deref().unwrap_or_default(), about.name.as_deref().unwrap_or_default());
-    let (reason, message) = (new.reason, new.note);
+    let reason = new.reason;
+    let lines: Vec<&str> = new.note.lines().collect();
+    let (message, details) =
+        lines.split_first().map_or((new.note, String::new()), |(first, rest)| (*first, rest.join("; ")));
+    let details = Some(details).filter(|details| !details.is_empty());
     if new.warning {
-        tracing::warn!(kind, name, reason, "{message}");
+        tracing::warn!(kind, name, reason, details, "{message}");
     } else {
-        tracing::info!(kind, name, reason, "{message}");
+        tracing::info!(kind, name, reason, details, "{message}");
     }
 }
 
@@ -155,7 +161,7 @@ fn key_about(about: &ObjectReference, key: &str) -> String {
 
 /// The line of a message that is sent.
 #[must_use]
-pub fn note(text: &str) -> String {
+pub fn fitting_line(text: &str) -> String {
     message::first_line(&message::fit(text)).to_owned()
 }
 

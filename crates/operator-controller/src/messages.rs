@@ -22,7 +22,7 @@ use olm_rollout::probe::ProbeResult;
 use olm_rollout::schedule::Deadline;
 use olm_rollout::status::{Facts, ObjectState, Outcome, PhaseState, condition_updates};
 use olm_runtime::apply;
-use olm_runtime::events::note;
+use olm_runtime::events::fitting_line;
 use serde_json::json;
 
 use crate::bundles::with_remedy;
@@ -416,7 +416,9 @@ fn extension_messages() -> Vec<(String, String)> {
         let after = status::derive(&result, None, 1, false, Timestamp::UNIX_EPOCH);
         let emitted = events::events(None, &after, &result, Trace::default());
         all.extend(
-            emitted.into_iter().map(|event| (format!("event {}", event.note.reason), note(&event.note.text))),
+            emitted
+                .into_iter()
+                .map(|event| (format!("event {}", event.note.reason), fitting_line(&event.note.text))),
         );
         // an available revision has nothing to report under other conditions
         let with_text = after.conditions.into_iter().filter(|found| !found.message.is_empty());

@@ -8,7 +8,8 @@ use olm_api::annotations::{ANNOTATIONS, Values};
 const HEAD: &str = "# Annotations\n\nMade from `api/src/annotations.rs` by `make generate`; do not edit. They are an API: keys and values change only by a \
     [decision](../decisions/README.md).\n\nOn a ClusterExtension, the policy `olm-annotation-values`, part of every installation, rejects a \
     listed annotation with another value than the listed ones. A value that was there before the policy may stay; without the policy another value has \
-    no effect, except those of `major-updates` and `user-roles`, which are errors in `Progressing`. Annotations without a row are not read.\n";
+    no effect, except those of `paused`, `major-updates`, `user-roles`, `dependency-check` and `accept-crd-change`, which are errors in \
+    `Progressing`. Annotations without a row are not read.\n";
 
 /// The page.
 pub(crate) fn files() -> Vec<(PathBuf, String)> {

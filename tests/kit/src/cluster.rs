@@ -195,6 +195,19 @@ impl Cluster {
         Ok(())
     }
 
+    /// Installs what every installation has for its users: the admission policies (`manifests/policies`), and the roles of viewers and
+    /// editors.
+    pub async fn install_policies_and_roles(&self) -> Result<()> {
+        self.apply_dir(&repository().join("manifests/policies")).await?;
+        let rbac = repository().join("manifests/base/operator-controller/rbac.yaml");
+        let text = std::fs::read_to_string(&rbac).with_context(|| rbac.display().to_string())?;
+        let is_for_users =
+            |document: &&str| document.contains("-viewer-role\n") || document.contains("-editor-role\n");
+        let roles: Vec<&str> = text.split("\n---\n").filter(is_for_users).collect();
+        self.apply(&roles.join("\n---\n")).await?;
+        Ok(())
+    }
+
     /// Installs the two kinds of OpenShift that cluster-operator knows (`manifests/openshift`). Doing it twice is fine.
     pub async fn install_openshift_kinds(&self) -> Result<()> {
         self.apply_dir(&repository().join("manifests/openshift")).await.map(|_| ())

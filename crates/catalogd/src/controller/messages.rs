@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_catalog::{AvailabilityMode, CatalogSource, CatalogSourceType, ClusterCatalog};
-use olm_api::{ClusterCatalogSpec, condition};
+use olm_api::condition::{self, Condition, ConditionStatus};
+use olm_api::{ClusterCatalogSpec, reason};
 use olm_core::{message, resolve_image_template, variants};
 use olm_fbc::FileError;
-use olm_runtime::events::note;
+use olm_runtime::events::fitting_line;
 use olm_yaml::ParseError;
 
 use super::fetch::{pulling, quarantined, selection, slow, storing};
@@ -99,9 +100,18 @@ fn attempts() -> Vec<Attempt> {
 fn messages_of_catalogs_keep_their_form() {
     let template = resolve_image_template(&format!("{}:{{kube_minor_version}}-{{x}}", image()), None);
     for attempt in attempts() {
-        let before = catalog();
+        let mut before = catalog();
+        let serving = Condition::new(
+            condition::SERVING,
+            ConditionStatus::True,
+            reason::AVAILABLE,
+            "",
+            None,
+            Timestamp::UNIX_EPOCH,
+        );
+        condition::set(&mut before.status.get_or_insert_default().conditions, serving);
         let after = derive(&attempt, &before, Some(&template), Timestamp::UNIX_EPOCH);
-        let events = status_events(&before, &after).into_iter().map(|event| note(&event.note));
+        let events = status_events(&before, &after).into_iter().map(|event| fitting_line(&event.note));
         // those of a template are its text and the names of its variables in braces; Serving without content has no message
         let template = [condition::TEMPLATES_HAVE_RESOLVED, condition::RESOLVED_IMAGE];
         let conditions = after

@@ -91,7 +91,8 @@ pub async fn run(
         state.report_missing();
     };
     let passes = controller::run(controller, ready, |name| {
-        let span = tracing::info_span!("catalog", catalog = name);
+        // warnings name the catalog also where the filter drops what is less
+        let span = tracing::error_span!("catalog", catalog = name);
         Some(Arc::clone(&state).pass(name.to_owned()).instrument(span))
     });
     tokio::select! {
@@ -172,7 +173,7 @@ impl State {
             Some(Ok(catalog)) => self.reconcile(&name, ClusterCatalog::clone(&catalog)).await,
             Some(Err(invalid)) => {
                 let error = &invalid.error;
-                tracing::warn!(catalog = name, %error, "catalog object cannot be read; it stays as it is");
+                tracing::warn!(%error, "catalog object cannot be read; it stays as it is");
                 (Requeue::OnChange, Outcome::TerminalError)
             }
             None => {
@@ -358,6 +359,68 @@ mod tests {
         let catalogs: Vec<_> =
             paths.lock().iter().filter(|path| path.contains("/clustercatalogs/")).cloned().collect();
         assert_eq!(catalogs.len(), 1, "the finalizer stays: {catalogs:?}");
+    }
+
+    /// Collects the messages of warnings.
+    struct Warnings(Arc<Mutex<Vec<String>>>);
+
+    impl tracing::Subscriber for Warnings {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            *metadata.level() <= tracing::Level::WARN
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                if field.name() == "message" {
+                    self.0.lock().push(format!("{value:?}"));
+                }
+            });
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[tokio::test]
+    async fn failed_fetch_is_one_warning() {
+        olm_runtime::tls::install_provider();
+        let reference = format!("127.0.0.1:1/c@sha256:{}", "0".repeat(64));
+        let mut catalog: ClusterCatalog = serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": "c", "uid": "u", "resourceVersion": "1", "generation": 1,
+                "labels": {"olm.operatorframework.io/metadata.name": "c"},
+                "finalizers": [finalizers::DELETE_SERVER_CACHE]},
+            "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
+            "status": {"resolvedSource": {"type": "Image", "image": {"ref": reference}}},
+        }))
+        .unwrap();
+        // an apiserver that answers with what is written
+        let echo = tower::service_fn(|request: Request<Body>| async move {
+            let body = request.into_body().collect_bytes().await.unwrap();
+            Ok::<_, Infallible>(Response::new(Body::from(body.to_vec())))
+        });
+        let client = Client::new(echo, "default");
+        let warnings = Arc::new(Mutex::new(Vec::new()));
+        let _guard = tracing::subscriber::set_default(Warnings(Arc::clone(&warnings)));
+        let refused = "connection refused";
+        for (leads, want) in
+            [(false, "cannot fetch catalog content"), (true, refused), (true, "cannot fetch catalog content")]
+        {
+            let root = tempfile::tempdir().unwrap();
+            let (store, _) = Store::open(root.path()).unwrap();
+            let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(leads));
+            let context = context(&client, store, leader, &metrics);
+            for _ in 0..2 {
+                let (_, outcome) = context.reconcile(&mut catalog).await;
+                assert_eq!(outcome, Outcome::Error);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let warned = std::mem::take(&mut *warnings.lock());
+            assert!(matches!(&warned[..], [only] if only.contains(want)), "{leads} {want}: {warned:?}");
+        }
     }
 
     #[tokio::test]

@@ -103,6 +103,14 @@ pub enum Why {
     Retry,
 }
 
+impl Why {
+    /// Whether nothing new has happened: the time for another attempt has come.
+    #[must_use]
+    pub fn is_repetition(self) -> bool {
+        matches!(self, Self::PollDue | Self::Retry)
+    }
+}
+
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plan {

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::fetch::{Fetch, FetchError, Fetched, History};
-use super::plan::{self, FailedAttempt, Held, Memory, Observed, Plan, Quarantine, Retry, Why};
+use super::plan::{self, FailedAttempt, Held, Memory, Observed, Plan, Quarantine, Retry};
 use super::report;
 use super::status::{self, Attempt};
 use crate::store::{Content, Served, Store, StoreError};
@@ -130,7 +130,7 @@ impl Context {
             dice: rand::random(),
         };
         let plan = plan::plan(&observed);
-        tracing::debug!(catalog = name, leader, ?plan, "reconciling");
+        tracing::debug!(leader, ?plan, "reconciling");
         let attempted = matches!(plan, Plan::Pull { .. } | Plan::Follow { .. });
         let epoch = self.epoch.load(Ordering::Relaxed);
         let done = self.carry_out(&name, catalog, leader, plan, held, &mut remembered).await;
@@ -142,10 +142,10 @@ impl Context {
             (Err(error), _) => {
                 let conflict = error.is_conflict();
                 if conflict {
-                    tracing::debug!(catalog = name, %error, "the object has changed meanwhile");
+                    tracing::debug!(%error, "the object has changed meanwhile");
                 } else {
                     let error = error_text::chain(&error);
-                    tracing::warn!(catalog = name, error, "cannot finish; trying again");
+                    tracing::warn!(error, "cannot finish; trying again");
                 }
                 (Some(Instant::now() + WRITE_PAUSE), if conflict { Outcome::Requeue } else { Outcome::Error })
             }
@@ -255,10 +255,10 @@ impl Context {
             }
             Plan::Pull { reference, why } => {
                 self.adopt(catalog).await?;
-                if why == Why::PollDue {
-                    tracing::debug!(catalog = name, reference, ?why, "resolving");
+                if why.is_repetition() {
+                    tracing::debug!(reference, ?why, "resolving");
                 } else {
-                    tracing::info!(catalog = name, reference, ?why, "resolving");
+                    tracing::info!(reference, ?why, "resolving");
                 }
                 let observed = catalog.clone();
                 let pull = self.fetch.by_reference(&reference, None, history(&observed, remembered));
@@ -269,7 +269,12 @@ impl Context {
                 self.settle(name, catalog, &reference, true, fetched, remembered).await
             }
             Plan::Follow { reference } => {
-                tracing::info!(catalog = name, reference, "fetching what the leader has published");
+                let text = "fetching what the leader has published";
+                if remembered.plan.failure.is_some() {
+                    tracing::debug!(reference, "{text}");
+                } else {
+                    tracing::info!(reference, "{text}");
+                }
                 let source = plan::source_of_status(catalog);
                 let history = history(catalog, remembered);
                 let fetched = self.fetch.by_reference(&reference, source.as_deref(), history).await;
@@ -294,7 +299,7 @@ impl Context {
         let (done, reported) = tokio::join!(pull, self.report(catalog, &attempt));
         if let Err(error) = reported {
             let error = error_text::chain(&error);
-            tracing::debug!(catalog = catalog.name_any(), error, "cannot report the first pull");
+            tracing::debug!(error, "cannot report the first pull");
         }
         Ok(done)
     }
@@ -346,18 +351,18 @@ impl Context {
                     quarantine,
                 };
                 let before = remembered.plan.failure.as_ref().map(|failure| &failure.message);
-                let (error, text) = (&failure.message, "cannot fetch catalog content");
-                if before == Some(error) {
-                    tracing::debug!(catalog = name, reference, attempts, error, "{text}");
-                } else {
-                    tracing::warn!(catalog = name, reference, attempts, error, "{text}");
-                }
-                let next = failure.retry;
+                let is_repeated = before == Some(&failure.message);
+                let (error, next) = (failure.message.clone(), failure.retry);
                 let attempt =
                     self.failed(&failure, self.store.get(name).is_some(), remembered.unserved_since);
                 remembered.plan.failure = Some(failure);
-                if leader {
-                    self.report(catalog, &attempt).await?;
+                // an event is a line of the log, too
+                let is_logged = leader && self.report(catalog, &attempt).await?;
+                let text = "cannot fetch catalog content";
+                if is_logged || is_repeated {
+                    tracing::debug!(reference, attempts, error, "{text}");
+                } else {
+                    tracing::warn!(reference, attempts, error, "{text}");
                 }
                 return Ok(next);
             }
@@ -378,7 +383,7 @@ impl Context {
             self.publish(name, fetched.content.clone(), &held).await?;
             let moved = before.as_ref().is_none_or(|before| before.reference != held.reference);
             if moved {
-                tracing::info!(catalog = name, reference = held.reference, "serving");
+                tracing::info!(reference = held.reference, "serving");
                 if let Some(signer) = fetched.signer.as_deref().filter(|_| leader) {
                     report::signer_accepted(&self.events, catalog, &held.reference, signer).await;
                 }
@@ -488,11 +493,11 @@ impl Context {
         .await
     }
 
-    /// Writes the status if it differs, and emits events about it.
-    async fn report(&self, catalog: &mut ClusterCatalog, attempt: &Attempt) -> Result<(), ReconcileError> {
+    /// Writes the status if it differs, and emits events about it. Returns whether it differs.
+    async fn report(&self, catalog: &mut ClusterCatalog, attempt: &Attempt) -> Result<bool, ReconcileError> {
         let status = status::derive(attempt, catalog, self.template(catalog).as_ref(), Timestamp::now());
         if catalog.status.as_ref() == Some(&status) {
-            return Ok(());
+            return Ok(false);
         }
         report::status_changed(&self.events, catalog, &status).await;
         let api: Api<ClusterCatalog> = Api::all(self.client.clone());
@@ -502,9 +507,9 @@ impl Context {
                 if let Some(written) = written {
                     *catalog = written;
                 }
-                Ok(())
+                Ok(true)
             }
-            Ok(Err(error)) if error.is_gone() => Ok(()),
+            Ok(Err(error)) if error.is_gone() => Ok(true),
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(ReconcileError::Slow { what: "status" }),
         }

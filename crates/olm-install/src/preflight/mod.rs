@@ -228,7 +228,10 @@ fn blocked(blocking: &[Blocker], annotation: &str) -> String {
     );
     let findings = messages(blocking);
     let details = std::iter::once(accept.as_str()).chain(findings.iter().flat_map(|text| text.lines()));
-    message::with_details(&format!("{changes}; accept it (next line), or stay"), details)
+    message::with_details(
+        &format!("{changes}; accept it by the annotation in the condition Progressing, or stay"),
+        details,
+    )
 }
 
 /// One message for each run of findings that share its beginning.

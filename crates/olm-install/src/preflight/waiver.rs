@@ -1,7 +1,7 @@
 //! The waiver of CRD upgrade safety for one bundle: the annotation `accept-crd-change` of a ClusterExtension.
 //!
 //! `<bundle name>@<digest of its image>` accepts every finding of that bundle; a list behind it, `<CRD>` or `<CRD>/<check>` with
-//! spaces or commas between them, only these. It is bound to the content that was looked at, and used up once that bundle was
+//! spaces or commas between them, only these. It is bound to the content that was looked at, and used up once that bundle is
 //! installed. Rule: decision 12.
 
 use std::str::FromStr;
@@ -50,18 +50,18 @@ impl FromStr for CrdWaiver {
 }
 
 impl CrdWaiver {
-    /// Whether it holds for this content of this bundle, and was not used up by its installation.
+    /// Whether it holds for this content of this bundle, and was not used up by its installation: by the newest revision. An older one
+    /// of this bundle is what a rollback goes back to.
     pub(super) fn holds<'a>(
         &self,
         bundle: &BundleFacts,
         digest: &Digest,
-        mut revisions: impl Iterator<Item = &'a RevisionFacts>,
+        revisions: impl Iterator<Item = &'a RevisionFacts>,
     ) -> bool {
-        let installed = |revision: &RevisionFacts| {
-            revision.bundle.name == self.bundle
-                && condition::is_true(&revision.conditions, condition::SUCCEEDED)
-        };
-        self.bundle == bundle.name && self.digest == *digest && !revisions.any(installed)
+        let is_used_up = revisions.max_by_key(|revision| revision.number).is_some_and(|newest| {
+            newest.bundle.name == self.bundle && condition::is_true(&newest.conditions, condition::SUCCEEDED)
+        });
+        self.bundle == bundle.name && self.digest == *digest && !is_used_up
     }
 
     pub(super) fn covers(&self, crd: &str, check: &str) -> bool {
@@ -120,9 +120,9 @@ mod tests {
     fn waiver_holds_for_one_content_until_it_is_installed() {
         let waiver: CrdWaiver = format!("demo.v2@{}", digest('a')).parse().unwrap();
         let facts = |name: &str| BundleFacts { name: name.to_owned(), ..BundleFacts::default() };
-        let revision = |name: &str, succeeded| RevisionFacts {
-            name: "demo-2".to_owned(),
-            number: 2,
+        let revision = |number, name: &str, succeeded| RevisionFacts {
+            name: format!("demo-{number}"),
+            number,
             bundle: facts(name),
             conditions: vec![Condition::new(
                 condition::SUCCEEDED,
@@ -137,8 +137,11 @@ mod tests {
             ("demo.v2", 'a', vec![], true),
             ("demo.v2", 'b', vec![], false),
             ("demo.v3", 'a', vec![], false),
-            ("demo.v2", 'a', vec![revision("demo.v1", true), revision("demo.v2", false)], true),
-            ("demo.v2", 'a', vec![revision("demo.v2", true), revision("demo.v1", true)], false),
+            ("demo.v2", 'a', vec![revision(1, "demo.v1", true), revision(2, "demo.v2", false)], true),
+            ("demo.v2", 'a', vec![revision(2, "demo.v2", true), revision(1, "demo.v1", true)], false),
+            // a rollback
+            ("demo.v2", 'a', vec![revision(2, "demo.v2", true), revision(3, "demo.v3", true)], true),
+            ("demo.v2", 'a', vec![revision(2, "demo.v2", true), revision(3, "demo.v3", false)], true),
         ] {
             let content = digest(content).parse().unwrap();
             assert_eq!(waiver.holds(&facts(name), &content, revisions.iter()), holds, "{name} {content}");

@@ -93,7 +93,7 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         Some("false") | None => false,
         Some(value) => {
             return Err(invalid(format!(
-                "metadata.annotations[{}]: {value:?} is neither true nor false",
+                "metadata.annotations[{}]: {value:?} is neither true nor false, so nothing is reconciled; set true or false",
                 annotations::PAUSED
             )));
         }
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!((paused("true"), paused("false")), (Ok(true), Ok(false)));
         for value in ["yes", "True", ""] {
             let text = format!(
-                "metadata.annotations[olm.operatorframework.io/paused]: {value:?} is neither true nor false"
+                "metadata.annotations[olm.operatorframework.io/paused]: {value:?} is neither true nor false, so nothing is reconciled; set true or false"
             );
             assert_eq!(paused(value), Err((Class::NeedsChange, text)), "{value}");
         }

@@ -10,6 +10,7 @@ use std::pin::Pin;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
+use super::cause::lookup_error;
 use super::redirect::Distance;
 
 /// Addresses of a name.
@@ -49,7 +50,7 @@ impl Resolve for Guard {
         let nearest = if self.trusted.contains(&name) { Distance::Link } else { self.nearest };
         let (network, named_by) = (self.network, self.named_by.clone());
         Box::pin(async move {
-            let found = (network.lookup)(name.clone()).await?;
+            let found = (network.lookup)(name.clone()).await.map_err(|error| lookup_error(&name, &error))?;
             let refused = found.iter().map(SocketAddr::ip).find(|ip| (network.distance)(*ip) < nearest);
             match (refused, named_by) {
                 (None, _) => Ok(Box::new(found.into_iter()) as Addrs),

@@ -7,6 +7,7 @@
 //!
 //! HTTP/1.1 on purpose: blobs are few and large, and one connection each is what flow control should see.
 
+mod cause;
 pub(crate) mod challenge;
 mod guard;
 pub(crate) mod redirect;
@@ -27,6 +28,7 @@ use rustls::RootCertStore;
 use serde::Deserialize;
 use url::Url;
 
+pub(crate) use self::cause::connection_error;
 use self::challenge::Challenge;
 use self::guard::{Guard, Network};
 use self::redirect::Distance;
@@ -298,7 +300,7 @@ impl Transport {
 
     fn no_response(&self, unanswered: Unanswered, what: &str) -> ImageError {
         let why = match unanswered {
-            Some(error) => chain(&error.without_url()),
+            Some(error) => connection_error(error),
             None => format!("no answer within {} s", self.config.timeouts.answer.as_secs()),
         };
         ImageError::network(what, why)
@@ -549,7 +551,7 @@ fn pause_of(value: &HeaderValue) -> Option<Duration> {
 
 async fn bounded(mut response: Response, max: usize, what: &str) -> Result<Vec<u8>, ImageError> {
     let mut body = Vec::new();
-    let broken = |error: reqwest::Error| ImageError::network(what, chain(&error.without_url()));
+    let broken = |error: reqwest::Error| ImageError::network(what, connection_error(error));
     while let Some(chunk) = response.chunk().await.map_err(broken)? {
         check_limit((body.len() + chunk.len()) as u64, max as u64, "bytes", what)?;
         body.extend_from_slice(&chunk);

@@ -21,6 +21,10 @@ fn distance(address: std::net::IpAddr) -> Distance {
 
 /// The addresses written in the name.
 fn lookup(name: String) -> guard::Found {
+    if name == "gone.test" {
+        let error = "failed to lookup address information: Name or service not known";
+        return Box::pin(async move { Err(std::io::Error::other(error)) });
+    }
     let spelt = |label: &str| match label {
         "far" => Some([127, 0, 0, 2]),
         "near" => Some([127, 0, 0, 1]),
@@ -117,6 +121,12 @@ async fn redirect_names_are_checked_by_address() {
     }
     assert_eq!(redirected("far", port, "near", true, false).await, Ok(200), "the proxy judges names");
     servers.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn host_without_address_is_named() {
+    let error = redirected("gone", 1, "far", false, false).await.unwrap_err();
+    assert_eq!(error, "reading: lookup gone.test: no such host");
 }
 
 /// Metadata services answer on the link: only the administrator's own configuration leads there.

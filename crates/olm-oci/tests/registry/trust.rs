@@ -10,6 +10,7 @@ use olm_oci::{
     CertificateDirs, Error, ImageError, Keyring, Proxies, Puller, Retry, Selection, SharedKeyring,
 };
 use rcgen::ExtendedKeyUsagePurpose;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 fn image() -> Pushed {
     Pushed::new([layer(&[("configs/a", "1")])])
@@ -290,6 +291,54 @@ async fn certificates_are_checked_and_rotate_without_restart() {
 }
 
 #[tokio::test]
+async fn tls_errors_have_familiar_words() {
+    let (trusted, other) = (Authority::new("ca"), Authority::new("other"));
+    let mut client = Client::new(&[]);
+    trust(&mut client, &trusted);
+    let name =
+        trusted.issue(&["registry.invalid", "*.registry.invalid"], ExtendedKeyUsagePurpose::ServerAuth);
+    let same_name = Authority::new("ca");
+    for (server, want) in [
+        (other.server(None), "certificate signed by unknown authority"),
+        (same_name.server(None), "certificate signed by unknown authority: the trusted CA of that name"),
+        (trusted.expired().server(None), "certificate has expired"),
+        (name.server(None), "certificate is valid for registry.invalid, *.registry.invalid, not 127.0.0.1"),
+        (trusted.pair().server(None), "server presents a CA certificate as its own; use a certificate"),
+    ] {
+        let registry = Registry::start_with(Some(server)).await;
+        let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err();
+        let place = format!("error creating image source: reading manifest 1 in {}/cat: ", registry.address);
+        let text = error.to_string();
+        let cause = text.strip_prefix(&place);
+        assert!(cause.is_some_and(|cause| cause.starts_with(want)), "{text}");
+        assert_eq!(error.retry(), Retry::Backoff);
+    }
+}
+
+#[tokio::test]
+async fn plain_http_registry_is_named_as_such() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = async {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut hello = [0; 4096];
+        assert!(socket.read(&mut hello).await.unwrap() > 0);
+        socket.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await.unwrap();
+        while socket.read(&mut hello).await.is_ok_and(|count| count > 0) {}
+    };
+    let (client, reference) = (Client::new(&[]), format!("{address}/cat:1").parse().unwrap());
+    let puller = client.puller();
+    let (error, ()) = tokio::join!(puller.resolve(&reference), server);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        format!(
+            "error creating image source: reading manifest 1 in {address}/cat: server gave HTTP response to HTTPS client; \
+             to allow plain HTTP, set insecure = true for it in registries.conf"
+        )
+    );
+}
+
+#[tokio::test]
 async fn insecure_allows_plain_http_and_any_certificate() {
     let authority = Authority::new("ca");
     let tls = Registry::start_with(Some(authority.server(None))).await;
@@ -440,7 +489,6 @@ async fn proxies_carry_remote_requests() {
 
 /// Accepts one `CONNECT` after the other and joins them to `registry`; records the requested names.
 async fn tunnel(registry: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<Mutex<Vec<String>>>) {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let asked = Arc::new(Mutex::new(Vec::new()));

@@ -5,7 +5,7 @@
 use olm_core::{Object, go};
 use serde_json::Value;
 
-use super::ProbeResult;
+use super::{NO_CONDITIONS, NULL_CONDITIONS, ProbeResult};
 
 /// One assertion. Paths are alphanumeric segments separated by dots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +38,10 @@ impl Assertion {
 
 fn condition_equal(object: &Object, type_: &str, status: &str) -> ProbeResult {
     let Some(conditions) = object.0.get("status").and_then(|status| status.get("conditions")) else {
-        return ProbeResult::unknown("missing .status.conditions");
+        return ProbeResult::unknown(NO_CONDITIONS);
     };
     let Some(conditions) = conditions.as_array() else {
-        return ProbeResult::unknown("malformed .status.conditions");
+        return ProbeResult::unknown(NULL_CONDITIONS);
     };
     let generation = object
         .metadata()
@@ -50,7 +50,7 @@ fn condition_equal(object: &Object, type_: &str, status: &str) -> ProbeResult {
         .unwrap_or(0);
     for condition in conditions {
         let Some(condition) = condition.as_object() else {
-            return ProbeResult::unknown("malformed .status.conditions");
+            return ProbeResult::unknown(NULL_CONDITIONS);
         };
         let text = |key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default();
         if text("type") != type_ {

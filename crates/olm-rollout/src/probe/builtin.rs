@@ -6,7 +6,7 @@
 use olm_core::Object;
 use serde_json::Value;
 
-use super::{Assertion, ProbeResult, field, status_is_outdated};
+use super::{Assertion, OUTDATED, ProbeResult, field, status_is_outdated};
 
 /// Readiness by kind; `None` where nothing is built in and the written probes decide alone.
 pub fn readiness(object: &Object) -> Option<ProbeResult> {
@@ -19,7 +19,7 @@ pub fn readiness(object: &Object) -> Option<ProbeResult> {
         _ => return None,
     };
     if status_is_outdated(object) {
-        return Some(ProbeResult::unknown(".status outdated"));
+        return Some(ProbeResult::unknown(OUTDATED));
     }
     Some(check(object))
 }

@@ -120,7 +120,7 @@ pub fn evaluate(probes: &[Probe], author: Author, object: &Object) -> ProbeResul
     let replaced = builtin.is_some().then(default_probes).unwrap_or_default();
     let written = probes.iter().map(|probe| {
         if status_is_outdated(object) {
-            return ProbeResult::unknown(".status outdated");
+            return ProbeResult::unknown(OUTDATED);
         }
         if !probe.selector.matches(object) || replaced.contains(probe) {
             return ProbeResult::yes();
@@ -137,6 +137,13 @@ pub fn evaluate(probes: &[Probe], author: Author, object: &Object) -> ProbeResul
     }
     result
 }
+
+/// The status is older than the spec.
+pub(crate) const OUTDATED: &str = ".status outdated";
+/// The object has no conditions, not even none.
+pub(crate) const NO_CONDITIONS: &str = "missing .status.conditions";
+/// The conditions are no list: null, for a CRD that was just written.
+pub(crate) const NULL_CONDITIONS: &str = "malformed .status.conditions";
 
 /// Does the status speak of an older generation?
 pub(crate) fn status_is_outdated(object: &Object) -> bool {

@@ -7,7 +7,10 @@ use olm_api::cluster_extension::BundleMetadata;
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, annotations, condition, reason};
 use olm_core::VersionRelease;
 use olm_install::resolution::{BundleFacts, Cause, Class, PassError};
+use olm_rollout::report::is_lagging;
 use olm_rollout::status::Obstacle;
+
+use crate::objectset::REPLICAS_AVAILABLE;
 
 use super::result::{Notice, PassResult, Progress, Trace};
 
@@ -26,7 +29,13 @@ impl Event {
         Self { key: format!("{}\0{}", note.reason, note.text), note }
     }
 
-    /// Counts as the same for its reason alone: such texts change from one try to the next.
+    /// Counts as the same whatever numbers the text has: attempts, seconds and ports change from one try to the next.
+    fn numbered(note: Notice) -> Self {
+        let text: String = note.text.chars().filter(|c| !c.is_ascii_digit()).collect();
+        Self { key: format!("{}\0{text}", note.reason), note }
+    }
+
+    /// Counts as the same for its reason alone: the text changes while a state flaps.
     fn rare(note: Notice) -> Self {
         Self { key: note.reason.to_owned(), note }
     }
@@ -51,7 +60,10 @@ pub fn events(
     let mut events: Vec<Event> = trace.notices.into_iter().map(Event::exact).collect();
     let bundle =
         |status: Option<&ClusterExtensionStatus>| status.and_then(|s| s.install.clone()).map(|i| i.bundle);
-    events.extend(installed(bundle(before), trace.previous, bundle(Some(after))).map(Event::exact));
+    let by = result.revisions.installed.as_ref().map(|revision| revision.number);
+    let installed = installed(bundle(before), trace.previous, bundle(Some(after)));
+    // each revision of a series of upgrades and rollbacks is one
+    events.extend(installed.map(|note| Event { key: format!("{}\0{by:?}", note.reason), note }));
     match &result.progress {
         Progress::Invalid(failure) | Progress::Failed(failure) => {
             events.extend(changed(condition::PROGRESSING).map(|_| failed(failure)));
@@ -65,7 +77,11 @@ pub fn events(
         }
         Progress::Paused => {}
     }
-    events.extend(changed(condition::READY).and_then(|(then, now)| paused(then, now)).map(Event::exact));
+    // what an invalid annotation means is not known
+    if !matches!(result.progress, Progress::Invalid(_)) {
+        events.extend(changed(condition::READY).and_then(|(then, now)| paused(then, now)).map(Event::exact));
+    }
+    events.extend(changed(condition::READY).and_then(|(_, now)| waiting(now)).map(Event::rare));
     // while another revision takes its objects over, the installed one is bound to lose sight of them
     if result.revisions.successor().is_none() {
         events.extend(
@@ -117,7 +133,7 @@ fn parsed(bundle: &BundleMetadata) -> Option<VersionRelease> {
 fn failed(failure: &PassError) -> Event {
     let note = |reason| Notice::warning(reason, failure.message.clone());
     match (failure.cause, failure.class) {
-        (_, Class::Transient) => Event::rare(note("Retrying")),
+        (_, Class::Transient) => Event::numbered(note("Retrying")),
         (Cause::CrdSafety, _) => Event::exact(note("UpgradeRefused")),
         (Cause::Dependencies, _) => Event::exact(note("DependencyMissing")),
         (Cause::Signature, _) => Event::exact(note("SignatureRefused")),
@@ -140,16 +156,19 @@ fn stuck(progressing: &Condition) -> Option<Event> {
         (_, reason::RETRYING) => note(reason::RETRYING),
         _ => None,
     }
-    .map(Event::rare)
+    .map(Event::numbered)
+}
+
+/// A rollout whose pods fail.
+fn waiting(ready: &Condition) -> Option<Notice> {
+    let is_failing = ready.reason == reason::ROLLING_OUT && ready.message.contains(REPLICAS_AVAILABLE);
+    is_failing.then(|| Notice::warning("RolloutWaiting", ready.message.clone()))
 }
 
 /// A removal that something keeps from ending. Numbers change while custom resources go: those events count as the same.
 fn held(message: &str, obstacle: &Obstacle) -> Event {
-    let kind: String = obstacle.text.chars().filter(|c| !c.is_ascii_digit()).collect();
-    Event {
-        key: format!("UninstallWaiting\0{kind}"),
-        note: Notice::warning("UninstallWaiting", message.to_owned()),
-    }
+    let obstacle = Event::numbered(Notice::warning("UninstallWaiting", obstacle.text.clone()));
+    Event { note: Notice { text: message.to_owned(), ..obstacle.note }, key: obstacle.key }
 }
 
 fn paused(then: Option<&Condition>, now: &Condition) -> Option<Notice> {
@@ -168,9 +187,13 @@ fn paused(then: Option<&Condition>, now: &Condition) -> Option<Notice> {
 }
 
 fn unavailable(then: Option<&Condition>, now: &Condition) -> Option<Notice> {
-    let was = then.is_some_and(|then| then.status == ConditionStatus::True);
-    // Unknown is a status that lags behind a change of ours; it becomes one or the other
-    (was && now.status == ConditionStatus::False)
+    // the status of an object that was just written is not a state; it becomes one
+    let lags = |condition: &Condition| {
+        condition.status == ConditionStatus::Unknown
+            || is_lagging(condition.message.lines().next().unwrap_or_default())
+    };
+    let was = then.is_some_and(|then| then.status == ConditionStatus::True || lags(then));
+    (was && now.status == ConditionStatus::False && !lags(now))
         .then(|| Notice::warning(reason::UNAVAILABLE, now.message.clone()))
 }
 
@@ -324,8 +347,54 @@ mod tests {
                 ],
                 vec!["Installed", "Paused", "Resumed"],
             ),
+            (
+                "an annotation whose value is neither",
+                vec![
+                    result(vec![revision(1, "1.0.0", None)], Progress::Paused),
+                    result(
+                        vec![revision(1, "1.0.0", None)],
+                        Progress::Invalid(PassError::new(Class::NeedsChange, "paused=yes")),
+                    ),
+                    good("1.0.0"),
+                ],
+                vec!["Installed Paused", "!NeedsChange", ""],
+            ),
         ] {
             assert_eq!(reasons(&results), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn events_name_no_state_that_is_only_late() {
+        use ConditionStatus::{False, True, Unknown};
+        let is = |status, text: &str| condition(condition::AVAILABLE, status, "x", text);
+        let object = "Object Deployment.apps/v1 n/x: ";
+        let late = |text: &str| is(False, &format!("{object}{text}"));
+        let down = is(False, &format!("{object}.status.condition[\"Available\"] is False"));
+        for (then, now, reported) in [
+            (is(True, ""), down.clone(), true),
+            (is(True, ""), late(".status outdated"), false),
+            (is(True, ""), late("missing .status.conditions"), false),
+            (late(".status outdated"), down.clone(), true),
+            (is(Unknown, ""), down.clone(), true),
+            (down.clone(), is(False, "another object"), false),
+        ] {
+            assert_eq!(unavailable(Some(&then), &now).is_some(), reported, "{then:?} {now:?}");
+        }
+        assert_eq!(unavailable(None, &down), None);
+    }
+
+    #[test]
+    fn events_name_failing_pods_of_a_rollout() {
+        let ready = |reason, text| condition(condition::READY, ConditionStatus::False, reason, text);
+        let text =
+            "Revision 1.0.0 is rolling out: Deployment n/x: 0 of 1 replicas available: ImagePullBackOff";
+        assert_eq!(waiting(&ready(reason::ROLLING_OUT, text)).map(|note| note.text), Some(text.to_owned()));
+        for (reason, text) in [
+            (reason::ROLLING_OUT, "Revision 1.0.0 is rolling out: Deployment n/x is not available"),
+            (reason::UNAVAILABLE, text),
+        ] {
+            assert_eq!(waiting(&ready(reason, text)), None);
         }
     }
 

@@ -49,7 +49,7 @@ pub async fn uninstall(
         let left = delete_revisions(&context.client, &name, &uid, revisions).await;
         let left = left.map_err(ReconcileError::Uninstall)?;
         if !left.owned.is_empty() {
-            let (message, obstacle) = waiting(left.owned, revisions);
+            let (message, obstacle) = waiting(&name, left.owned, revisions);
             let result = PassResult {
                 revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
                 deprecations: DeprecationUpdate::Unchanged,
@@ -153,7 +153,11 @@ async fn delete(api: &Api<ClusterObjectSet>, metadata: &ObjectMeta) -> Result<()
 
 /// The revisions that are still there, and what keeps the one from going that is being torn down: the newest that reports something.
 /// Before that, their conditions are those of the last rollout.
-fn waiting(mut names: Vec<String>, revisions: &[Arc<ClusterObjectSet>]) -> (String, Option<Obstacle>) {
+fn waiting(
+    extension: &str,
+    mut names: Vec<String>,
+    revisions: &[Arc<ClusterObjectSet>],
+) -> (String, Option<Obstacle>) {
     // by number, whichever list they come from
     names.sort_by_key(|name| (name.len(), name.clone()));
     let noun = if names.len() == 1 { "revision" } else { "revisions" };
@@ -163,7 +167,12 @@ fn waiting(mut names: Vec<String>, revisions: &[Arc<ClusterObjectSet>]) -> (Stri
         .filter_map(|set| condition::find(&set.status.as_ref()?.conditions, condition::PROGRESSING))
         .find_map(|found| Obstacle::read(&found.message));
     let message = match &obstacle {
-        Some(found) => format!("uninstalling: {} ({noun} {names})", found.text),
+        Some(found) => {
+            let is_forbidden = found.text.contains("is forbidden: ");
+            let remedy =
+                is_forbidden.then(|| format!("; run `kubectl olm rbac {extension} | kubectl apply -f -`"));
+            format!("uninstalling: {} ({noun} {names}){}", found.text, remedy.unwrap_or_default())
+        }
         None => format!("uninstalling: waiting for {noun} {names} to be torn down"),
     };
     (message, obstacle)
@@ -273,7 +282,7 @@ mod tests {
     fn uninstall_message_names_revisions_by_number() {
         let names = ["demo-10", "demo-2"].map(str::to_owned).to_vec();
         assert_eq!(
-            waiting(names, &[]).0,
+            waiting("demo", names, &[]).0,
             "uninstalling: waiting for revisions demo-2, demo-10 to be torn down"
         );
     }
@@ -295,10 +304,11 @@ mod tests {
             ),
             (
                 "error removing revision: teardown x: x is forbidden: User \"u\" cannot delete",
-                "uninstalling: teardown x: x is forbidden: User \"u\" cannot delete (revision demo-1)",
+                "uninstalling: teardown x: x is forbidden: User \"u\" cannot delete (revision demo-1); \
+                 run `kubectl olm rbac demo | kubectl apply -f -`",
             ),
         ] {
-            let found = waiting(vec!["demo-1".to_owned()], &[deleted(message)]).0;
+            let found = waiting("demo", vec!["demo-1".to_owned()], &[deleted(message)]).0;
             assert_eq!(found, want);
         }
     }

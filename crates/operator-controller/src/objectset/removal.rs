@@ -154,6 +154,8 @@ impl Removing<'_> {
                         self.context.update(set);
                     }
                     memory.collected = true;
+                    let objects: Vec<String> = objects.iter().map(|key| key.objref().to_string()).collect();
+                    info!(revision = %self.own.name, objects = objects.join(", "), "left to the garbage collector");
                 }
                 // it changed: the next pass has it as it is
                 Err(error) if is_code(&error, 409) || is_code(&error, 404) => {}

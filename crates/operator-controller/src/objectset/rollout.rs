@@ -297,7 +297,12 @@ impl Rollout<'_> {
                 }
             }
         }
-        Err(format!("reconciling {}: it changes faster than it can be applied", key.objref()))
+        // other clients change it just now; its watch wakes the next pass
+        let verdict = live.as_ref().map_or_else(ProbeResult::yes, |live| {
+            self.wait_for(watch, key, live);
+            self.evaluate(probes, live)
+        });
+        Ok(self.done(key, verdict, false, false))
     }
 
     fn done(&self, key: &ObjectKey, verdict: ProbeResult, settled: bool, progressed: bool) -> Done {

@@ -308,7 +308,7 @@ async fn registry_certificate_is_rejected_until_ca_is_trusted() -> Result<()> {
     loop {
         word += 1;
         request(&world.api, "cat", &word.to_string()).await?;
-        let words = "invalid peer certificate";
+        let words = "certificate signed by unknown authority";
         if world.failed("cat", "Retrying", words).await.is_ok() {
             break;
         }

@@ -75,7 +75,18 @@ struct Demo {
     cluster: Cluster,
 }
 
+impl Drop for Demo {
+    /// The variables of a control plane that is gone would only mislead.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.environment_file());
+    }
+}
+
 impl Demo {
+    fn environment_file(&self) -> PathBuf {
+        self.dir.join("env")
+    }
+
     async fn start(dir: &Path, catalog: Option<&str>) -> Result<Self> {
         Tools::locate()?;
         let ca = Ca::create(dir, "olm-rs demo")?;
@@ -83,6 +94,7 @@ impl Demo {
         let cluster = step(1, 4, "starting a Kubernetes control plane", async {
             let cluster = Cluster::start_with(&options).await?;
             cluster.install_olm().await?;
+            cluster.install_policies_and_roles().await?;
             Ok(cluster)
         })
         .await?;
@@ -261,7 +273,7 @@ impl Demo {
 
     /// Writes the variables into a file for `source`.
     fn write_environment(&self) -> Result<PathBuf> {
-        let path = self.dir.join("env");
+        let path = self.environment_file();
         let lines = self.environment()?.into_iter().map(|(name, value)| match (name, value) {
             // what the shell has then, not what this program has
             ("PATH", value) => {

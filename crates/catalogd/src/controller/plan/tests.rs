@@ -322,6 +322,14 @@ fn plan_follower_serves_what_the_status_names() {
 }
 
 #[test]
+fn plan_repetitions_are_polls_and_retries() {
+    use Why::*;
+    let all = [NoContent, NewReference, SpecChanged, StatusDiffers, PollDue, Requested, Retry];
+    let repeated: Vec<Why> = all.into_iter().filter(|why| why.is_repetition()).collect();
+    assert_eq!(repeated, [PollDue, Retry]);
+}
+
+#[test]
 fn plan_pauses_grow_to_a_cap() {
     let millis = |retry, attempts| pause(retry, attempts, None).map(|pause| pause.as_millis());
     assert_eq!(millis(Retry::Backoff, 1), Some(5));

@@ -33,16 +33,39 @@ impl Authority {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
         params.extended_key_usages = vec![usage];
+        self.sign(&params)
+    }
+
+    /// A certificate of a server on 127.0.0.1 that has expired.
+    pub(crate) fn expired(&self) -> Pair {
+        let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+        self.sign(&params)
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Pair {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
+    /// The certificate of the authority itself.
+    pub(crate) fn pair(&self) -> Pair {
+        Pair { certificate: self.pem.clone(), key: self.issuer.key().serialize_pem() }
+    }
+
     /// TLS settings of a server on 127.0.0.1; with `clients`, only clients of that authority are let in.
     pub(crate) fn server(&self, clients: Option<&Self>) -> Arc<rustls::ServerConfig> {
         let pair = self.issue(&["127.0.0.1", "registry.invalid"], ExtendedKeyUsagePurpose::ServerAuth);
-        let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
-        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+        pair.server(clients)
+    }
+}
+
+impl Pair {
+    /// TLS settings of a server with this certificate; with `clients`, only clients of that authority are let in.
+    pub(crate) fn server(&self, clients: Option<&Authority>) -> Arc<rustls::ServerConfig> {
+        let chain = vec![CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
