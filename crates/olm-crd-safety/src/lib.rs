@@ -19,6 +19,7 @@ mod structural;
 
 pub use existing::{ExistingObjects, Fit, SchemaError, SchemaViolation};
 
+use std::collections::HashSet;
 use std::fmt;
 
 use olm_core::{Cancellation, Object};
@@ -126,10 +127,29 @@ pub fn compare_until(
             (None, Some(_)) => {}
         }
     }
+    if policy.profile == Profile::Corrected {
+        drop_consequences(&mut findings);
+    }
     findings.extend(served::compare(old, new, policy.profile, cancellation));
     findings.sort();
     findings.dedup();
     findings
+}
+
+/// Of a field that is removed, takes out what follows from that: that it has no type, no default and so on any more.
+fn drop_consequences(findings: &mut Vec<Finding>) {
+    let removed: HashSet<String> = findings
+        .iter()
+        .filter(|finding| finding.check == checks::crd::REMOVED)
+        .map(|finding| finding.message.clone())
+        .collect();
+    if removed.is_empty() {
+        return;
+    }
+    findings.retain(|finding| match &finding.comparison {
+        Comparison::Version { version, path } => !removed.contains(&checks::crd::removed(version, path)),
+        Comparison::Crd | Comparison::Served { .. } => true,
+    });
 }
 
 /// The reference's text for the findings of one CRD; `None` when there are none.

@@ -135,6 +135,9 @@ impl Catalogs {
                     metas::handle(&head.method, &head.headers, &served, &filter, &self.cache)
                 }
             },
+            Endpoint::Packages if head.uri.query().is_some_and(|query| !query.is_empty()) => {
+                respond::bad_request("packages takes no parameters; metas has schema, package and name")
+            }
             Endpoint::Packages => match served() {
                 Some(served) => {
                     let (store, summaries) = (&self.store, &self.summaries);

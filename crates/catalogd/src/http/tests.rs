@@ -281,6 +281,7 @@ async fn http_packages_are_summarized() {
     text += &bench.show("HEAD", path, &[]).await;
     text += &bench.show("GET", path, &[("if-none-match", &format!("\"{digest}/packages\""))]).await;
     text += &bench.show("POST", path, &[]).await;
+    text += &bench.show("GET", &format!("{path}?name=a"), &[]).await;
     text += &bench.show("GET", "/catalogs/nothing/api/v1/packages", &[]).await;
     insta::assert_snapshot!(text);
 }

@@ -6,6 +6,14 @@ use serde_json::Value;
 use crate::schema::flatten;
 use crate::{Comparison, Finding, Profile, served_versions, versions};
 
+/// The check for fields that disappear.
+pub(crate) const REMOVED: &str = "existingFieldRemoval";
+
+/// Its message about one field.
+pub(crate) fn removed(version: &str, path: &str) -> String {
+    format!("removed field : {version}.{path}")
+}
+
 pub(crate) fn compare(
     old: &Object,
     new: &Object,
@@ -51,7 +59,7 @@ pub(crate) fn compare(
         for path in flatten(old_schema, profile).into_keys() {
             let branch = profile == Profile::Corrected && super::in_combinator(&path);
             if !kept.contains_key(&path) && !branch {
-                report("existingFieldRemoval", format!("removed field : {version}.{path}"));
+                report(REMOVED, removed(version, &path));
             }
         }
     }

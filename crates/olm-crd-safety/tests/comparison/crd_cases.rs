@@ -302,7 +302,7 @@ fn error_message_is_sorted_and_names_the_crd() {
     let new = json!({});
     let old = crd("Namespaced", vec![version("v1", true, &old)], &["v1"], None);
     let new = crd("Namespaced", vec![version("v1", true, &new)], &["v1"], None);
-    let findings = compare(&old, &new, Policy::default());
+    let findings = compare(&old, &new, Policy { profile: Profile::Parity });
     assert_eq!(
         error_message("widgets.example.com", &findings).unwrap(),
         "validating upgrade for CRD \"widgets.example.com\": existingFieldRemoval: removed field : v1.^.spec.a\n\
@@ -311,6 +311,21 @@ fn error_message_is_sorted_and_names_the_crd() {
          v1: ^.spec.b: type: type changed : \"string\" -> \"\""
     );
     assert_eq!(error_message("x", &[]), None);
+}
+
+#[test]
+fn removed_field_is_one_finding() {
+    let field = json!({"a": {"type": "string", "default": "x", "enum": ["x"]}, "b": {"type": "string"}});
+    let old = crd("Namespaced", vec![version("v1", true, &field)], &["v1"], None);
+    let new = crd("Namespaced", vec![version("v1", true, &json!({"b": {"type": "integer"}}))], &["v1"], None);
+    let found: Vec<String> = compare(&old, &new, Policy::default()).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        [
+            "existingFieldRemoval: removed field : v1.^.spec.a",
+            "v1: ^.spec.b: type: type changed : \"string\" -> \"integer\""
+        ]
+    );
 }
 
 /// Versions and branches are compared in pairs, and a bundle of the permitted size has many.
