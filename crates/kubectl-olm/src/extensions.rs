@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use kube::api::ListParams;
+use kube::core::Status;
 use kube::{Api, Client, ResourceExt};
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, condition, labels};
 use olm_core::Object;
 use olm_install::SYSTEM_NAMESPACE;
-use olm_install::content::ContentReader;
+use olm_install::content::{ContentError, ContentReader};
 use olm_install::resolution::revision;
 use olm_runtime::error_text::chain;
 
@@ -16,6 +17,9 @@ use crate::cmd::bundle::document;
 use crate::failure::{CommandError, is_kind_missing};
 use crate::sources::Cluster;
 use crate::{rights, similar};
+
+/// The messages of `Progressing` and `Ready` begin with this while an extension is uninstalled.
+pub(crate) const UNINSTALLING: &str = "uninstalling: ";
 
 pub(crate) async fn named(client: &Client, name: &str) -> Result<ClusterExtension, CommandError> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
@@ -37,6 +41,19 @@ pub(crate) async fn named(client: &Client, name: &str) -> Result<ClusterExtensio
     };
     let hint = similar::hint(name, &names, "see `kubectl olm list`");
     Err(CommandError::NotFound(format!("there is no ClusterExtension {name:?}; {hint}")))
+}
+
+pub(crate) fn is_deleted(extension: &ClusterExtension) -> bool {
+    extension.metadata.deletion_timestamp.is_some()
+}
+
+/// Refuses to change an extension that is being deleted.
+pub(crate) fn refuse_deleted(extension: &ClusterExtension) -> Result<(), CommandError> {
+    if !is_deleted(extension) {
+        return Ok(());
+    }
+    let name = extension.name_any();
+    Err(CommandError::NotFound(format!("{name} is being deleted; see `kubectl olm status {name}`")))
 }
 
 /// All extensions, by name.
@@ -101,8 +118,38 @@ pub(crate) fn state<'a>(set: &ClusterObjectSet, deleting: &'a str) -> &'a str {
 }
 
 pub(crate) async fn objects(client: &Client, set: &ClusterObjectSet) -> Result<Vec<Object>, CommandError> {
-    let objects = ContentReader::new(client, SYSTEM_NAMESPACE).objects(set).await;
-    objects.map_err(|error| CommandError::Unreachable(rights::in_words(&chain(&error))))
+    content_reader(client).objects(set).await.map_err(|error| unreadable(&error))
+}
+
+/// A reader of the content of revisions.
+pub(crate) fn content_reader(client: &Client) -> ContentReader<'_> {
+    ContentReader::new(client, SYSTEM_NAMESPACE)
+}
+
+pub(crate) fn unreadable(error: &ContentError) -> CommandError {
+    CommandError::Unreachable(rights::in_words(&chain(error)))
+}
+
+/// The right that the user lacks to read the content of a revision, in words.
+pub(crate) fn missing_right(error: &ContentError) -> Option<String> {
+    let status = status_of(error).filter(|status| status.code == 403)?;
+    Some(rights::in_words(&status.message))
+}
+
+/// Whether the Secret with the content of a revision does not exist.
+pub(crate) fn is_content_gone(error: &ContentError) -> bool {
+    status_of(error).is_some_and(|status| status.code == 404)
+}
+
+/// The apiserver's answer to the request for the Secret.
+fn status_of(error: &ContentError) -> Option<&Status> {
+    match error {
+        ContentError::Secret { source, .. } => match source.as_ref() {
+            kube::Error::Api(status) => Some(status),
+            _ => None,
+        },
+        ContentError::Invalid(_) => None,
+    }
 }
 
 /// The extension that a manifest describes.

@@ -7,6 +7,8 @@ use kube::core::Status;
 use olm_runtime::client::ConnectionError;
 use olm_runtime::error_text::{chain, innermost};
 
+use crate::rights::{in_words, role_for};
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error("{0}")]
@@ -49,6 +51,10 @@ impl CommandError {
         match error {
             kube::Error::Api(status) if is_kind_missing(status) => {
                 Self::Unreachable(format!("{NOT_INSTALLED}; install it, or use another --context"))
+            }
+            kube::Error::Api(status) if status.code == 403 && role_for(doing).is_some() => {
+                let role = role_for(doing).unwrap_or_default();
+                Self::Unreachable(format!("{}; ClusterRole {role} allows it", in_words(&text)))
             }
             kube::Error::Api(status) if status.code == 401 || status.code == 403 => {
                 Self::Unreachable(format!("{text}; ask for the right to {doing}, or use another --context"))

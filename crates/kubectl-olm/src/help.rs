@@ -1,7 +1,9 @@
 //! `kubectl olm --help`: the verbs in groups, which clap does not have, and the flags that may stand before each verb.
 
+use std::ffi::OsString;
+
 use clap::builder::Styles;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args as _, Command};
 
 use crate::sources::{Cluster, Namespace};
@@ -74,6 +76,26 @@ fn template(command: &Command) -> String {
         }
     }
     text + &format!("\n{header}Options, before or after the verb:{header:#}\n{{options}}{{after-help}}")
+}
+
+/// The verb of a command line.
+pub(crate) fn verb_of(words: &[OsString]) -> Command {
+    let mut command = crate::definition();
+    command.build();
+    let mut verb = &command;
+    for word in words.iter().skip(1) {
+        verb = verb.find_subcommand(word).unwrap_or(verb);
+    }
+    verb.clone()
+}
+
+/// The error with the usage that `--help` prints: in that of clap, flags with a value from the environment are required.
+pub(crate) fn with_usage_of_verb(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    if error.get(ContextKind::Usage).is_some() {
+        let usage = verb_of(words).render_usage();
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    }
+    error
 }
 
 /// The error for `-n` before a verb whose objects are in no namespace.

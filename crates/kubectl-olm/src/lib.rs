@@ -26,6 +26,7 @@ mod watch;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cmd::{
@@ -137,7 +138,10 @@ pub fn definition() -> clap::Command {
 /// The command line. Flags of the cluster may stand before the verb.
 fn parsed(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, clap::Error> {
     let mut definition = definition();
-    let matches = definition.try_get_matches_from_mut(words)?;
+    let words: Vec<_> = words.into_iter().collect();
+    let matches = definition
+        .try_get_matches_from_mut(&words)
+        .map_err(|error| help::with_usage_of_verb(error, &words))?;
     if let Some(error) = help::namespace_without_effect(&mut definition, &matches) {
         return Err(error);
     }
@@ -150,7 +154,14 @@ pub fn run() -> ExitCode {
     let done = match words.get(1).is_some_and(|verb| verb == complete::VERB) {
         // the words are an unfinished line, not arguments
         true => wait(complete::run(&words[2..])),
-        false => wait(execute(&parsed(words).unwrap_or_else(|error| error.exit()).verb)),
+        false => {
+            let cli = match parsed(words.clone()) {
+                Ok(cli) => cli,
+                Err(error) if error.kind() == ErrorKind::MissingSubcommand => return print_help(&words),
+                Err(error) => error.exit(),
+            };
+            wait(execute(&cli.verb))
+        }
     };
     let printed = done.and_then(|answer| {
         print_result(&answer.text)?;
@@ -163,6 +174,13 @@ pub fn run() -> ExitCode {
         Err(CommandError::Write(std::io::ErrorKind::BrokenPipe, _)) => ExitCode::from(1),
         Err(failure) => print_failure(&failure),
     }
+}
+
+/// Prints the help of a verb that needs another one after it. clap does so only if no flag is set in the environment.
+#[expect(clippy::print_stderr, reason = "where users look for errors")]
+fn print_help(words: &[std::ffi::OsString]) -> ExitCode {
+    eprint!("{}", help::verb_of(words).render_help());
+    ExitCode::from(2)
 }
 
 async fn execute(verb: &Verb) -> Result<CommandOutput, CommandError> {
@@ -253,6 +271,11 @@ mod tests {
             ("-n here list", "--namespace has no effect on `kubectl olm list`"),
             ("--request-timeout soon list", "invalid duration \"soon\""),
             ("search --authfile /no/such/file", "no such file or directory"),
+            ("show --request-timeout 5", "Usage: kubectl olm show [OPTIONS] <PACKAGE>"),
+            ("catalogs refresh --context x", "Usage: kubectl olm catalogs refresh [OPTIONS] <NAME>..."),
+            ("search --catalogd-url nonsense", "write an address such as https://127.0.0.1:8443"),
+            ("catalogs add x https://r.example.com/c", "leave out https://"),
+            ("install --package x", "the package is the first argument"),
         ] {
             let error = cli(line).unwrap_err();
             assert!(error.contains(want), "{line}: {error}");

@@ -10,8 +10,7 @@ use kube::api::{ApiResource, ListParams};
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterObjectSet, annotations, condition};
-use olm_install::SYSTEM_NAMESPACE;
-use olm_install::content::ContentReader;
+use olm_install::content::ContentError;
 use olm_install::probes;
 use olm_rollout::probe::{Author, Probe, Ready, evaluate};
 use olm_rollout::{controller_of, owner_refs, pod_selector, pod_state};
@@ -60,8 +59,11 @@ pub(crate) struct Revision {
 pub(crate) struct Phase {
     pub(crate) name: String,
     pub(crate) objects: Vec<Object>,
-    /// Objects beyond the limit.
+    /// Objects that were not read.
     pub(crate) left_out: usize,
+    /// Those of them that are beyond the limit.
+    #[serde(skip)]
+    pub(crate) beyond_limit: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -146,18 +148,19 @@ async fn revision(
         Vec::new()
     });
     let rules = Rules { probes, author: probes::author(set), uids };
-    let mut reader = ContentReader::new(client, SYSTEM_NAMESPACE);
+    let mut reader = extensions::content_reader(client);
     let mut phases = Vec::new();
     for phase in &set.spec.phases {
         let mut desired = Vec::new();
         for object in phase.objects.iter().take(*budget) {
-            match reader.object(object).await.map_err(|error| in_words(&chain(&error))) {
+            match reader.object(object).await.map_err(|error| not_shown(&error)) {
                 Ok(object) => desired.push(object),
                 Err(message) if messages.contains(&message) => {}
                 Err(message) => messages.push(message),
             }
         }
         let left_out = phase.objects.len() - desired.len();
+        let beyond_limit = phase.objects.len().saturating_sub(*budget);
         *budget -= desired.len().min(*budget);
         let mut requests = Vec::new();
         for object in desired {
@@ -165,7 +168,7 @@ async fn revision(
             requests.push(live_object(client, &rules, object, kind));
         }
         let objects = futures::stream::iter(requests).buffered(PARALLEL_READS).collect().await;
-        phases.push(Phase { name: phase.name.clone(), objects, left_out });
+        phases.push(Phase { name: phase.name.clone(), objects, left_out, beyond_limit });
     }
     Revision {
         name: set.name_any(),
@@ -176,6 +179,23 @@ async fn revision(
         messages,
         phases,
     }
+}
+
+/// Why objects of a revision are not shown; the same text for all that lack the same right.
+fn not_shown(error: &ContentError) -> String {
+    if let Some(right) = extensions::missing_right(error) {
+        return format!("objects are not shown: {right}");
+    }
+    if extensions::is_content_gone(error) {
+        return "objects are not shown: the content of the revision is gone".to_owned();
+    }
+    in_words(&chain(error))
+}
+
+/// The text for a kind that discovery did not find: the apiserver serves no such group and version, or no such kind in it.
+fn missing_kind(error: &str, object: &Object) -> Option<String> {
+    let is_missing = error.contains("404 page not found") || error.contains("Missing Kind: ");
+    is_missing.then(|| format!("the cluster serves no {} ({})", object.kind, object.api_version))
 }
 
 /// What decides whether an object is ready.
@@ -223,7 +243,12 @@ async fn live_object(
     };
     let (resource, namespaced) = match kind {
         Ok(kind) => kind,
-        Err(message) => return Object { message, ..object },
+        Err(error) => {
+            return match missing_kind(&error, &object) {
+                Some(message) => Object { level: Level::Missing, message, ..object },
+                None => Object { message: error, ..object },
+            };
+        }
     };
     let api = api(client, &desired, &resource, namespaced);
     let live = match api.get_opt(&object.name).await {
@@ -277,10 +302,63 @@ fn pod(pod: &Pod) -> PodState {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use olm_rollout::default_probes;
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn status_explains_objects_that_are_not_shown() {
+        let error = |code: u16, message: &str| ContentError::Secret {
+            namespace: "n".to_owned(),
+            name: "x-1".to_owned(),
+            source: Arc::new(kube::Error::Api(Box::new(kube::core::Status {
+                code,
+                message: message.to_owned(),
+                ..kube::core::Status::default()
+            }))),
+        };
+        let forbidden = "secrets \"x-1\" is forbidden: User \"u\" cannot get resource \"secrets\" in API group \"\" in the namespace \"n\"";
+        for (error, want) in [
+            (error(403, forbidden), "objects are not shown: you may not get secrets in namespace n"),
+            (
+                error(404, "secrets \"x-1\" not found"),
+                "objects are not shown: the content of the revision is gone",
+            ),
+            (
+                ContentError::Invalid("key \"k\" not found in Secret n/x-1".to_owned()),
+                "key \"k\" not found in Secret n/x-1",
+            ),
+        ] {
+            assert_eq!(not_shown(&error), want);
+            assert_eq!(extensions::missing_right(&error).is_some(), want.contains("may not"), "{want}");
+        }
+        assert!(not_shown(&error(500, "etcd is down")).starts_with("getting Secret n/x-1: "));
+    }
+
+    #[test]
+    fn status_names_kinds_that_are_not_served() {
+        let object: Object = Object {
+            api_version: "monitoring.coreos.com/v1".to_owned(),
+            kind: "ServiceMonitor".to_owned(),
+            namespace: None,
+            name: "m".to_owned(),
+            level: Level::Unknown,
+            message: String::new(),
+            pods: Vec::new(),
+            pods_left_out: None,
+        };
+        let missing = Some("the cluster serves no ServiceMonitor (monitoring.coreos.com/v1)");
+        for (error, want) in [
+            ("404 page not found", missing),
+            ("Discovery Error: Missing Kind: GroupVersionKind { kind: \"ServiceMonitor\" }", missing),
+            ("connection refused", None),
+        ] {
+            assert_eq!(missing_kind(error, &object).as_deref(), want, "{error}");
+        }
+    }
 
     #[test]
     fn status_judges_by_probes_and_owner() {

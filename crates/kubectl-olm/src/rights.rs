@@ -1,5 +1,21 @@
 //! Rights that the user lacks, in words.
 
+/// The shipped role that reads what the verbs read.
+pub(crate) const VIEWER_ROLE: &str = "operator-controller-clusterextension-viewer-role";
+/// The shipped role that writes ClusterExtensions.
+const EDITOR_ROLE: &str = "operator-controller-clusterextension-editor-role";
+
+/// The shipped role that allows a request; `doing` is the verb and object, such as `read ClusterExtensions`.
+pub(crate) fn role_for(doing: &str) -> Option<&'static str> {
+    let (verb, object) = doing.split_once(' ')?;
+    let kind = object.split(' ').next()?;
+    match (verb, kind) {
+        ("read", "ClusterExtensions" | "ClusterObjectSets" | "ClusterCatalogs") => Some(VIEWER_ROLE),
+        ("write", "ClusterExtension") => Some(EDITOR_ROLE),
+        _ => None,
+    }
+}
+
 /// The text with `you may not get secrets in namespace x` in place of the apiserver's text about it. A user without a right is no
 /// fault of the object that is named.
 pub(crate) fn in_words(text: &str) -> String {
@@ -29,6 +45,18 @@ fn replaced(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rights_name_the_shipped_role() {
+        for (doing, want) in [
+            ("read ClusterExtensions", Some(VIEWER_ROLE)),
+            ("write ClusterExtension \"x\"", Some(EDITOR_ROLE)),
+            ("write ClusterCatalog \"x\"", None),
+            ("read namespaces", None),
+        ] {
+            assert_eq!(role_for(doing), want, "{doing}");
+        }
+    }
 
     #[test]
     fn rights_are_named_in_words() {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use olm_api::{ClusterCatalog, condition};
 use olm_catalog::image::{Access, Step};
 use olm_catalog::{
     CatalogFacts, CatalogImageError, CatalogImages, CatalogReader, ClusterAccess, Fetching, PackageContent,
@@ -16,6 +17,7 @@ use olm_catalog::{
 };
 use olm_core::KubernetesVersion;
 use olm_core::PackageName;
+use olm_fbc::PackageSummary;
 use olm_install::render::{RenderSettings, UserRoles};
 use olm_install::resolution;
 use olm_oci::Store;
@@ -24,8 +26,10 @@ use olm_runtime::duration::{DurationError, GoDuration};
 use olm_runtime::error_text::{chain, innermost};
 use olm_runtime::tls::{CaPool, TlsSettings};
 
-use crate::cmd::output::counted;
+use crate::cmd::act::catalogs;
+use crate::cmd::output::{counted, cut};
 use crate::failure::{CommandError, NOT_INSTALLED, print_note};
+use crate::rights::{VIEWER_ROLE, in_words};
 use crate::similar;
 
 /// Which catalogs to read.
@@ -144,7 +148,7 @@ pub(crate) struct Cluster {
     #[arg(long, env = "KUBECTL_OLM_REQUEST_TIMEOUT", hide_env_values = true, value_name = "DURATION", default_value = "30s", value_parser = request_timeout, global = true)]
     request_timeout: GoDuration,
     /// Reach catalogd at this address instead of through the apiserver, such as https://127.0.0.1:8443
-    #[arg(long, env = "KUBECTL_OLM_CATALOGD_URL", hide_env_values = true, value_name = "URL", global = true)]
+    #[arg(long, env = "KUBECTL_OLM_CATALOGD_URL", hide_env_values = true, value_name = "URL", value_parser = address, global = true)]
     catalogd_url: Option<String>,
     /// A directory with CA certificates to trust for --catalogd-url
     #[arg(
@@ -183,6 +187,15 @@ fn request_timeout(text: &str) -> Result<GoDuration, DurationError> {
     match text.parse() {
         Ok(seconds) => Ok(GoDuration(Duration::from_secs(seconds))),
         Err(_) => text.parse(),
+    }
+}
+
+/// An absolute address of HTTP.
+fn address(text: &str) -> Result<String, String> {
+    let is_http = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+    match reqwest::Url::parse(text) {
+        Ok(url) if is_http(&url) => Ok(text.to_owned()),
+        _ => Err("write an address such as https://127.0.0.1:8443".to_owned()),
     }
 }
 
@@ -270,6 +283,10 @@ impl Cache {
 impl Cluster {
     /// A client. No request is sent yet.
     pub(crate) async fn client(&self) -> Result<kube::Client, CommandError> {
+        self.client_within(self.request_timeout()).await
+    }
+
+    async fn client_within(&self, request_timeout: Option<Duration>) -> Result<kube::Client, CommandError> {
         let access = ClusterAccess {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
@@ -277,7 +294,7 @@ impl Cluster {
             user: self.user.clone(),
             impersonate: self.impersonate.clone(),
             impersonate_groups: self.impersonate_groups.clone(),
-            request_timeout: self.request_timeout(),
+            request_timeout,
         };
         access.client().await.map_err(|error| {
             CommandError::Unreachable(format!("{error}; name a cluster with --kubeconfig or --context"))
@@ -288,10 +305,23 @@ impl Cluster {
         let GoDuration(limit) = self.request_timeout;
         Some(limit).filter(|limit| !limit.is_zero())
     }
+
+    /// The longest wait for an answer of catalogd.
+    fn catalogd_timeout(&self) -> Option<Duration> {
+        self.request_timeout().map(|limit| if limit == REQUEST_TIMEOUT { CATALOGD_TIMEOUT } else { limit })
+    }
 }
 
-/// The longest wait for a connection to catalogd.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait for an answer of catalogd, unless --request-timeout is given.
+const CATALOGD_TIMEOUT: Duration = Duration::from_secs(10);
+/// The default of --request-timeout.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The hint if no package has a similar name.
+const SEARCH_HINT: &str = "see `kubectl olm search`";
+/// Catalogs that are not served and are named one by one.
+const MAX_UNSERVED: usize = 3;
+/// Characters of the reason why a catalog is not served.
+const MAX_REASON: usize = 120;
 
 fn or_without_a_cluster(failure: CommandError) -> CommandError {
     match failure {
@@ -320,7 +350,8 @@ impl Sources {
             (Some(reference), _) => self.pull(reference).await?,
             (None, Some(directory)) => CatalogReader::directory(directory).await?,
             (None, None) => {
-                let client = self.cluster.client().await.map_err(or_without_a_cluster)?;
+                let client = self.cluster.client_within(self.cluster.catalogd_timeout()).await;
+                let client = client.map_err(or_without_a_cluster)?;
                 let reader = CatalogReader::cluster(client, self.fetching()?).await?;
                 match &self.catalog {
                     Some(name) => reader.only(name)?,
@@ -346,8 +377,8 @@ impl Sources {
         let tls = pool.client_config(&TlsSettings::default()).map_err(|error| bad(&error))?;
         let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
         let mut builder = olm_catalog::catalogd::timeouts(builder);
-        if let Some(limit) = self.cluster.request_timeout() {
-            builder = builder.read_timeout(limit).connect_timeout(limit.min(CONNECT_TIMEOUT));
+        if let Some(limit) = self.cluster.catalogd_timeout() {
+            builder = builder.read_timeout(limit).connect_timeout(limit);
         }
         let direct = builder.build().map_err(|error| bad(&error))?;
         let store = self
@@ -363,50 +394,165 @@ impl Sources {
         let package: PackageName =
             name.parse().map_err(|_| CommandError::Usage("a package needs a name".to_owned()))?;
         let reader = self.open().await?;
-        let mut found = Vec::new();
-        let (mut asked, mut failed) = (0_usize, None);
-        for catalog in reader.select(&Selector::default()) {
-            asked += 1;
-            match reader.package(&catalog, &package).await {
+        let catalogs = reader.select(&Selector::default());
+        let asked = catalogs.len();
+        let read = catalogs.into_iter().map(async |catalog| {
+            let content = reader.package(&catalog, &package).await;
+            (catalog, content)
+        });
+        let (mut found, mut unread) = (Vec::new(), Vec::new());
+        for (catalog, content) in futures::future::join_all(read).await {
+            match content {
                 Ok(content) if content.is_empty() => {}
                 Ok(content) => found.push(Found { catalog, content }),
-                Err(error) => failed = Some(CommandError::from(error)),
+                Err(error) => unread.push((catalog, error)),
             }
         }
-        if found.is_empty() {
-            return Err(match failed {
-                Some(failure) => failure,
-                None => missing(&reader, name, asked).await,
-            });
+        let unread = self.unread(unread).await;
+        if found.is_empty() && unread.is_empty() {
+            return Err(missing(&reader, name, asked).await);
         }
-        if let Some(failure) = failed {
-            print_note(&format!("skipped {failure}"));
-        }
+        skip(&unread, !found.is_empty())?;
         found.sort_by_key(|found| std::cmp::Reverse(found.catalog.priority));
         Ok(found)
     }
 }
 
+impl Sources {
+    /// Every package of the catalogs in brief. Prints the catalogs that cannot be read to standard error.
+    pub(crate) async fn packages(
+        &self,
+        reader: &CatalogReader,
+    ) -> Result<Vec<(CatalogFacts, Vec<PackageSummary>)>, CommandError> {
+        let read = reader.select(&Selector::default()).into_iter().map(async |catalog| {
+            let packages = reader.packages(&catalog).await;
+            (catalog, packages)
+        });
+        let (mut all, mut unread) = (Vec::new(), Vec::new());
+        for (catalog, packages) in futures::future::join_all(read).await {
+            match packages {
+                Ok(packages) => all.push((catalog, packages)),
+                Err(error) => unread.push((catalog, error)),
+            }
+        }
+        skip(&self.unread(unread).await, !all.is_empty())?;
+        Ok(all)
+    }
+
+    /// What to do about a package that no catalog has; `None` if one has it.
+    pub(crate) async fn package_hint(&self, name: &str) -> Option<String> {
+        let names = package_names(&self.open().await.ok()?).await;
+        (!names.iter().any(|known| known == name)).then(|| similar::hint(name, &names, SEARCH_HINT))
+    }
+
+    /// The errors of catalogs that cannot be read, each once: those that are not served first.
+    async fn unread(&self, unread: Vec<(CatalogFacts, ReadError)>) -> Vec<CommandError> {
+        let (unserved, failed): (Vec<_>, Vec<_>) =
+            unread.into_iter().partition(|(catalog, _)| catalog.endpoint.is_err());
+        let mut texts = Vec::new();
+        if !unserved.is_empty() {
+            // the reason is only worth a request if there is something to explain
+            let listed = match self.cluster.client().await {
+                Ok(client) => catalogs::all(&client).await.unwrap_or_default(),
+                Err(_) => Vec::new(),
+            };
+            let names: Vec<_> = unserved.iter().map(|(catalog, _)| catalog.name.to_string()).collect();
+            texts = unserved_texts(&names, &listed);
+        }
+        for (_, error) in failed {
+            let text = self.failure(error).to_string();
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        texts.into_iter().map(CommandError::Unreachable).collect()
+    }
+
+    /// The error of a catalog that cannot be read. An address that the user gives needs no hint about other ways to catalogd.
+    pub(crate) fn failure(&self, error: ReadError) -> CommandError {
+        match (&self.cluster.catalogd_url, &error) {
+            (Some(url), ReadError::Catalog { why, .. }) if is_timeout(why) => {
+                let limit = self.cluster.catalogd_timeout().unwrap_or_default();
+                CommandError::Unreachable(format!(
+                    "cannot reach catalogd at {url}: no answer within {} s",
+                    limit.as_secs_f64()
+                ))
+            }
+            (Some(_), ReadError::Catalog { why, .. }) if !why.contains("invalid peer certificate") => {
+                CommandError::Unreachable(error.to_string())
+            }
+            _ => CommandError::from(error),
+        }
+    }
+}
+
+/// Prints the errors of catalogs that were skipped. If nothing was read, the first one is the result.
+fn skip(unread: &[CommandError], is_some_read: bool) -> Result<(), CommandError> {
+    let (first, others) = match unread.split_first() {
+        Some((first, others)) if !is_some_read => (Some(first), others),
+        _ => (None, unread),
+    };
+    for failure in others {
+        let text = failure.to_string();
+        print_note(&if text.starts_with('…') { text } else { format!("skipped {text}") });
+    }
+    first.map_or(Ok(()), |first| Err(CommandError::Unreachable(first.to_string())))
+}
+
+fn is_timeout(why: &str) -> bool {
+    why.contains("timed out") || why.contains("deadline has elapsed")
+}
+
+/// A line for each of the first catalogs that are not served, and one for the others.
+fn unserved_texts(names: &[String], listed: &[ClusterCatalog]) -> Vec<String> {
+    let reason = |name: &String| {
+        let catalog = listed.iter().find(|catalog| catalog.metadata.name.as_ref() == Some(name))?;
+        let conditions = &catalog.status.as_ref()?.conditions;
+        let found = condition::find(conditions, condition::PROGRESSING)?;
+        let line = found.message.lines().next().filter(|line| !line.trim().is_empty());
+        Some(cut(line.unwrap_or(&found.reason), MAX_REASON))
+    };
+    let mut texts: Vec<String> = names
+        .iter()
+        .take(MAX_UNSERVED)
+        .map(|name| {
+            let why = reason(name).map(|why| format!(": {why}")).unwrap_or_default();
+            format!("catalog {name}: not served{why}; see kubectl olm catalogs -o wide")
+        })
+        .collect();
+    match names.len().saturating_sub(MAX_UNSERVED) {
+        0 => {}
+        1 => texts.push("… and 1 more catalog is not served".to_owned()),
+        more => texts.push(format!("… and {more} more catalogs are not served")),
+    }
+    texts
+}
+
+/// The names of all packages, as far as catalogs can be read.
+async fn package_names(reader: &CatalogReader) -> Vec<String> {
+    let catalogs = reader.select(&Selector::default());
+    // only for a hint: the error of an unreadable catalog was printed before
+    let read = catalogs.iter().map(async |catalog| reader.packages(catalog).await.unwrap_or_default());
+    let all = futures::future::join_all(read).await;
+    let mut names: Vec<String> = all.into_iter().flatten().map(|brief| brief.name).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
 /// The error for a package that is in no catalog, with similar names.
-pub(crate) async fn missing(reader: &CatalogReader, name: &str, asked: usize) -> CommandError {
+async fn missing(reader: &CatalogReader, name: &str, asked: usize) -> CommandError {
     if asked == 0 {
         let text = "there is no available ClusterCatalog; look at `kubectl get clustercatalogs`, or give --image or --dir";
         return CommandError::NotFound(text.to_owned());
     }
-    let mut names = Vec::new();
-    for catalog in reader.select(&Selector::default()) {
-        // only for the hint: the error of an unreadable catalog was printed before
-        let briefs = reader.packages(&catalog).await.unwrap_or_default();
-        names.extend(briefs.into_iter().map(|brief| brief.name));
-    }
-    names.sort();
-    names.dedup();
+    let names = package_names(reader).await;
     let catalogs = if asked == 1 {
         "the catalog does not hold".to_owned()
     } else {
         format!("none of {asked} catalogs holds")
     };
-    let hint = similar::hint(name, &names, "see `kubectl olm search`");
+    let hint = similar::hint(name, &names, SEARCH_HINT);
     CommandError::NotFound(format!("{catalogs} package {name:?}; {hint}"))
 }
 
@@ -423,6 +569,9 @@ impl From<ReadError> for CommandError {
                 if why.contains("404") || why.contains("could not find the requested resource") =>
             {
                 Self::Unreachable(format!("{NOT_INSTALLED}; install it, or give --image or --dir"))
+            }
+            ReadError::List(ref why) if why.contains(" is forbidden: ") => {
+                Self::Unreachable(format!("{}; ClusterRole {VIEWER_ROLE} allows it", in_words(why)))
             }
             ReadError::List(why) if why.contains(UNANSWERED) => {
                 let whence = why.split_once(UNANSWERED).map_or(why.as_str(), |(_, whence)| whence);
@@ -479,6 +628,58 @@ pub(crate) fn print_progress(step: Step) {
                 _ => format!("{:.1} MB", bytes as f64 / 1e6),
             };
             print_note(&format!("downloading {size} in {}", counted(layers, "layer")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unserved_catalogs_name_their_reason() {
+        let catalog = |name: &str, message: &str| -> ClusterCatalog {
+            serde_json::from_value(json!({
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterCatalog", "metadata": {"name": name},
+                "spec": {"source": {"type": "Image", "image": {"ref": "r.example.com/c:v1"}}},
+                "status": {"conditions": [{"type": "Progressing", "status": "True", "reason": "Retrying", "message": message,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+            }))
+            .unwrap()
+        };
+        let listed = [catalog("a", "no such host\nmore"), catalog("b", &"x".repeat(200)), catalog("c", "")];
+        let names = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let line = |name: &str, why: &str| {
+            format!("catalog {name}: not served{why}; see kubectl olm catalogs -o wide")
+        };
+        let (a, c) = (line("a", ": no such host"), line("c", ": Retrying"));
+        let b = line("b", &format!(": {}…", "x".repeat(MAX_REASON - 1)));
+        for (given, want) in [
+            ("a", vec![a.clone()]),
+            ("gone", vec![line("gone", "")]),
+            (
+                "a b c d",
+                vec![a.clone(), b.clone(), c.clone(), "… and 1 more catalog is not served".to_owned()],
+            ),
+            ("a b c d e", vec![a, b, c, "… and 2 more catalogs are not served".to_owned()]),
+        ] {
+            assert_eq!(unserved_texts(&names(given), &listed), want);
+        }
+    }
+
+    #[test]
+    fn catalogd_url_is_absolute() {
+        for (text, want) in [
+            ("https://127.0.0.1:8443", true),
+            ("http://localhost", true),
+            ("nonsense", false),
+            ("localhost:8443", false),
+            ("ftp://x", false),
+            ("https://", false),
+        ] {
+            assert_eq!(address(text).is_ok(), want, "{text}");
         }
     }
 }

@@ -75,6 +75,8 @@ fn paths_exit_codes() {
         assert_eq!(code, want, "{arguments}: {out}{error}");
         assert_eq!(code == 2, !error.is_empty(), "{arguments}: {error}");
     }
+    let (code, _, error) = olm(&["paths", "bakery", "--from", "7.0.0"]);
+    assert_eq!((code, error.contains("no catalog has 7.0.0; there are 1.0.0 … ")), (1, true), "{error}");
 }
 
 #[test]

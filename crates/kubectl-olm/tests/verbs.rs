@@ -269,10 +269,7 @@ fn install_dry_run_prints_the_manifest() {
     });
     assert_eq!(manifest, want);
     let (code, out, _) = olm(&["install", "p", "-n", "x", "--catalog", "mine", "--dry-run"], "");
-    assert_eq!(
-        (code, out.as_str()),
-        (0, "clusterextension/p created (package p, any version) (nothing was changed)\n")
-    );
+    assert_eq!((code, out.as_str()), (0, "clusterextension/p created (package p, any version) (dry run)\n"));
     let (code, _, error) = olm(&["install", "p"], "");
     assert_eq!((code, error.contains("--namespace is missing")), (2, true), "{error}");
     let (code, _, error) = olm(&["upgrade", "p"], "");

@@ -46,7 +46,9 @@ fn shortened(line: &str) -> String {
     let fits = |cause: &str| {
         cause.chars().count() + remedy.map_or(0, |remedy| remedy.chars().count()) <= MAX_CAUSE_AND_REMEDY
     };
-    let (about, cause) = match body.rsplit_once(": ") {
+    // what stands between blanks is no end of a part: `removed field : v1.^.spec.size`
+    let colon = body.rmatch_indices(": ").map(|(at, _)| at).find(|at| !body[..*at].ends_with(' '));
+    let (about, cause) = match colon.map(|at| (&body[..at], &body[at + 2..])) {
         Some((about, cause)) if fits(cause) => (about, Some(cause)),
         _ => (body, None),
     };
@@ -133,11 +135,11 @@ mod tests {
             ("short; do this\ndetail".to_owned(), "short; do this\ndetail".to_owned()),
             (full.clone(), format!("bundle \"b\": reading: {}… publish another\n{full}", long(162))),
             (
-                format!("bundle \"b\": {}: refused; publish another\ndetail", words(40)),
+                format!("bundle \"b\": {}: a : refused; publish another\ndetail", words(40).trim_end()),
                 format!(
-                    "bundle \"b\": {}word… refused; publish another\nbundle \"b\": {}: refused; publish another\ndetail",
-                    words(31),
-                    words(40)
+                    "bundle \"b\": {}word… a : refused; publish another\nbundle \"b\": {}: a : refused; publish another\ndetail",
+                    words(30),
+                    words(40).trim_end()
                 ),
             ),
             (

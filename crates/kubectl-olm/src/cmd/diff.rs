@@ -30,13 +30,16 @@ use crate::sources::{Controller, Rendering, Sources};
                   from the installed revision to that one changes. With two: their difference. With --planned: what the plan of `kubectl olm \
                   plan` changes in the content.\n\n\
                   Examples:\n  kubectl olm diff my-extension\n  kubectl olm diff my-extension --planned --version '>=2.0.0 <3.0.0'\n  \
-                  kubectl olm diff my-extension --to-revision 3\n  kubectl olm diff my-extension --revision 2 --revision 4 -o json\n\n\
+                  kubectl olm diff my-extension --to-revision 3\n  kubectl olm diff my-extension 2 4 -o json\n\n\
                   Exit codes: like `kubectl diff`, 0 no difference, 1 differences, 2 the plan would be refused, bad input, no such \
                   extension or revision, 3 no answer."
 )]
 pub(crate) struct Arguments {
     /// The ClusterExtension
     name: String,
+    /// Two revisions to compare; one: the installed revision with that one
+    #[arg(value_name = "REVISION", num_args = 0..=2, conflicts_with_all = ["to_revision", "revision", "planned"])]
+    revisions: Vec<i64>,
     /// Compare the installed revision with this one
     #[arg(long, value_name = "NUMBER", conflicts_with = "revision")]
     to_revision: Option<i64>,
@@ -86,7 +89,12 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         let text = "changes of the extension, such as --version, need --planned".to_owned();
         return Err(CommandError::Usage(text));
     }
-    let sides = match (arguments.revision.as_slice(), arguments.to_revision) {
+    let (named, to) = match arguments.revisions.as_slice() {
+        [] => (arguments.revision.as_slice(), arguments.to_revision),
+        [to] => (&[][..], Some(*to)),
+        both => (both, None),
+    };
+    let sides = match (named, to) {
         ([], None) if arguments.planned => Sides::Planned,
         ([], None) => Sides::Live,
         ([], Some(to)) => Sides::Revisions(None, to),

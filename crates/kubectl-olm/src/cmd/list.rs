@@ -1,10 +1,12 @@
 //! `list`: the ClusterExtensions of the cluster, how they are, and what they could be upgraded to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
+use futures::StreamExt as _;
 use kube::{Client, ResourceExt as _};
-use olm_api::{ClusterExtension, ClusterObjectSet, condition};
+use olm_api::cluster_extension::UpgradeConstraintPolicy;
+use olm_api::{ClusterExtension, ClusterObjectSet, condition, reason};
 use olm_catalog::{CatalogReader, Selector};
 use olm_core::PackageName;
 use olm_install::resolution::{self, ExtensionRequest, UpgradeUpdate, revision, validate};
@@ -55,6 +57,9 @@ pub(crate) struct Outdated {
     sources: Sources,
 }
 
+/// Packages that are read at the same time.
+const READS: usize = 8;
+
 /// One ClusterExtension. `-o json` prints a list of these.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -85,6 +90,9 @@ pub(crate) struct Row {
     catalogs_read: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     paused: bool,
+    /// Whether it is being uninstalled.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
     /// The message of the catalog for the deprecated package, channel or bundle.
     #[serde(skip_serializing_if = "String::is_empty")]
     deprecated: String,
@@ -127,13 +135,19 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     Ok(CommandOutput { text: arguments.output.print(&listed, names, |wide| table(&listed, wide)), yes: true })
 }
 
-/// The table, then each row that changes.
+/// The table, then each row that changes, and a row for each extension that is gone.
 async fn watched(arguments: &Arguments, client: &Client) -> Result<CommandOutput, CommandError> {
     let printed = std::cell::RefCell::new(Vec::<String>::new());
+    let rows_before = std::cell::RefCell::new(Vec::<Row>::new());
     let print = || async {
         let listed = rows(client, arguments.controller, &arguments.sources).await?;
         let names = || listed.iter().map(|row| row.name.clone()).collect();
-        let text = arguments.output.print(&listed, names, |wide| columns(&listed, wide));
+        let people = |wide| {
+            let gone = gone_rows(&rows_before.borrow(), &listed);
+            columns(listed.iter().chain(&gone), wide)
+        };
+        let text = arguments.output.print(&listed, names, people);
+        rows_before.replace(listed);
         let now: Vec<String> = text.lines().map(str::to_owned).collect();
         let before = printed.replace(now.clone());
         Ok(match arguments.output.is_for_people() {
@@ -142,6 +156,21 @@ async fn watched(arguments: &Arguments, client: &Client) -> Result<CommandOutput
         })
     };
     watch::follow(client, None, print).await
+}
+
+/// Rows that report the extensions that are no longer listed.
+fn gone_rows(before: &[Row], now: &[Row]) -> Vec<Row> {
+    let is_gone = |row: &&Row| now.iter().all(|other| other.name != row.name);
+    let gone = before.iter().filter(is_gone).map(|row| Row {
+        name: row.name.clone(),
+        package: row.package.clone(),
+        namespace: row.namespace.clone(),
+        ready: "-".to_owned(),
+        reason: "gone".to_owned(),
+        catalogs_read: true,
+        ..Row::default()
+    });
+    gone.collect()
 }
 
 /// The lines that the earlier text does not have; of a heading only the first one.
@@ -171,17 +200,14 @@ pub(crate) async fn rows(
             None
         }
     };
-    let mut content = Content {
+    let requests = all.iter().filter_map(|extension| validate(extension).ok());
+    let content = Content {
+        packages: read_packages(reader.as_ref(), requests.map(|request| request.package).collect()).await,
         reader,
         local: sources.is_local(),
         settings: controller.resolution(sources).await,
-        packages: BTreeMap::new(),
     };
-    let mut listed = Vec::new();
-    for extension in &all {
-        listed.push(row(extension, &revisions, &mut content).await);
-    }
-    Ok(listed)
+    Ok(all.iter().map(|extension| row(extension, &revisions, &content)).collect())
 }
 
 /// Text of a version with its release.
@@ -193,9 +219,17 @@ fn version_text(version: &str, release: Option<&str>) -> String {
 }
 
 impl Row {
-    /// Whether a newer version could follow.
+    /// Whether a newer version could follow the installed one.
     pub(crate) fn is_outdated(&self) -> bool {
-        self.available.is_some()
+        self.available.is_some() && self.version.is_some()
+    }
+
+    /// The newer version, if its major version is higher than the installed one.
+    pub(crate) fn new_major(&self) -> Option<&str> {
+        self.available
+            .as_ref()
+            .filter(|available| available.new_major)
+            .map(|available| available.version.as_str())
     }
 
     /// The range that admits the newer version and its updates, and no further major version; none if the present range admits it.
@@ -225,6 +259,24 @@ impl Row {
     }
 }
 
+/// What all catalogs hold of each of these packages. They are read at the same time, so that a catalogd that gives no answer is waited for
+/// once.
+async fn read_packages(
+    reader: Option<&CatalogReader>,
+    packages: BTreeSet<PackageName>,
+) -> BTreeMap<PackageName, Vec<CatalogSource>> {
+    let Some(reader) = reader else { return BTreeMap::new() };
+    let everything = reader.select(&Selector::default());
+    let read = packages.into_iter().map(|package| {
+        let everything = &everything;
+        async move {
+            let sources = reader.sources(everything, &package, ReleaseField::Counts).await;
+            (package, sources)
+        }
+    });
+    futures::stream::iter(read).buffer_unordered(READS).collect().await
+}
+
 struct Content {
     reader: Option<CatalogReader>,
     local: bool,
@@ -234,21 +286,16 @@ struct Content {
 
 impl Content {
     /// What the selected catalogs hold of the package.
-    async fn sources_of(&mut self, request: &ExtensionRequest) -> Vec<CatalogSource> {
+    fn sources_of(&self, request: &ExtensionRequest) -> Vec<CatalogSource> {
         let Some(reader) = &self.reader else { return Vec::new() };
         let everything = Selector::default();
-        if !self.packages.contains_key(&request.package) {
-            let read =
-                reader.sources(&reader.select(&everything), &request.package, ReleaseField::Counts).await;
-            self.packages.insert(request.package.clone(), read);
-        }
         let selected = reader.select(if self.local { &everything } else { &request.selector });
         let read = self.packages.get(&request.package).into_iter().flatten();
         read.filter(|source| selected.iter().any(|facts| facts.name == source.name)).cloned().collect()
     }
 }
 
-async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], content: &mut Content) -> Row {
+fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], content: &Content) -> Row {
     let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
     let ready = extensions::condition_of(extension, condition::READY);
     let ready = ready.or_else(|| extensions::condition_of(extension, condition::INSTALLED));
@@ -268,11 +315,15 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
         available: None,
         catalogs_read: false,
         paused: is_paused(extension),
+        deleted: extensions::is_deleted(extension),
         deprecated: deprecated(extension),
     };
+    if row.deleted {
+        row.reason = "Uninstalling".to_owned();
+    }
     let Ok(request) = validate(extension) else { return row };
     let states = revision::states(extensions::revisions_of(extension, revisions));
-    let mut sources = content.sources_of(&request).await;
+    let mut sources = content.sources_of(&request);
     sources.sort_by_key(|source| std::cmp::Reverse(source.priority));
     row.catalogs_read = sources.iter().any(|source| source.content.is_ok());
     if let Some(bundle) = &row.bundle {
@@ -286,8 +337,13 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
         let upgrade = resolution::resolve(&request, &states, &sources, settings).upgrade;
         matches!(upgrade, UpgradeUpdate::Found { held: Some(_), .. })
     };
+    if row.deleted {
+        return row;
+    }
     let now = states.installed.as_ref().and_then(|revision| notices::version_of(&revision.bundle));
-    let best = notices::best(&request, &states, &sources, settings);
+    // as `upgrade` makes it, which takes back that edges do not bind
+    let upgrade = ExtensionRequest { policy: UpgradeConstraintPolicy::CatalogProvided, ..request.clone() };
+    let best = notices::best(&upgrade, &states, &sources, settings);
     if let Some((best, version)) = best.filter(|(_, version)| Some(version) > now.as_ref()) {
         let held = match &request.range {
             Some(range) => (!range.contains(&version.version)).then_some(HeldBy::Range),
@@ -309,7 +365,10 @@ pub(crate) async fn outdated(arguments: &Outdated) -> Result<CommandOutput, Comm
     let mut listed = rows(&client, arguments.controller, &arguments.sources).await?;
     let unknown = listed.iter().filter(|row| !row.catalogs_read).count();
     if unknown > 0 {
-        print_note(&format!("no catalog could be read for {}", counted(unknown, "ClusterExtension")));
+        print_note(&format!(
+            "no catalog is selected, or none could be read, for {}",
+            counted(unknown, "ClusterExtension")
+        ));
     }
     listed.retain(Row::is_outdated);
     if listed.is_empty() {
@@ -336,15 +395,20 @@ fn outdated_table(listed: &[Row]) -> String {
 
 fn table(listed: &[Row], wide: bool) -> String {
     let text = columns(listed, wide);
-    let broken = listed.iter().filter(|row| row.ready != "True").count();
-    if broken == 0 {
-        text
-    } else {
-        format!(
-            "{text}\n{}\n",
-            bad(&format!("{broken} of {} not ready; `kubectl olm status NAME` shows why", listed.len()))
-        )
-    }
+    let is_only_paused = |row: &Row| row.paused && row.reason == reason::PAUSED;
+    let not_ready = || listed.iter().filter(|row| row.ready != "True");
+    let paused = not_ready().filter(|row| is_only_paused(row)).count();
+    let broken = not_ready().count() - paused;
+    let summary = match (broken, paused) {
+        (0, 0) => return text,
+        (0, paused) => format!("{paused} paused"),
+        (broken, paused) => {
+            let paused = if paused == 0 { String::new() } else { format!(", {paused} paused") };
+            let broken = format!("{broken} of {} not ready{paused}", listed.len());
+            bad(&format!("{broken}; `kubectl olm status NAME` shows why"))
+        }
+    };
+    format!("{text}\n{summary}\n")
 }
 
 /// The messages of the conditions about deprecation that are True.
@@ -360,7 +424,7 @@ fn version_cell(row: &Row) -> String {
     if row.deprecated.is_empty() { version } else { format!("{version} (deprecated)") }
 }
 
-fn columns(listed: &[Row], wide: bool) -> String {
+fn columns<'a>(listed: impl IntoIterator<Item = &'a Row>, wide: bool) -> String {
     let heads = ["NAME", "PACKAGE", "VERSION", "CATALOG", "READY", "REASON", "AVAILABLE"];
     let more = ["NAMESPACE", "RANGE", "BUNDLE", "DEPRECATED", "MESSAGE"].into_iter().filter(|_| wide);
     let mut table = Table::new(heads.into_iter().chain(more));
@@ -369,12 +433,12 @@ fn columns(listed: &[Row], wide: bool) -> String {
             Some(available) if available.allowed => available.version.clone(),
             Some(available) if row.range.is_empty() => format!("{} (held)", available.version),
             Some(available) => format!("{} (not in range)", available.version),
-            None if row.catalogs_read => "-".to_owned(),
+            None if row.catalogs_read || row.deleted => "-".to_owned(),
             None => "?".to_owned(),
         };
         table.row([
             row.name.clone(),
-            row.package.clone(),
+            or_dash(&row.package),
             version_cell(row),
             or_dash(&row.catalogs.join(",")),
             row.ready.clone(),
@@ -404,6 +468,45 @@ mod tests {
         let second = lines("NAME      READY\na         True\nb         True\nlonger    True");
         assert_eq!(new_lines(&first, &second).as_deref(), Some("b         True\nlonger    True\n"));
         assert_eq!(new_lines(&[], &[]), None);
+    }
+
+    #[test]
+    fn list_watch_prints_extensions_that_are_gone() {
+        let row = |name: &str| Row { name: name.to_owned(), package: "p".to_owned(), ..Row::default() };
+        let (before, now) = ([row("a"), row("b")], [row("b"), row("c")]);
+        let gone = gone_rows(&before, &now);
+        let text = columns(&gone, false);
+        let fields: Vec<&str> = text.lines().last().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(fields, ["a", "p", "-", "-", "-", "gone", "-"]);
+        assert_eq!(gone_rows(&now, &now).len(), 0);
+    }
+
+    #[test]
+    fn list_summary_counts_paused_extensions_apart() {
+        let row = |ready: &str, reason: &str, paused| Row {
+            name: "x".to_owned(),
+            ready: ready.to_owned(),
+            reason: reason.to_owned(),
+            paused,
+            ..Row::default()
+        };
+        let (ready, paused, broken) = (
+            || row("True", "Succeeded", false),
+            || row("False", "Paused", true),
+            || row("False", "Retrying", false),
+        );
+        for (rows, want) in [
+            (vec![ready(), ready()], None),
+            (vec![ready(), paused()], Some("1 paused")),
+            (vec![ready(), broken()], Some("1 of 2 not ready; `kubectl olm status NAME` shows why")),
+            (
+                vec![paused(), broken()],
+                Some("1 of 2 not ready, 1 paused; `kubectl olm status NAME` shows why"),
+            ),
+        ] {
+            let text = table(&rows, false);
+            assert_eq!(text.split_once("\n\n").map(|(_, summary)| summary.trim_end()), want);
+        }
     }
 
     #[test]

@@ -25,10 +25,23 @@ pub(crate) enum NoticeKind {
     Forced,
     /// A higher version exists that is not installed.
     Held,
+    /// A higher version exists that the extension's range leaves out.
+    #[serde(rename = "Held")]
+    OutOfRange,
     /// A first install of a prerelease that no range asks for.
     Prerelease,
     /// A first install from another channel than the default one, that no channel asks for.
     OtherChannel,
+}
+
+impl Notice {
+    /// The notice as a line on standard error.
+    pub(crate) fn line(&self) -> String {
+        match self.kind.is_of_first_install() {
+            true => format!("note: {}", self.text),
+            false => format!("note: {}: {}", self.kind.label().to_lowercase(), self.text),
+        }
+    }
 }
 
 impl NoticeKind {
@@ -38,7 +51,7 @@ impl NoticeKind {
             Self::GoesDown => "Goes down",
             Self::NewMajor => "New major",
             Self::Forced => "Forced",
-            Self::Held => "Held",
+            Self::Held | Self::OutOfRange => "Held",
             Self::Prerelease => "Prerelease",
             Self::OtherChannel => "Channel",
         }
@@ -160,11 +173,18 @@ impl<'a> Choice<'a> {
         }
         let current = self.chosen.as_ref().or(self.installed.as_ref());
         let higher = self.best.filter(|(_, best)| current.is_some_and(|current| best > current));
+        // a range that asks for more than there is leaves nothing out
+        let is_above_range = |best: &VersionRelease, range: &str| match (&self.chosen, &self.installed) {
+            (Some(_), Some(installed)) => best > installed,
+            (Some(_), None) => true,
+            (None, _) => VersionRelease::parse(range, None).is_ok_and(|asked| *best > asked),
+        };
         if let (Some((bundle, best)), Some(range)) = (&higher, self.range)
+            && is_above_range(best, range)
             && !is_held_otherwise
         {
             add(
-                NoticeKind::Held,
+                NoticeKind::OutOfRange,
                 format!(
                     "bundle {bundle} has the higher version {best}, which the range {range:?} leaves out; widen spec.source.catalog.version \
                      to install it"
@@ -236,7 +256,7 @@ mod tests {
 
     #[test]
     fn notices_of_an_upgrade() {
-        use NoticeKind::{Forced, GoesDown, Held, NewMajor};
+        use NoticeKind::{Forced, GoesDown, Held, NewMajor, OutOfRange};
         let pair = |installed, chosen, best| Case { installed, chosen, best, ..Case::default() };
         let cases = [
             pair("1.0.0", "1.1.0", "1.1.0"),
@@ -255,10 +275,10 @@ mod tests {
             Case { is_forced: true, range: Some("1.3.0"), ..pair("3.0.0", "1.3.0", "4.0.0") }.want(&[
                 (GoesDown, ""),
                 (Forced, "SelfCertified"),
-                (Held, "4.0.0"),
+                (OutOfRange, "4.0.0"),
             ]),
             Case { range: Some("1.x"), ..pair("1.0.0", "1.3.0", "2.0.0") }
-                .want(&[(Held, "the range \"1.x\" leaves out")]),
+                .want(&[(OutOfRange, "the range \"1.x\" leaves out")]),
             Case { held: &["next major"], ..pair("1.0.0", "1.0.0", "2.0.0") }.want(&[(Held, "next major")]),
             Case { is_paused: true, ..pair("1.0.0", "1.0.0", "1.0.0") },
             Case { is_paused: true, ..pair("1.0.0", "1.1.0", "1.1.0") }.want(&[(
@@ -266,9 +286,13 @@ mod tests {
                 "1.1.0 is not installed while the extension is paused; `kubectl olm resume x`",
             )]),
             Case { is_paused: true, range: Some("1.x"), ..pair("1.0.0", "1.1.0", "2.0.0") }
-                .want(&[(Held, "leaves out"), (Held, "2.0.0 is not installed while")]),
-            // what cannot be resolved
-            Case { range: Some("9.x"), ..pair("1.0.0", "", "1.2.0") }.want(&[(Held, "1.2.0")]),
+                .want(&[(OutOfRange, "leaves out"), (Held, "2.0.0 is not installed while")]),
+            // higher than the target, and lower than the installed one
+            Case { range: Some("1.0.0"), ..pair("1.2.0", "1.0.0", "1.1.0") }.want(&[(GoesDown, "")]),
+            // what cannot be resolved: the range asks for more than there is
+            Case { range: Some("9.x"), ..pair("1.0.0", "", "1.2.0") },
+            Case { range: Some("1.2.0"), ..pair("1.0.0", "", "1.1.0") },
+            Case { range: Some("1.1.0"), ..pair("1.0.0", "", "1.2.0") }.want(&[(OutOfRange, "1.2.0")]),
             pair("1.0.0", "", ""),
         ];
         for Case { installed, chosen, is_forced, is_paused, range, best, held, want } in cases {

@@ -4,6 +4,8 @@ use std::io::IsTerminal as _;
 
 use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
+use olm_api::condition;
+use olm_core::message::{MAX_FIRST_LINE, first_line};
 use serde::Serialize;
 
 /// `-o` of verbs that list findings.
@@ -138,6 +140,29 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
+/// The message of a condition, without a first line that the second one has in full.
+pub(crate) fn full_message(message: &str) -> &str {
+    let Some((first, rest)) = message.split_once('\n') else { return message };
+    let full = first_line(rest);
+    let is_full = |begin: &str| full.starts_with(begin.trim_end()) && full.chars().count() > MAX_FIRST_LINE;
+    match first.split_once('…') {
+        Some((begin, _)) if is_full(begin) => rest,
+        _ => message,
+    }
+}
+
+/// The message of a condition for people; `as Progressing` if it only repeats the message of that condition.
+pub(crate) fn condition_message<'a>(type_: &str, message: &'a str, progressing: &str) -> &'a str {
+    let may_repeat = [condition::READY, condition::STALLED, condition::RECONCILING].contains(&type_);
+    let repeats = message == progressing || message == first_line(progressing);
+    if may_repeat && !message.is_empty() && repeats { "as Progressing" } else { full_message(message) }
+}
+
+/// A text of several lines, those after the first one indented.
+pub(crate) fn indented(text: &str, indent: &str) -> String {
+    text.lines().collect::<Vec<_>>().join(&format!("\n{indent}"))
+}
+
 /// A number with its noun: `1 catalog`, `2 catalogs`.
 pub(crate) fn counted(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
@@ -197,6 +222,8 @@ pub(crate) fn bad(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use olm_core::message;
+
     use super::*;
 
     #[test]
@@ -217,6 +244,31 @@ mod tests {
             assert_eq!(age(second(1000), second(1000 + seconds)), want, "{seconds}");
         }
         assert_eq!(age(second(1000), second(0)), "0s", "a clock that is behind");
+    }
+
+    #[test]
+    fn condition_message_is_printed_in_full_and_once() {
+        let long = format!("bundle \"b\": {}: refused; publish another", "word ".repeat(40));
+        let short = message::fit(&format!("{long}\ndetail"));
+        let full = format!("{long}\ndetail");
+        let shortened = first_line(&short);
+        assert!(short.contains('…'), "{short}");
+        let same = "as Progressing";
+        for (type_, text, progressing, want) in [
+            ("Progressing", short.as_str(), short.as_str(), full.as_str()),
+            ("Ready", &short, &short, same),
+            ("Ready", shortened, &short, same),
+            ("Stalled", "a", "a\nb", same),
+            ("Reconciling", "a", "a", same),
+            ("Installed", "a", "a", "a"),
+            ("Ready", "", "", ""),
+            ("Ready", "b", "a", "b"),
+            ("Ready", &short, "a", &full),
+            ("Progressing", "first… line\nfirst of others", "", "first… line\nfirst of others"),
+        ] {
+            assert_eq!(condition_message(type_, text, progressing), want, "{type_} {text}");
+        }
+        assert_eq!(indented("a\nb\nc", "  "), "a\n  b\n  c");
     }
 
     #[test]

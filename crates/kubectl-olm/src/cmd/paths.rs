@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use olm_core::{Range, RangeError, VersionRelease};
-use olm_resolver::{End, Path, PathQuery, Policy, RuleSet, Target, path};
+use olm_resolver::{End, Installed, PackageGraph, Path, PathQuery, Policy, RuleSet, Target, path};
 use serde::Serialize;
 
 use super::graph::{channels, installed, package};
@@ -34,7 +34,7 @@ enum Rules {
   kubectl olm paths argocd-operator --from 0.7.0 --to 0.9.1 --rules v1 --dir ./catalog
   kubectl olm paths argocd-operator --from 0.7.0 --to head --channel alpha -o json --dir ./catalog
 
-Exit codes: 0 reached under all rules asked for (or no --to), 1 not reached, 2 bad input, 3 no answer.")]
+Exit codes: 0 reached under all rules asked for (or no --to), 1 not reached or no catalog has --from, 2 bad input, 3 no answer.")]
 pub(crate) struct Arguments {
     /// The package
     package: String,
@@ -78,6 +78,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     // "not reached" has an exit code of its own, so that a misspelt package must not have the same
     let graph = package(&arguments.sources, &arguments.package).await.map_err(beyond_one)?;
     let from = installed(&graph, &arguments.from)?;
+    refuse_unknown(&graph, &from, &arguments.from)?;
     let invalid_range = |error: RangeError| CommandError::Usage(format!("--version: {}", error.explain()));
     let environment = arguments.controller.environment.read(&arguments.sources).await;
     let query = PathQuery {
@@ -112,6 +113,22 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     };
     let text = arguments.output.print(&report, names, |wide| table(&report, wide));
     Ok(CommandOutput { text, yes: report.reached })
+}
+
+/// An error if no bundle of the catalog is the installed one.
+fn refuse_unknown(graph: &PackageGraph, from: &Installed, text: &str) -> Result<(), CommandError> {
+    if graph.find_bundle(from.name.as_str()).is_some() {
+        return Ok(());
+    }
+    let mut versions: Vec<&VersionRelease> =
+        graph.bundles().filter_map(|bundle| graph.version(bundle).ok()).collect();
+    versions.sort();
+    let known = match versions.as_slice() {
+        [] => "it has no versions".to_owned(),
+        [only] => format!("there is {only}"),
+        [first, .., last] => format!("there are {first} … {last}"),
+    };
+    Err(CommandError::NotFound(format!("no catalog has {text}; {known}")))
 }
 
 fn target(text: Option<&str>) -> Result<Target, CommandError> {
@@ -209,13 +226,19 @@ fn reasons(report: &Report, path: &Path, wide: bool) -> String {
     not_offered(&mut line, &path.not_offered);
     let by_itself = |to: &str| to == report.from || path.hops.iter().any(|hop| hop.version == to);
     if let (Some(steps), Some(to)) = (&path.pinned, &report.to)
-        && !steps.is_empty()
-        && !by_itself(to)
-        && to != "head"
+        && let Some(last) = steps.last()
+        && !by_itself(if to == "head" { &last.version } else { to })
     {
+        let head = match to.as_str() {
+            "head" => format!(
+                "head is {}; the target is not reached by itself: set version for each hop",
+                last.version
+            ),
+            _ => "by setting version for each hop".to_owned(),
+        };
         let steps: Vec<String> =
             steps.iter().map(|step| format!("{} ({} in {})", step.version, step.by, step.channel)).collect();
-        line(format!("by setting version for each hop: {}", steps.join(", ")));
+        line(format!("{head}: {}", steps.join(", ")));
     }
     for warning in &path.warnings {
         line(format!("warning: {warning}"));

@@ -30,7 +30,7 @@ use crate::sources::{Controller, Rendering, Sources};
                   Examples:\n  kubectl olm rbac my-extension | kubectl apply -f -\n  \
                   kubectl olm rbac my-extension --service-account installer --any-name\n\n\
                   What the roles are for is printed on standard error: the revision that `kubectl olm plan` shows, with those that are in force \
-                  until it has succeeded; or the newest revision, if nothing is next or no catalog can be read.\n\n\
+                  until it has succeeded; or the newest revision, if nothing is next, no catalog can be read, or the extension is being deleted.\n\n\
                   Exit codes: 0 printed, 1 no such extension or revision, 2 bad input, 3 no answer."
 )]
 pub(crate) struct Arguments {
@@ -91,6 +91,12 @@ async fn objects(
             ))
         })?;
         return extensions::objects(client, set).await;
+    }
+    if extension.metadata.deletion_timestamp.is_some()
+        && let Some(newest) = own.iter().max_by_key(|set| set.spec.revision)
+    {
+        print_note(&format!("roles for revision {}, which is being removed", newest.spec.revision));
+        return extensions::objects(client, newest).await;
     }
     let active: Vec<&ClusterObjectSet> = own.iter().filter(|set| revision::is_active(set)).collect();
     let mut extension = extension.clone();

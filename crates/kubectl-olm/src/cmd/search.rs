@@ -1,13 +1,12 @@
 //! `search`: the packages of all catalogs, or those that a word occurs in.
 
 use clap::Args;
-use olm_catalog::Selector;
 use olm_fbc::PackageSummary;
 use serde::Serialize;
 
 use super::output::{MAX_NOTE, Output, Table, cut, or_dash};
 use crate::CommandOutput;
-use crate::failure::{CommandError, print_note};
+use crate::failure::CommandError;
 use crate::sources::Sources;
 
 #[derive(Debug, Args)]
@@ -33,28 +32,14 @@ struct Row {
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let reader = arguments.sources.open().await?;
+    let catalogs = arguments.sources.packages(&reader).await?;
+    let readable = !catalogs.is_empty();
+    let matches = |brief: &PackageSummary| arguments.term.as_ref().is_none_or(|term| mentions(brief, term));
     let mut listed = Vec::new();
-    let (mut readable, mut failed) = (false, None);
-    for catalog in reader.select(&Selector::default()) {
-        match reader.packages(&catalog).await {
-            Ok(briefs) => {
-                readable = true;
-                let matches =
-                    |brief: &PackageSummary| arguments.term.as_ref().is_none_or(|term| mentions(brief, term));
-                let name = catalog.name.to_string();
-                listed.extend(
-                    briefs.into_iter().filter(matches).map(|package| Row { catalog: name.clone(), package }),
-                );
-            }
-            Err(error) => {
-                let failure = CommandError::from(error);
-                print_note(&format!("skipped {failure}"));
-                failed = Some(failure);
-            }
-        }
-    }
-    if let (Some(failure), false) = (failed, readable) {
-        return Err(failure);
+    for (catalog, briefs) in catalogs {
+        let name = catalog.name.to_string();
+        let found = briefs.into_iter().filter(matches);
+        listed.extend(found.map(|package| Row { catalog: name.clone(), package }));
     }
     listed.sort_by(|a, b| (&a.package.name, &a.catalog).cmp(&(&b.package.name, &b.catalog)));
     if listed.is_empty() {

@@ -91,15 +91,18 @@ struct Row {
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let usage = |error: olm_core::openshift::StreamError| CommandError::Usage(error.to_string());
     let target = arguments.to.as_deref().map(Stream::of_target).transpose().map_err(usage)?;
-    let from = arguments.from.as_deref();
-    if let Some(from) = from {
+    let from = arguments.from.as_deref().map(full_version);
+    if let Some(from) = &from {
         Stream::of_version(from).map_err(usage)?;
     }
     let client = arguments.sources.cluster.client().await?;
     let current = match from {
-        Some(from) => Some(from.to_owned()),
+        Some(from) => Some(from),
         None => cluster_version(&client).await?,
     };
+    if let (Some(current), Some(to), Some(target)) = (&current, &arguments.to, target) {
+        refuse_older(current, to, target)?;
+    }
     let all = extensions::all(&client).await?;
     let mut check = check(current, target, &installed(&client, &all).await?)?;
     if !check.upgradeable && !arguments.no_hints {
@@ -108,6 +111,23 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let names = || check.bundles.iter().filter(|row| row.blocks).map(|row| row.extension.clone()).collect();
     let text = arguments.output.print(&check, names, |_| text(&check));
     Ok(CommandOutput { text, yes: check.upgradeable })
+}
+
+/// 4.7 as 4.7.0; other texts as they are.
+fn full_version(text: &str) -> String {
+    let full = format!("{text}.0");
+    let is_short = text.split('.').count() == 2 && Stream::of_version(&full).is_ok();
+    if is_short { full } else { text.to_owned() }
+}
+
+/// An error if the target is older than what the cluster has.
+fn refuse_older(current: &str, to: &str, target: Stream) -> Result<(), CommandError> {
+    match Stream::of_version(current) {
+        Ok(stream) if target.effective() < stream.effective() => {
+            Err(CommandError::Usage(format!("{to} is older than {current}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The version in the ClusterVersion, if the cluster has one.
@@ -317,6 +337,22 @@ mod tests {
             ),
             "{message}"
         );
+    }
+
+    #[test]
+    fn upgrade_check_refuses_older_targets() {
+        for (current, to, want) in [
+            ("4.18.5", "4.17", Err("4.17 is older than 4.18.5")),
+            ("4.18.5", "4.18", Ok(())),
+            ("4.23.0", "5.0", Ok(())),
+            ("5.0.0", "4.22", Err("4.22 is older than 5.0.0")),
+            ("unknown", "4.17", Ok(())),
+        ] {
+            let got = refuse_older(current, to, Stream::of_target(to).unwrap());
+            assert_eq!(got.map_err(|error| error.to_string()), want.map_err(str::to_owned), "{current} {to}");
+        }
+        let full = ["4.7", "4.7.1", "4", "x.y"].map(full_version);
+        assert_eq!(full, ["4.7.0", "4.7.1", "4", "x.y"]);
     }
 
     #[test]

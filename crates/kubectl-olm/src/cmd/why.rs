@@ -19,7 +19,7 @@ use olm_resolver::{
 use serde::Serialize;
 
 use super::notices::{Choice, Notice};
-use super::output::{Output, Table, bad, bold, or_dash};
+use super::output::{Output, Table, bad, bold, condition_message, full_message, indented, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
@@ -425,19 +425,30 @@ fn state_of(extension: &ClusterExtension) -> ExtensionState {
     }
 }
 
+/// The state of a condition for people; `state` and `progressing` are status, reason and message as in [`ExtensionState`].
+fn stated(type_: &str, state: &str, progressing: &str) -> String {
+    let (_, progressing) = progressing.split_once(": ").unwrap_or_default();
+    match state.split_once(": ") {
+        Some((head, message)) => format!("{head}: {}", condition_message(type_, message, progressing)),
+        None => state.to_owned(),
+    }
+}
+
 /// The text output; `candidates` bounds how many of each catalog are shown, `None` shows none.
 fn text(explained: &Explained, candidates: Option<usize>) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         if !value.is_empty() {
+            let value = indented(value, &" ".repeat(14));
             text.push_str(&format!("{:<13} {value}\n", format!("{name}:")));
         }
     };
     if let Some(extension) = &explained.extension {
         line("Extension", &extension.name);
         line("Installed", &or_dash(extension.installed.as_deref().unwrap_or_default()));
-        line("Ready", extension.ready.as_deref().unwrap_or_default());
-        line("Progressing", extension.progressing.as_deref().unwrap_or_default());
+        let progressing = extension.progressing.as_deref().unwrap_or_default();
+        line("Ready", &stated(condition::READY, extension.ready.as_deref().unwrap_or_default(), progressing));
+        line("Progressing", &stated(condition::PROGRESSING, progressing, progressing));
         if extension.paused {
             line("Paused", &format!("yes; remove the annotation {} to resume", olm_api::annotations::PAUSED));
         }
@@ -462,7 +473,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
             line("Catalog", chosen.catalog.as_deref().unwrap_or_default());
             line("Image", &chosen.image);
         }
-        (None, error) => line("Refused", &bad(error.as_deref().unwrap_or_default())),
+        (None, error) => line("Refused", &bad(full_message(error.as_deref().unwrap_or_default()))),
     }
     for needed in &explained.dependencies {
         line("Depends on", needed);
@@ -519,4 +530,31 @@ fn catalog_text(catalog: &CatalogView, most: usize) -> String {
         text.push_str(&format!("  {} {finding}\n", bad("finding:")));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn explain_indents_lines_of_conditions() {
+        let extension = ExtensionState {
+            name: "x".to_owned(),
+            installed: None,
+            ready: Some("False/Retrying: cannot upgrade".to_owned()),
+            progressing: Some("True/Retrying: cannot upgrade\ndetail".to_owned()),
+            paused: false,
+        };
+        let explained = Explained {
+            extension: Some(extension),
+            error: Some("no bundle\nfor x".to_owned()),
+            ..Explained::default()
+        };
+        assert_eq!(
+            text(&explained, None),
+            "Extension:    x\nInstalled:    -\nReady:        False/Retrying: as Progressing\n\
+             Progressing:  True/Retrying: cannot upgrade\n              detail\n\
+             Refused:      no bundle\n              for x\n"
+        );
+    }
 }

@@ -208,7 +208,7 @@ fn classify(
     Err(PassError { cause: Cause::CrdSafety, ..PassError::new(Class::NeedsChange, message) })
 }
 
-/// Bytes of the finding that the first line of a message has.
+/// Characters of the finding that the first line of a message has.
 const MAX_FINDING: usize = 60;
 
 /// Why the upgrade is refused: the CRDs and how to accept the change, then the findings (decision 33).
@@ -216,11 +216,16 @@ fn blocked(blocking: &[Blocker], annotation: &str) -> String {
     let mut crds: Vec<&str> = blocking.iter().map(|found| found.crd.as_str()).collect();
     crds.dedup();
     let first = blocking.first().map(|found| found.text.as_str()).unwrap_or_default();
-    let first = &first[..first.floor_char_boundary(MAX_FINDING)];
+    let first = match first.char_indices().nth(MAX_FINDING) {
+        Some((end, _)) => {
+            format!("{}…", first[..end].rsplit_once(' ').map_or(&first[..end], |(words, _)| words))
+        }
+        None => first.to_owned(),
+    };
     let changes = match (crds.as_slice(), blocking.len()) {
-        ([crd], 1) => format!("the change of CRD {crd} is not safe: {first}"),
-        ([crd], count) => format!("{count} changes of CRD {crd} are not safe: {first}, …"),
-        (crds, count) => format!("{count} changes of {} CRDs are not safe: {first}, …", crds.len()),
+        ([crd], 1) => format!("the change of CRD {crd} is not safe ({first})"),
+        ([crd], count) => format!("{count} changes of CRD {crd} are not safe ({first}, …)"),
+        (crds, count) => format!("{count} changes of {} CRDs are not safe ({first}, …)", crds.len()),
     };
     let accept = format!(
         "to accept this, set spec.install.preflight.crdUpgradeSafety.enforcement to None, or for this bundle alone the annotation \
@@ -228,10 +233,7 @@ fn blocked(blocking: &[Blocker], annotation: &str) -> String {
     );
     let findings = messages(blocking);
     let details = std::iter::once(accept.as_str()).chain(findings.iter().flat_map(|text| text.lines()));
-    message::with_details(
-        &format!("{changes}; accept it by the annotation in the condition Progressing, or stay"),
-        details,
-    )
+    message::with_details(&format!("{changes}; the annotation in Progressing accepts it"), details)
 }
 
 /// One message for each run of findings that share its beginning.
@@ -361,23 +363,28 @@ mod tests {
                 found(&["a", "b"], &["n"]),
                 Strict,
                 None,
-                Err("2 changes of 2 CRDs are not safe: x, …; \ncrd a: x\ncrd b: x"),
+                Err("2 changes of 2 CRDs are not safe (x, …); \ncrd a: x\ncrd b: x"),
             ),
             (
                 found(&["a", "a"], &[]),
                 Strict,
                 None,
-                Err("2 changes of CRD a are not safe: x, …; \ncrd a: x\nx"),
+                Err("2 changes of CRD a are not safe (x, …); \ncrd a: x\nx"),
             ),
             (found(&["a", "b"], &["n"]), Strict, Some(&all), Ok("n accepted crd a: x,crd b: x")),
             (
                 found(&["a", "b"], &[]),
                 Strict,
                 Some(&one),
-                Err("the change of CRD b is not safe: x; \ncrd b: x"),
+                Err("the change of CRD b is not safe (x); \ncrd b: x"),
             ),
             (found(&["a", "b"], &[]), Warn, Some(&one), Ok("crd b: x accepted crd a: x")),
-            (found(&["a"], &[]), Strict, Some(&other), Err("the change of CRD a is not safe: x; \ncrd a: x")),
+            (
+                found(&["a"], &[]),
+                Strict,
+                Some(&other),
+                Err("the change of CRD a is not safe (x); \ncrd a: x"),
+            ),
         ] {
             match (classify(found, enforcement, waiver, "key=value"), want) {
                 (Ok(Checked { warnings, accepted }), Ok(want)) => {

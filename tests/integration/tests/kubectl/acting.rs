@@ -270,9 +270,13 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     assert_eq!(code, Some(1));
     assert!(text.contains("there is no ClusterExtension \"dem\"; did you mean demo?"), "{text}");
 
-    // one edge at a time: 2.0.0 cannot be reached from 1.0.0, so waiting for it ends with a no
-    let (code, text) = cli.no(&["upgrade", "demo", "--version", "2.0.0", "--wait"]).await?;
+    // one edge at a time: 2.0.0 cannot be reached from 1.0.0, so the plan refuses it; with --force, waiting for it ends with a no
+    let (code, text) = cli.no(&["upgrade", "demo", "--version", "2.0.0"]).await?;
     assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("upgrade would be refused, so nothing was changed"), "{text}");
+    let (code, text) = cli.no(&["upgrade", "demo", "--version", "2.0.0", "--force", "--wait"]).await?;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("take the request back with: kubectl olm upgrade demo"), "{text}");
     assert_eq!(cli.yes(&["upgrade", "demo", "--any-version", "--wait"]).await?, "demo is Ready\n");
 
     let history: Vec<Value> = serde_json::from_str(&cli.yes(&["history", "demo", "-o", "json"]).await?)?;
@@ -309,7 +313,7 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     stack.cluster.apply(&roles).await.context("the roles cannot be applied")?;
 
     let text = cli.yes(&["uninstall", "demo", "--dry-run"]).await?;
-    assert!(text.contains("(nothing was changed)"), "{text}");
+    assert!(text.contains("would delete ClusterExtension demo") && text.contains("(dry run)"), "{text}");
     assert_eq!(cli.yes(&["uninstall", "demo", "--wait"]).await?, "ClusterExtension demo is gone\n");
     let (code, _) = cli.no(&["uninstall", "demo"]).await?;
     assert_eq!(code, Some(1));

@@ -53,7 +53,7 @@ async fn viewer_role_is_enough_for_reading_verbs() -> Result<()> {
         (&["diff", "my-demo"], 3, "you may not get secrets in namespace olmv1-system"),
         (&[&["plan", "my-demo"][..], &registry].concat(), 0, "Nothing would change"),
         (&[&upgrade[..], &registry].concat(), 1, "you may not get deployments.apps in namespace demo"),
-        (&["uninstall", "my-demo", "--dry-run"], 0, "nothing was changed"),
+        (&["uninstall", "my-demo", "--dry-run"], 0, "would delete ClusterExtension my-demo"),
         (&["upgrade-check", "--from", "4.18.0"], 0, ""),
         (&["search"], 0, "demo"),
         (&["show", "demo"], 0, "Bundle demo.v1.1.0"),

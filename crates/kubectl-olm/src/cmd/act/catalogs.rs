@@ -46,12 +46,25 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// List them, as without a verb
+    #[command(hide = true)]
+    List(List),
     /// Create a ClusterCatalog for a catalog image
     Add(Add),
     /// Resolve the images of catalogs now instead of at their next poll
     Refresh(Refresh),
     /// Delete ClusterCatalogs; what was installed from them stays
     Remove(Remove),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    cache: Cache,
+    #[command(flatten)]
+    cluster: Cluster,
 }
 
 #[derive(Debug, Args)]
@@ -63,6 +76,7 @@ struct Add {
     /// Name of the ClusterCatalog
     name: String,
     /// The catalog image with its registry and a tag or digest
+    #[arg(value_parser = image)]
     image: String,
     /// Among catalogs with the same package, the one with the highest priority is used
     #[arg(long, value_name = "NUMBER", default_value_t, allow_negative_numbers = true)]
@@ -175,9 +189,16 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
+/// A reference of an image, which is no URL.
+fn image(text: &str) -> Result<String, String> {
+    let url = text.split_once("://");
+    url.map_or_else(|| Ok(text.to_owned()), |(scheme, _)| Err(format!("leave out {scheme}://")))
+}
+
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     match &arguments.verb {
-        None => list(arguments).await,
+        None => list(arguments.output, &arguments.cluster, &arguments.cache).await,
+        Some(Verb::List(List { output, cluster, cache })) => list(*output, cluster, cache).await,
         Some(Verb::Add(arguments)) => add(arguments).await,
         Some(Verb::Refresh(arguments)) => refresh(arguments).await,
         Some(Verb::Remove(arguments)) => remove(arguments).await,
@@ -194,25 +215,25 @@ pub(crate) async fn all(client: &Client) -> Result<Vec<ClusterCatalog>, CommandE
     Ok(listed)
 }
 
-async fn list(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let client = arguments.cluster.client().await?;
+async fn list(output: Output, cluster: &Cluster, cache: &Cache) -> Result<CommandOutput, CommandError> {
+    let client = cluster.client().await?;
     let catalogs = all(&client).await?;
     let packages = if catalogs.is_empty() {
         print_note("there are no ClusterCatalogs; `kubectl olm catalogs add NAME IMAGE` creates one");
         BTreeMap::new()
     } else {
-        packages(arguments).await?
+        packages(cluster, cache).await?
     };
     let now = Timestamp::now();
     let rows: Vec<Row> = catalogs.iter().map(|catalog| row(catalog, &packages, now)).collect();
     let names = || rows.iter().map(|row| row.name.clone()).collect();
-    Ok(CommandOutput { text: arguments.output.print(&rows, names, |wide| table(&rows, wide)), yes: true })
+    Ok(CommandOutput { text: output.print(&rows, names, |wide| table(&rows, wide)), yes: true })
 }
 
 /// The number of packages of each catalog that is served and can be read.
-async fn packages(arguments: &Arguments) -> Result<BTreeMap<String, usize>, CommandError> {
-    let reader =
-        Sources::of_cluster(&arguments.cluster, &Registry::default(), &arguments.cache).open().await?;
+async fn packages(cluster: &Cluster, cache: &Cache) -> Result<BTreeMap<String, usize>, CommandError> {
+    let sources = Sources::of_cluster(cluster, &Registry::default(), cache);
+    let reader = sources.open().await?;
     let served = reader.select(&Selector::default());
     let served = served.into_iter().filter(|catalog| catalog.endpoint.is_ok());
     let read = futures::stream::iter(served.map(|catalog| {
@@ -222,12 +243,18 @@ async fn packages(arguments: &Arguments) -> Result<BTreeMap<String, usize>, Comm
             (catalog.name.to_string(), found)
         }
     }));
-    let mut counts = BTreeMap::new();
+    let (mut counts, mut skipped) = (BTreeMap::new(), Vec::new());
     let mut read = std::pin::pin!(read.buffer_unordered(PARALLEL_READS));
     while let Some((name, found)) = read.next().await {
         match found {
             Ok(found) => drop(counts.insert(name, found.len())),
-            Err(error) => print_note(&format!("skipped {}", CommandError::from(error))),
+            Err(error) => {
+                let text = format!("skipped {}", sources.failure(error));
+                if !skipped.contains(&text) {
+                    print_note(&text);
+                    skipped.push(text);
+                }
+            }
         }
     }
     Ok(counts)
@@ -356,7 +383,7 @@ async fn remove(arguments: &Remove) -> Result<CommandOutput, CommandError> {
     let client = arguments.cluster.client().await?;
     let api: Api<ClusterCatalog> = Api::all(client.clone());
     let params = DeleteParams { dry_run: arguments.dry_run, ..DeleteParams::default() };
-    let dry = if arguments.dry_run { " (nothing was changed)" } else { "" };
+    let dry = if arguments.dry_run { " (server dry run)" } else { "" };
     let mut done = Vec::new();
     for name in &arguments.names {
         done.push(match api.delete(name, &params).await {
@@ -398,6 +425,17 @@ mod tests {
             (vec![Err(CommandError::Unreachable("no".to_owned())), missing()], Err(3)),
         ] {
             assert_eq!(output(all), want.map(|(text, yes)| (text.to_owned(), yes)));
+        }
+    }
+
+    #[test]
+    fn catalogs_image_is_no_url() {
+        for (text, want) in [
+            ("quay.io/c:v1", Ok("quay.io/c:v1")),
+            ("https://quay.io/c:v1", Err("leave out https://")),
+            ("docker://quay.io/c:v1", Err("leave out docker://")),
+        ] {
+            assert_eq!(image(text), want.map(str::to_owned).map_err(str::to_owned), "{text}");
         }
     }
 

@@ -10,9 +10,9 @@ use olm_api::ClusterExtension;
 use olm_install::account::Account;
 use serde_json::{Value, json};
 
-use super::planned::Planned;
+use super::planned::{Planned, Purpose};
 use super::spec::SpecFlags;
-use super::{Change, refused_creation};
+use super::{Change, exists_already, refused_creation};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
@@ -32,6 +32,8 @@ pub(crate) struct Arguments {
     /// The package
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     package: Option<String>,
+    #[arg(long = "package", hide = true, value_parser = no_flag)]
+    other_package: Option<String>,
     /// A manifest of a ClusterExtension; the other flags change it
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -51,6 +53,11 @@ pub(crate) struct Arguments {
     planned: Planned,
     #[command(flatten)]
     cluster: Cluster,
+}
+
+/// The error for a flag that users expect.
+fn no_flag(_: &str) -> Result<String, String> {
+    Err("the package is the first argument, --name names the ClusterExtension".to_owned())
 }
 
 /// The extension of the file or of the package, with what the flags set.
@@ -87,11 +94,21 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let range = catalog.and_then(|catalog| catalog.version.clone());
     let range = range.map_or("any version".to_owned(), |range| format!("version {range}"));
     let what = format!("clusterextension/{name} created (package {package}, {range})");
-    if arguments.change.is_client_only() {
-        return Ok(arguments.change.edit.output_of(&extension, &json!(extension.spec), &what));
+    let client = match arguments.cluster.client().await {
+        Ok(client) => client,
+        // the manifest needs no cluster
+        Err(_) if arguments.change.is_client_only() => {
+            return Ok(arguments.change.edit.output_of(&extension, &json!(extension.spec), &what));
+        }
+        Err(failure) => return Err(failure),
+    };
+    match checked(arguments, &client, &extension).await {
+        Ok(()) => {}
+        Err(failure @ CommandError::NotFound(_)) if !arguments.change.writes() => {
+            return Ok(arguments.change.refused_dry_run(&extension, &what, &failure));
+        }
+        Err(failure) => return Err(failure),
     }
-    let client = arguments.cluster.client().await?;
-    checked(arguments, &client, &extension).await?;
     let namespace = &extension.spec.namespace;
     if arguments.create_namespace && arguments.change.writes() {
         make_namespace(&client, namespace).await?;
@@ -106,22 +123,44 @@ async fn checked(
     extension: &ClusterExtension,
 ) -> Result<(), CommandError> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
-    let params = PostParams { dry_run: true, ..PostParams::default() };
-    api.create(&params, extension).await.map_err(|error| refused_creation(extension, &error))?;
+    if arguments.change.is_client_only() {
+        // users who may only read make dry runs too
+        match api.get_opt(&extension.name_any()).await {
+            Ok(None) => {}
+            Ok(Some(_)) => {
+                let text = format!("install would be refused: {}", exists_already(extension));
+                return Err(CommandError::NotFound(text));
+            }
+            Err(error) => {
+                let failure = CommandError::from_request("read ClusterExtensions", &error);
+                print_note(&format!("note: no plan was made: {failure}"));
+                return Ok(());
+            }
+        }
+    } else {
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        api.create(&params, extension).await.map_err(|error| refused_creation(extension, &error))?;
+    }
     let namespace = &extension.spec.namespace;
     let namespaces: Api<v1::Namespace> = Api::all(client.clone());
     let is_missing = matches!(namespaces.get_opt(namespace).await, Ok(None));
     if is_missing && !arguments.create_namespace && !arguments.planned.is_forced() {
+        let refused = if arguments.change.writes() { "" } else { "install would be refused: " };
         return Err(CommandError::NotFound(format!(
-            "there is no namespace {namespace:?}; add --create-namespace, or create it"
+            "{refused}there is no namespace {namespace:?}; add --create-namespace, or create it"
         )));
     }
     // objects of the package cannot be sent to a namespace that is created after the plan
     let missing = format!("namespaces {namespace:?} not found");
     let account = Account::from_extension(extension);
     let planned = (extension, account.as_ref());
-    let passed_over = is_missing.then_some(missing.as_str());
-    arguments.planned.check(client, &arguments.cluster, planned, "install", passed_over).await
+    let purpose = Purpose {
+        verb: "install",
+        dry_run: arguments.change.dry_run(),
+        passed_over: is_missing.then_some(missing.as_str()),
+        prints: |notice| notice.kind.is_of_first_install(),
+    };
+    arguments.planned.check(client, &arguments.cluster, planned, purpose).await
 }
 
 async fn make_namespace(client: &Client, name: &str) -> Result<(), CommandError> {

@@ -11,6 +11,7 @@ mod planned;
 pub(crate) mod rollback;
 mod settle;
 pub(crate) mod spec;
+mod undo;
 pub(crate) mod uninstall;
 pub(crate) mod upgrade;
 mod waiting;
@@ -65,6 +66,17 @@ enum DryRun {
     Client,
     /// Let the apiserver check it, store nothing
     Server,
+}
+
+impl DryRun {
+    /// What follows the result, in kubectl's words.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Client => " (dry run)",
+            Self::Server => " (server dry run)",
+        }
+    }
 }
 
 fn patch_params() -> PatchParams {
@@ -145,7 +157,7 @@ impl Edit {
         what: &str,
     ) -> CommandOutput {
         let manifest = manifest(object, spec);
-        let dry = if self.dry_run == DryRun::None { "" } else { " (nothing was changed)" };
+        let dry = self.dry_run.suffix();
         let people = |wide: bool| {
             let spec =
                 if wide { serde_saphyr::to_string(&manifest).unwrap_or_default() } else { String::new() };
@@ -167,6 +179,21 @@ impl Change {
 
     fn writes(&self) -> bool {
         self.edit.writes()
+    }
+
+    fn dry_run(&self) -> DryRun {
+        self.edit.dry_run
+    }
+
+    /// The result of a dry run that `failure` refuses: the manifest, and the error beside it.
+    fn refused_dry_run(
+        &self,
+        extension: &ClusterExtension,
+        what: &str,
+        failure: &CommandError,
+    ) -> CommandOutput {
+        print_note(&format!("error: {failure}"));
+        CommandOutput { yes: false, ..self.edit.output_of(extension, &json!(extension.spec), what) }
     }
 
     async fn create(
@@ -274,12 +301,16 @@ fn leaves(value: &Value, at: &mut Vec<String>) -> Vec<Vec<String>> {
 
 fn refused_creation(extension: &ClusterExtension, error: &kube::Error) -> CommandError {
     match error {
-        kube::Error::Api(status) if status.code == 409 => CommandError::Usage(format!(
-            "there is a ClusterExtension {:?} already; `kubectl olm upgrade {0}` changes its version, --name gives this one another name",
-            extension.name_any()
-        )),
+        kube::Error::Api(status) if status.code == 409 => CommandError::Usage(exists_already(extension)),
         _ => refused(&named(extension), error),
     }
+}
+
+fn exists_already(extension: &ClusterExtension) -> String {
+    format!(
+        "there is a ClusterExtension {:?} already; `kubectl olm upgrade {0}` changes its version, --name gives this one another name",
+        extension.name_any()
+    )
 }
 
 /// `object` is its kind and name.

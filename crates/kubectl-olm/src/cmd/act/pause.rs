@@ -71,6 +71,7 @@ pub(crate) async fn pause(arguments: &Pause) -> Result<CommandOutput, CommandErr
     let name = &arguments.name;
     let client = arguments.cluster.client().await?;
     let extension = extensions::named(&client, name).await?;
+    extensions::refuse_deleted(&extension)?;
     if is_paused(&extension) {
         print_note(&format!("clusterextension/{name} was paused before"));
     }
@@ -85,20 +86,28 @@ pub(crate) async fn resume(arguments: &Resume) -> Result<CommandOutput, CommandE
     let name = &arguments.name;
     let client = arguments.cluster.client().await?;
     let extension = extensions::named(&client, name).await?;
-    let what = if is_paused(&extension) {
-        format!("clusterextension/{name} resumed")
-    } else {
-        format!("clusterextension/{name} was not paused")
-    };
+    extensions::refuse_deleted(&extension)?;
+    let what = resumed(&extension);
     let patch = annotation(annotations::PAUSED, Value::Null);
     let undo = format!("`kubectl olm pause {name}`");
     arguments.change.edit(&client, &extension, patch, (&what, &undo)).await
+}
+
+/// What it means for the extension that the annotation is removed.
+fn resumed(extension: &olm_api::ClusterExtension) -> String {
+    let name = extension.name_any();
+    match extension.annotations().get(annotations::PAUSED) {
+        Some(_) if is_paused(extension) => format!("clusterextension/{name} resumed"),
+        Some(value) => format!("clusterextension/{name}: the annotation paused={value} is removed"),
+        None => format!("clusterextension/{name} was not paused"),
+    }
 }
 
 pub(crate) async fn retry(arguments: &Retry) -> Result<CommandOutput, CommandError> {
     let name = &arguments.name;
     let client = arguments.cluster.client().await?;
     let extension = extensions::named(&client, name).await?;
+    extensions::refuse_deleted(&extension)?;
     if is_paused(&extension) {
         return Err(CommandError::NotFound(format!(
             "clusterextension/{name} is paused, so nothing is retried; run `kubectl olm resume {name}`"
@@ -110,4 +119,39 @@ pub(crate) async fn retry(arguments: &Retry) -> Result<CommandOutput, CommandErr
     let what =
         format!("clusterextension/{name}: retry requested; `kubectl olm status {name}` shows the result");
     Ok(arguments.edit.output_of(&stored, &json!(stored.spec), &what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extension(metadata: &Value) -> olm_api::ClusterExtension {
+        serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": metadata,
+            "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "x"}}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn resume_reports_the_annotation_that_is_removed() {
+        for (all, want) in [
+            (json!({annotations::PAUSED: "true"}), "clusterextension/x resumed"),
+            (json!({annotations::PAUSED: "yes"}), "clusterextension/x: the annotation paused=yes is removed"),
+            (json!({}), "clusterextension/x was not paused"),
+        ] {
+            assert_eq!(resumed(&extension(&json!({"name": "x", "annotations": all}))), want);
+        }
+    }
+
+    #[test]
+    fn deleted_extension_is_refused() {
+        let deleted = extension(&json!({"name": "x", "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        let error = extensions::refuse_deleted(&deleted).unwrap_err();
+        assert_eq!(
+            (error.code(), error.to_string().as_str()),
+            (1, "x is being deleted; see `kubectl olm status x`")
+        );
+        extensions::refuse_deleted(&extension(&json!({"name": "x"}))).unwrap();
+    }
 }

@@ -9,7 +9,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Change;
-use super::planned::Planned;
+use super::pause::is_paused;
+use super::planned::{Planned, Purpose};
+use super::undo;
 use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, or_dash};
 use crate::extensions;
@@ -157,32 +159,47 @@ fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Ro
 
 pub(crate) async fn rollback(arguments: &Rollback) -> Result<CommandOutput, CommandError> {
     let (client, extension, own) = extensions::with_revisions(&arguments.cluster, &arguments.name).await?;
+    extensions::refuse_deleted(&extension)?;
     let rows = rows(&own);
     let target = target(&rows, arguments.to_revision, &arguments.name)?;
     let name = &arguments.name;
     let catalog = json!({"version": target.version, "upgradeConstraintPolicy": "SelfCertified"});
+    let writes = arguments.change.writes();
     let what = format!(
-        "clusterextension/{name}: rolls back to version {} of revision {}",
-        target.version, target.revision
+        "clusterextension/{name}: {} back to version {} of revision {}",
+        if writes { "rolls" } else { "would roll" },
+        target.version,
+        target.revision
     );
     let patch = json!({"spec": {"source": {"catalog": catalog}}});
-    if !arguments.change.is_client_only() {
-        let mut edited = json!(extension);
-        json_patch::merge(&mut edited, &patch);
-        let edited =
-            serde_json::from_value(edited).map_err(|error| CommandError::Usage(error.to_string()))?;
-        let account = Account::from_extension(&extension);
-        let planned = (&edited, account.as_ref());
-        arguments.planned.check(&client, &arguments.cluster, planned, "rollback", None).await?;
+    let mut edited = json!(extension);
+    json_patch::merge(&mut edited, &patch);
+    let edited = serde_json::from_value(edited).map_err(|error| CommandError::Usage(error.to_string()))?;
+    let account = Account::from_extension(&extension);
+    let purpose = Purpose {
+        verb: "rollback",
+        dry_run: arguments.change.dry_run(),
+        passed_over: None,
+        prints: |notice| notice.kind.is_of_first_install(),
+    };
+    let planned = (&edited, account.as_ref());
+    match arguments.planned.check(&client, &arguments.cluster, planned, purpose).await {
+        Err(failure @ CommandError::NotFound(_)) if !writes => {
+            return Ok(arguments.change.refused_dry_run(&edited, &what, &failure));
+        }
+        checked => checked?,
     }
     let forward = format!("`kubectl olm upgrade {name} --any-version`");
     let answer = arguments.change.edit(&client, &extension, patch, (&what, &forward)).await?;
-    let range = extension.spec.source.catalog.as_ref().and_then(|catalog| catalog.version.clone());
-    if arguments.change.writes() && !answer.yes {
+    if is_paused(&extension) {
+        print_note(&format!("{name} is paused, so nothing happens until `kubectl olm resume {name}`"));
+    }
+    if writes && !answer.yes {
         let now = extensions::named(&client, name).await?;
         let installed = now.status.and_then(|status| status.install).map(|install| install.bundle.version);
-        print_note(&not_done(name, &target.version, installed.as_deref(), range.as_deref()));
-    } else {
+        let back = undo::command(&extension, &edited);
+        print_note(&undo::not_done(name, Some(&target.version), installed.as_deref(), back.as_deref()));
+    } else if writes {
         print_note(&format!(
             "its version range is {} now; {forward} lets it follow the catalog again",
             target.version
@@ -191,50 +208,9 @@ pub(crate) async fn rollback(arguments: &Rollback) -> Result<CommandOutput, Comm
     Ok(answer)
 }
 
-/// What runs after a rollback that was refused or takes too long, and how to continue. `range` is the version range before.
-fn not_done(name: &str, target: &str, installed: Option<&str>, range: Option<&str>) -> String {
-    let runs = match installed {
-        Some(version) if version == target => format!("version {version} is installed, but it is not Ready"),
-        Some(version) => {
-            format!("version {version} stays installed; {target} is requested and not installed")
-        }
-        None => format!("nothing is installed; {target} is requested"),
-    };
-    let back = match range {
-        Some(range) => format!("--version '{range}'"),
-        None => "--any-version".to_owned(),
-    };
-    format!(
-        "{runs}. Follow the message above (`kubectl olm plan {name}` repeats it), or take the request back with: kubectl olm \
-         upgrade {name} {back}"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rollback_that_is_refused_names_what_runs() {
-        let end = "Follow the message above (`kubectl olm plan x` repeats it), or take the request back with: kubectl olm upgrade x ";
-        for (installed, range, want) in [
-            (
-                Some("2.0.0"),
-                None,
-                format!(
-                    "version 2.0.0 stays installed; 1.0.1 is requested and not installed. {end}--any-version"
-                ),
-            ),
-            (
-                Some("1.0.1"),
-                Some("1.x"),
-                format!("version 1.0.1 is installed, but it is not Ready. {end}--version '1.x'"),
-            ),
-            (None, None, format!("nothing is installed; 1.0.1 is requested. {end}--any-version")),
-        ] {
-            assert_eq!(not_done("x", "1.0.1", installed, range), want);
-        }
-    }
 
     fn row(revision: i64, version: &str, succeeded: bool, installed: bool) -> Row {
         Row {

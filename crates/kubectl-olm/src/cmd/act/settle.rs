@@ -17,6 +17,7 @@ use olm_runtime::error_text::chain;
 
 use crate::failure::{CommandError, print_note};
 use crate::live::is_runner;
+use crate::rights::in_words;
 use crate::{extensions, interrupt};
 
 /// Watches the containers of the installed revision. Returns what is wrong with the first one that fails or restarts.
@@ -32,7 +33,16 @@ pub(super) async fn watch(
     let own: Vec<_> =
         extensions::revisions_of(extension, &all).filter(|set| revision::is_active(set)).collect();
     let Some(newest) = own.last() else { return Ok(None) };
-    let objects = extensions::objects(client, newest).await?;
+    let objects = match extensions::content_reader(client).objects(newest).await {
+        Ok(objects) => objects,
+        Err(error) => {
+            let Some(right) = extensions::missing_right(&error) else {
+                return Err(extensions::unreadable(&error));
+            };
+            print_note(&format!("containers are not watched: {right}"));
+            return Ok(None);
+        }
+    };
     let runners: Vec<(String, String)> = objects
         .iter()
         .filter(|object| is_runner(object.api_version(), object.kind()))
@@ -63,7 +73,7 @@ async fn follow(
             Ok(watcher::Event::Apply(pod)) => (state(&pod), false),
             Ok(watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_)) => continue,
             Err(error) => {
-                print_note(&format!("containers are not watched: {}", chain(&error)));
+                print_note(&format!("containers are not watched: {}", in_words(&chain(&error))));
                 return None;
             }
         };

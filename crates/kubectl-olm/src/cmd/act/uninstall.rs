@@ -20,13 +20,14 @@ use crate::sources::Cluster;
 #[command(
     after_help = "Custom resources go first, while the operator still runs, then everything else in reverse order. On a terminal, it names \
                   them and asks before it deletes; elsewhere it never asks.\n\n\
-                  Examples:\n  kubectl olm uninstall my-extension --wait\n  kubectl olm uninstall my-extension --keep\n  \
+                  Examples:\n  kubectl olm uninstall my-extension --wait\n  kubectl olm uninstall my-extension --keep\n  kubectl olm uninstall one two --yes\n  \
                   kubectl olm uninstall my-extension --dry-run\n\n\
                   Exit codes: 0 done, 1 not gone after --wait or no such extension, 2 bad input, 3 no answer."
 )]
 pub(crate) struct Arguments {
-    /// The ClusterExtension
-    name: String,
+    /// The ClusterExtensions
+    #[arg(id = "name", value_name = "NAME", required = true)]
+    names: Vec<String>,
     /// Leave its objects where they are
     #[arg(long)]
     keep: bool,
@@ -43,7 +44,28 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let name = &arguments.name;
+    if let [name] = arguments.names.as_slice() {
+        return uninstall(arguments, name).await;
+    }
+    let mut whole = CommandOutput { text: String::new(), yes: true };
+    for name in &arguments.names {
+        match uninstall(arguments, name).await {
+            Ok(output) => {
+                whole.text.push_str(&output.text);
+                whole.yes &= output.yes;
+            }
+            // the others do not depend on it
+            Err(failure @ CommandError::NotFound(_)) => {
+                print_note(&format!("error: {failure}"));
+                whole.yes = false;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(whole)
+}
+
+async fn uninstall(arguments: &Arguments, name: &str) -> Result<CommandOutput, CommandError> {
     let (client, extension, own) = extensions::with_revisions(&arguments.cluster, name).await?;
     let objects = own.last().map_or(0, |set| set.spec.phases.iter().map(|phase| phase.objects.len()).sum());
     let keeps = arguments.keep || annotations::keeps_objects(extension.annotations());
@@ -52,14 +74,13 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         .annotations()
         .get(annotations::PROTECT_CUSTOM_RESOURCES)
         .is_some_and(|value| value == "true");
-    let what = announcement(name, objects, keeps, is_protected, &losses);
+    let removal = Removal { name, objects, keeps, is_protected, losses: &losses };
     if arguments.dry_run {
-        return Ok(CommandOutput { text: format!("{what} (nothing was changed)\n"), yes: true });
+        return Ok(CommandOutput { text: format!("{}\n", removal.text(Tense::DryRun)), yes: true });
     }
     let is_asked = !arguments.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if is_asked {
-        print_note(&what);
-        if !confirmed()? {
+        if !confirmed(&removal.text(Tense::Question))? {
             return Ok(CommandOutput { text: "nothing was changed\n".to_owned(), yes: false });
         }
     }
@@ -78,41 +99,80 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     };
     api.delete(name, &params).await.map_err(|error| refused(&named, &error))?;
     if !arguments.waiting.wait {
-        let text = if is_asked { format!("ClusterExtension {name} is deleted") } else { what };
+        let text =
+            if is_asked { format!("ClusterExtension {name} is deleted") } else { removal.text(Tense::Done) };
         return Ok(CommandOutput { text: format!("{text}\n"), yes: true });
     }
     if !is_asked {
-        print_note(&what);
+        print_note(&removal.text(Tense::Done));
     }
     let gone = arguments.waiting.gone(&client, &extension).await?;
     let end = if gone { "is gone" } else { "is still there" };
     Ok(CommandOutput { text: format!("ClusterExtension {name} {end}\n"), yes: gone })
 }
 
-/// What the deletion takes along.
-fn announcement(name: &str, objects: usize, keeps: bool, is_protected: bool, losses: &Losses) -> String {
-    let noun = if objects == 1 { "object" } else { "objects" };
-    if keeps {
-        return format!("ClusterExtension {name} is deleted; its {objects} {noun} stay");
-    }
-    let first = format!("ClusterExtension {name} is deleted; its {objects} {noun} go with it");
-    match (losses.text(), is_protected) {
-        (Some(text), false) => format!("{first}, and these custom resources before them:\n{text}"),
-        (Some(text), true) => format!(
-            "{first}; it waits until you have deleted these custom resources, which the annotation {} protects:\n{text}",
-            annotations::PROTECT_CUSTOM_RESOURCES
-        ),
-        (None, _) => first,
+/// The deletion, and what it takes along.
+struct Removal<'a> {
+    name: &'a str,
+    /// Number of objects of the newest revision.
+    objects: usize,
+    keeps: bool,
+    is_protected: bool,
+    losses: &'a Losses,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tense {
+    Done,
+    DryRun,
+    Question,
+}
+
+impl Removal<'_> {
+    fn text(&self, tense: Tense) -> String {
+        let Self { name, objects, .. } = self;
+        let (first, last) = match tense {
+            Tense::Done => (format!("ClusterExtension {name} is deleted"), ""),
+            Tense::DryRun => (format!("would delete ClusterExtension {name}"), " (dry run)"),
+            Tense::Question => (format!("Delete ClusterExtension {name}"), "? [y/N] "),
+        };
+        let noun = if *objects == 1 { "object" } else { "objects" };
+        let with = match (objects, self.keeps, tense) {
+            (0, ..) => String::new(),
+            (1, true, Tense::Done) => "; its object stays".to_owned(),
+            (_, true, Tense::Done) => format!("; its {objects} {noun} stay"),
+            (_, true, _) => format!(" and keep its {objects} {noun}"),
+            (1, false, Tense::Done) => "; its object goes with it".to_owned(),
+            (_, false, Tense::Done) => format!("; its {objects} {noun} go with it"),
+            (_, false, _) => format!(" and its {objects} {noun}"),
+        };
+        let list = if self.keeps { None } else { self.losses.text() };
+        let Some(list) = list else { return format!("{first}{with}{last}") };
+        let resources = match (self.is_protected, tense) {
+            (false, Tense::Done) => ", and these custom resources before them".to_owned(),
+            (false, _) => ", and before them these custom resources".to_owned(),
+            (true, _) => format!(
+                "; it waits until you have deleted these custom resources, which the annotation {} protects",
+                annotations::PROTECT_CUSTOM_RESOURCES
+            ),
+        };
+        match tense {
+            // the question is the last line
+            Tense::Question => format!("{first}{with}{resources}:\n{list}\n{first}{last}"),
+            Tense::Done | Tense::DryRun => format!("{first}{with}{resources}{last}:\n{list}"),
+        }
     }
 }
 
 /// Asks on the terminal; everything but yes is a no.
-fn confirmed() -> Result<bool, CommandError> {
+fn confirmed(question: &str) -> Result<bool, CommandError> {
     let failed = |error: std::io::Error| {
         CommandError::Usage(format!("cannot ask on the terminal: {error}; give --yes"))
     };
     let mut errors = std::io::stderr().lock();
-    write!(errors, "Delete it? [y/N] ").and_then(|()| errors.flush()).map_err(failed)?;
+    write!(errors, "{}", crate::terminal::harmless(question))
+        .and_then(|()| errors.flush())
+        .map_err(failed)?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).map_err(failed)?;
     Ok(is_yes(&answer))
@@ -131,33 +191,86 @@ mod tests {
         let mut losses = Losses::default();
         losses.add("greetings.example.com", [(Some("a"), "x"), (Some("b"), "z"), (Some("a"), "y")], 0);
         let list = "  greetings.example.com: 3\n    namespace a: x, y\n    namespace b: z";
-        for (keeps, protected, losses, want) in [
-            (true, false, &Losses::default(), "ClusterExtension g is deleted; its 8 objects stay".to_owned()),
+        let none = &Losses::default();
+        let protects = "; it waits until you have deleted these custom resources, which the annotation \
+                        olm.operatorframework.io/protect-custom-resources protects";
+        for (objects, keeps, is_protected, losses, tense, want) in [
             (
+                8,
+                true,
                 false,
-                false,
-                &Losses::default(),
-                "ClusterExtension g is deleted; its 8 objects go with it".to_owned(),
+                none,
+                Tense::Done,
+                "ClusterExtension g is deleted; its 8 objects stay".to_owned(),
             ),
             (
+                8,
+                true,
+                false,
+                none,
+                Tense::DryRun,
+                "would delete ClusterExtension g and keep its 8 objects (dry run)".to_owned(),
+            ),
+            (
+                1,
+                false,
+                false,
+                none,
+                Tense::Done,
+                "ClusterExtension g is deleted; its object goes with it".to_owned(),
+            ),
+            (0, false, false, none, Tense::Done, "ClusterExtension g is deleted".to_owned()),
+            (0, false, false, none, Tense::DryRun, "would delete ClusterExtension g (dry run)".to_owned()),
+            (
+                8,
+                false,
+                false,
+                none,
+                Tense::Question,
+                "Delete ClusterExtension g and its 8 objects? [y/N] ".to_owned(),
+            ),
+            (
+                8,
                 false,
                 false,
                 &losses,
+                Tense::Done,
                 format!(
                     "ClusterExtension g is deleted; its 8 objects go with it, and these custom resources before them:\n{list}"
                 ),
             ),
             (
+                8,
+                false,
+                false,
+                &losses,
+                Tense::DryRun,
+                format!(
+                    "would delete ClusterExtension g and its 8 objects, and before them these custom resources (dry run):\n{list}"
+                ),
+            ),
+            (
+                8,
+                false,
+                false,
+                &losses,
+                Tense::Question,
+                format!(
+                    "Delete ClusterExtension g and its 8 objects, and before them these custom resources:\n{list}\n\
+                     Delete ClusterExtension g? [y/N] "
+                ),
+            ),
+            (
+                8,
                 false,
                 true,
                 &losses,
-                format!(
-                    "ClusterExtension g is deleted; its 8 objects go with it; it waits until you have deleted these custom resources, \
-                     which the annotation olm.operatorframework.io/protect-custom-resources protects:\n{list}"
-                ),
+                Tense::Done,
+                format!("ClusterExtension g is deleted; its 8 objects go with it{protects}:\n{list}"),
             ),
         ] {
-            assert_eq!(announcement("g", 8, keeps, protected, losses), want);
+            let removal = Removal { name: "g", objects, keeps, is_protected, losses };
+            assert_eq!(removal.text(tense), want);
         }
     }
 

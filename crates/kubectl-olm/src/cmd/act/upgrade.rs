@@ -1,36 +1,33 @@
 //! `upgrade`: another range of versions, channels, catalog, configuration or account, for one extension or several.
 
-use std::time::Duration;
-
 use clap::Args;
 use kube::ResourceExt as _;
 use olm_api::ClusterExtension;
-use olm_install::resolution::revision;
+use olm_install::account::Account;
 use serde_json::{Map, Value, json};
 
 use super::Change;
 use super::pause::is_paused;
+use super::planned::{Planned, Purpose};
 use super::spec::{SpecFlags, SpecPatch};
+use super::undo;
 use crate::CommandOutput;
-use crate::cmd::list::{self, Row};
-use crate::cmd::why::decide;
+use crate::cmd::list;
+use crate::cmd::notices::NoticeKind;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
-use crate::sources::{Cache, Cluster, Controller, Registry, Sources};
-
-/// The longest time to find out what an upgrade leads to.
-const DECIDE_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::sources::{Cluster, Sources};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With another version or channel the catalog's upgrade edges bind again, unless --policy is given. `kubectl olm plan` \
-                  shows what would happen, `kubectl olm rollback` goes back.\n\n\
+    after_help = "With another version or channel the catalog's upgrade edges bind again, unless --policy is given. The plan of \
+                  `kubectl olm plan` is made first: what the controller would refuse is not changed. `kubectl olm rollback` goes back.\n\n\
                   Examples:\n  kubectl olm upgrade my-extension --version '>=2.0.0 <3.0.0' --wait\n  \
                   kubectl olm upgrade my-extension --any-version\n  \
                   kubectl olm upgrade my-extension --version 2.x --channel fast --dry-run -o yaml\n  \
                   kubectl olm upgrade my-extension --any-channel --set watchNamespace=team-a\n  \
-                  kubectl olm upgrade --outdated --wait\n  kubectl olm upgrade --all --any-version\n\n\
-                  Exit codes: 0 done, 1 not Ready after --wait or no such extension, 2 bad input, 3 no answer."
+                  kubectl olm upgrade --outdated --wait\n  kubectl olm upgrade --outdated --major\n  kubectl olm upgrade --all --any-version\n\n\
+                  Exit codes: 0 done, 1 the plan is refused, not Ready after --wait or no such extension, 2 bad input, 3 no answer."
 )]
 pub(crate) struct Arguments {
     /// The ClusterExtension
@@ -42,6 +39,9 @@ pub(crate) struct Arguments {
     /// Let every ClusterExtension of `kubectl olm outdated` have its newer version: its range becomes that version and its updates
     #[arg(long, conflicts_with_all = ["version", "channel", "any_channel"])]
     outdated: bool,
+    /// With --outdated, take new major versions too
+    #[arg(long, requires = "outdated")]
+    major: bool,
     /// Any version: the newest that can be reached; a new major version is held
     #[arg(long, conflicts_with = "version")]
     any_version: bool,
@@ -62,9 +62,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     change: Change,
     #[command(flatten)]
-    controller: Controller,
-    #[command(flatten)]
-    cache: Cache,
+    planned: Planned,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -116,6 +114,11 @@ impl Arguments {
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     if !arguments.outdated && arguments.patch(None, None)?.changes.is_empty() {
         let name = arguments.name.as_deref().unwrap_or("NAME");
+        if let (Some(name), Ok(client)) = (&arguments.name, arguments.cluster.client().await)
+            && let Err(failure @ CommandError::NotFound(_)) = extensions::named(&client, name).await
+        {
+            return Err(failure);
+        }
         return Err(CommandError::Usage(format!(
             "there is nothing to change: give --version RANGE, --any-version, --channel NAME or another field; `kubectl olm explain {name}` \
              shows what is possible"
@@ -126,10 +129,22 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         let extension = extensions::named(&client, name).await?;
         return upgrade_one(arguments, &client, &extension, None).await;
     }
+    let mut skipped = false;
     let chosen = if arguments.outdated {
-        let sources = Sources::of_cluster(&arguments.cluster, &Registry::default(), &arguments.cache);
-        let rows = list::rows(&client, arguments.controller, &sources).await?;
-        rows.into_iter().filter(Row::is_outdated).map(|row| (row.name.clone(), row.newer_range())).collect()
+        let planned = &arguments.planned;
+        let sources = Sources::of_cluster(&arguments.cluster, &planned.registry, &planned.cache);
+        let rows = list::rows(&client, planned.controller, &sources).await?;
+        let outdated = rows.iter().filter(|row| row.is_outdated());
+        let mut chosen = Vec::new();
+        for row in outdated {
+            if let Some(version) = row.new_major().filter(|_| !arguments.major) {
+                print_note(&new_major(&row.name, version));
+                skipped = true;
+            } else {
+                chosen.push((row.name.clone(), row.newer_range()));
+            }
+        }
+        chosen
     } else {
         let all = extensions::all(&client).await?;
         all.iter().map(|extension| (extension.name_any(), None)).collect::<Vec<_>>()
@@ -143,11 +158,20 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
             ));
             continue;
         }
-        let output = upgrade_one(arguments, &client, &extension, newer.as_deref()).await?;
-        whole.text.push_str(&output.text);
-        whole.yes &= output.yes;
+        match upgrade_one(arguments, &client, &extension, newer.as_deref()).await {
+            Ok(output) => {
+                whole.text.push_str(&output.text);
+                whole.yes &= output.yes;
+            }
+            // the others do not depend on it
+            Err(failure @ CommandError::NotFound(_)) => {
+                print_note(&format!("error: {name}: {failure}"));
+                whole.yes = false;
+            }
+            Err(failure) => return Err(failure),
+        }
     }
-    if whole.text.is_empty() {
+    if whole.text.is_empty() && whole.yes && !skipped {
         print_note(if arguments.outdated {
             "nothing is outdated"
         } else {
@@ -157,50 +181,77 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     Ok(whole)
 }
 
+/// The note about an extension whose newer version has another major version.
+fn new_major(name: &str, version: &str) -> String {
+    let plain = version.split('+').next().unwrap_or(version);
+    format!("{name}: {version} is a new major version; kubectl olm upgrade {name} --version '^{plain}'")
+}
+
+/// Whether the change sets the policy SelfCertified back, which no flag asks for.
+fn sets_policy_back(extension: &ClusterExtension, edited: &ClusterExtension) -> bool {
+    let policy = |extension: &ClusterExtension| {
+        json!(extension.spec.source.catalog.as_ref().map(|catalog| &catalog.upgrade_constraint_policy))
+    };
+    policy(extension) == "SelfCertified" && policy(edited) == "CatalogProvided"
+}
+
 async fn upgrade_one(
     arguments: &Arguments,
     client: &kube::Client,
     extension: &ClusterExtension,
     newer: Option<&str>,
 ) -> Result<CommandOutput, CommandError> {
+    extensions::refuse_deleted(extension)?;
     let config = extension.spec.config.as_ref().and_then(|config| config.inline.as_ref());
-    let patch = arguments.patch(config, newer)?;
+    let mut patch = arguments.patch(config, newer)?;
     let name = extension.name_any();
-    if !arguments.change.is_client_only() {
-        print_notices(arguments, client, extension, &patch).await;
+    let mut edited = extension.clone();
+    let mut spec = json!(extension.spec);
+    json_patch::merge(&mut spec, &patch.spec);
+    edited.spec = serde_json::from_value(spec).map_err(|error| CommandError::Usage(error.to_string()))?;
+    if arguments.spec.policy.is_none() && sets_policy_back(extension, &edited) {
+        patch.record("policy set back to CatalogProvided");
     }
     // it follows to the newer version by itself
     let change = if patch.changes.is_empty() { "unchanged".to_owned() } else { patch.changes.join(", ") };
     let what = format!("clusterextension/{name}: {change}");
-    let undo = format!("`kubectl olm rollback {name}`");
-    arguments.change.edit(client, extension, json!({"spec": patch.spec}), (&what, &undo)).await
+    let account = Account::from_extension(extension);
+    let purpose = Purpose {
+        verb: "upgrade",
+        dry_run: arguments.change.dry_run(),
+        passed_over: None,
+        prints: match arguments.spec.version {
+            // the range is what the user asks for
+            Some(_) => |notice| notice.kind != NoticeKind::OutOfRange,
+            None => |_| true,
+        },
+    };
+    let planned = (&edited, account.as_ref());
+    match arguments.planned.check(client, &arguments.cluster, planned, purpose).await {
+        Err(failure @ CommandError::NotFound(_)) if !arguments.change.writes() => {
+            return Ok(arguments.change.refused_dry_run(&edited, &what, &failure));
+        }
+        checked => checked?,
+    }
+    let rollback = format!("`kubectl olm rollback {name}`");
+    let answer =
+        arguments.change.edit(client, extension, json!({"spec": patch.spec}), (&what, &rollback)).await?;
+    if arguments.change.writes() && !answer.yes {
+        let now = extensions::named(client, &name).await?;
+        let installed = now.status.and_then(|status| status.install).map(|install| install.bundle.version);
+        let back = undo::command(extension, &edited);
+        print_note(&undo::not_done(&name, None, installed.as_deref(), back.as_deref()));
+    }
+    Ok(answer)
 }
 
-/// Prints what is remarkable about the version that the change leads to. Nothing if it cannot be found out: the change does not depend on
-/// it.
-async fn print_notices(
-    arguments: &Arguments,
-    client: &kube::Client,
-    extension: &ClusterExtension,
-    patch: &SpecPatch,
-) {
-    let mut edited = extension.clone();
-    let mut spec = json!(extension.spec);
-    json_patch::merge(&mut spec, &patch.spec);
-    match serde_json::from_value(spec) {
-        Ok(spec) => edited.spec = spec,
-        // the apiserver rejects it, with the reason
-        Err(_) => return,
-    }
-    let decided = async {
-        let all = extensions::revisions(client, Some(&extension.name_any())).await?;
-        let states = revision::states(extensions::revisions_of(extension, &all));
-        let sources = Sources::of_cluster(&arguments.cluster, &Registry::default(), &arguments.cache);
-        decide(&edited, Some(states), None, arguments.controller, &sources).await
-    };
-    if let Ok(Ok(decided)) = tokio::time::timeout(DECIDE_TIMEOUT, decided).await {
-        for notice in decided.explained.notices {
-            print_note(&format!("note: {}: {}", notice.kind.label().to_lowercase(), notice.text));
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upgrade_outdated_names_new_major_version() {
+        let want = "a-op: 2.0.0+1 is a new major version; kubectl olm upgrade a-op --version '^2.0.0'";
+        assert_eq!(new_major("a-op", "2.0.0+1"), want);
     }
 }

@@ -1,6 +1,7 @@
 //! Waiting for an extension or a catalog: what is waited for is printed to standard error whenever it changes.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,17 +9,17 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use olm_api::cluster_object_set::LifecycleState;
-use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, condition};
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, Condition, condition, reason};
+use olm_core::message::first_line;
+use olm_rollout::report::readable;
 use olm_runtime::duration::GoDuration;
 use olm_runtime::error_text::chain;
 
 use super::pause::is_paused;
-use crate::extensions::condition_of;
+use crate::cmd::output::{full_message, indented};
+use crate::extensions::{UNINSTALLING, condition_of};
 use crate::failure::{CommandError, print_note};
 use crate::{interrupt, watch};
-
-/// The message of `Progressing` begins with this while an extension is uninstalled.
-const UNINSTALLING: &str = "uninstalling: ";
 
 /// Whether and how long to wait.
 #[derive(Debug, Args)]
@@ -32,18 +33,63 @@ pub(crate) struct Waiting {
 }
 
 /// What is waited for.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct WaitState {
+    /// The first line of the message.
+    line: String,
+    /// The whole message.
+    whole: String,
+}
+
+impl WaitState {
+    fn new(head: &str, message: &str) -> Self {
+        let whole = indented(full_message(message), "  ");
+        Self { line: format!("{head}{}", first_line(message)), whole: format!("{head}{whole}") }
+    }
+
+    fn of_condition(found: &Condition) -> Self {
+        Self::new(&format!("{}: ", found.reason), &found.message)
+    }
+}
+
+/// What was printed about the states.
 #[derive(Debug, Default)]
 struct Progress {
-    line: RefCell<String>,
+    last: RefCell<WaitState>,
+    /// The last line.
+    printed: RefCell<String>,
+    /// Lines about a rollout, which returns between waits for its objects.
+    rollouts: RefCell<BTreeSet<String>>,
 }
 
 impl Progress {
-    /// Prints the line, unless it is the last one.
-    fn print(&self, line: String) {
-        if *self.line.borrow() != line {
-            print_note(&line);
-            self.line.replace(line);
+    /// Prints the line of the state, unless it was printed just now.
+    fn print(&self, state: WaitState) {
+        if self.is_new(&state.line) {
+            print_note(&state.line);
         }
+        self.last.replace(state);
+    }
+
+    /// Whether the line is to be printed; then it is recorded as printed.
+    fn is_new(&self, line: &str) -> bool {
+        let is_rollout = line.starts_with(&format!("{}: ", reason::ROLLING_OUT));
+        let is_known = is_rollout && !self.rollouts.borrow_mut().insert(line.to_owned());
+        !is_known && self.printed.replace(line.to_owned()) != line
+    }
+
+    /// Prints the whole message of the state with which a wait ends in vain.
+    fn print_whole(&self, state: &WaitState) {
+        if *self.printed.borrow() != state.whole {
+            print_note(&state.whole);
+        }
+    }
+
+    /// What is printed after the time is over.
+    fn timed_out(&self, limit: Duration, undo: &str) -> String {
+        let last = &self.last.borrow().whole;
+        let last = if last.is_empty() { " ".to_owned() } else { format!(" Last state: {last}\n") };
+        format!("timed out after {limit:?}; it continues in the cluster.{last}To undo: {undo}")
     }
 }
 
@@ -69,7 +115,7 @@ impl Waiting {
             ));
             return Ok((stored.clone(), false));
         }
-        let (mut last, generation) = (stored.clone(), stored.metadata.generation);
+        let mut last = stored.clone();
         let progress = Progress::default();
         let follow = async {
             let own = watch::single::<ClusterExtension>(client, &name).applied_objects();
@@ -88,14 +134,17 @@ impl Waiting {
                         }
                     }
                 }
-                if let Some(done) = end(&last, generation) {
-                    if !done {
-                        progress.print(waited_for(&last, generation, None).unwrap_or_default());
+                if let Some(done) = end(&last, stored.metadata.generation) {
+                    if !done
+                        && !is_paused(&last)
+                        && let Some(state) = waited_for(&last, stored, None)
+                    {
+                        progress.print_whole(&state);
                     }
                     return Ok(done);
                 }
-                if let Some(line) = waited_for(&last, generation, newest.as_ref()) {
-                    progress.print(line);
+                if let Some(state) = waited_for(&last, stored, newest.as_ref()) {
+                    progress.print(state);
                 }
             }
             Ok(false)
@@ -126,10 +175,12 @@ impl Waiting {
                 let Some(progressing) = condition::find(&conditions, condition::PROGRESSING) else {
                     continue;
                 };
-                progress.print(format!("{}: {}", progressing.reason, progressing.message));
+                let state = WaitState::of_condition(progressing);
                 if progressing.status.as_str() == "False" {
+                    progress.print_whole(&state);
                     return Ok(false);
                 }
+                progress.print(state);
             }
             Ok(false)
         };
@@ -161,7 +212,7 @@ impl Waiting {
                         let progressing = condition_of(&found, condition::PROGRESSING)
                             .filter(|found| found.message.starts_with(UNINSTALLING));
                         if let Some(progressing) = progressing {
-                            progress.print(first_line(&progressing.message).to_owned());
+                            progress.print(WaitState::new("", &progressing.message));
                         }
                     }
                 }
@@ -184,9 +235,7 @@ impl Waiting {
                 Ok(Ok(done)) => Ok(done),
                 Ok(Err(error)) => Err(CommandError::Unreachable(format!("cannot watch: {}", chain(&error)))),
                 Err(_) => {
-                    let line = progress.line.borrow();
-                    let last = if line.is_empty() { String::new() } else { format!(" Last state: {line}.") };
-                    print_note(&format!("timed out after {limit:?}; it continues in the cluster.{last} To undo: {undo}"));
+                    print_note(&progress.timed_out(limit, undo));
                     Ok(false)
                 }
             },
@@ -210,15 +259,18 @@ fn end(extension: &ClusterExtension, generation: Option<i64>) -> Option<bool> {
     is_true(condition::READY).then_some(true)
 }
 
-/// What an extension waits for: the objects of its newest revision, else the message of its condition `Progressing`.
+/// What an extension waits for since it was stored: the objects of its newest revision, else the message of its condition `Progressing`.
 fn waited_for(
     extension: &ClusterExtension,
-    generation: Option<i64>,
+    stored: &ClusterExtension,
     newest: Option<&ClusterObjectSet>,
-) -> Option<String> {
+) -> Option<WaitState> {
+    let before = condition_of(stored, condition::PROGRESSING);
     let progressing = condition_of(extension, condition::PROGRESSING)
-        .filter(|found| found.observed_generation >= generation)
-        .map(|found| format!("{}: {}", found.reason, first_line(&found.message)));
+        .filter(|found| found.observed_generation >= stored.metadata.generation)
+        // the success of an earlier request
+        .filter(|found| found.reason != reason::SUCCEEDED || before != Some(found))
+        .map(WaitState::of_condition);
     let active = newest.filter(|set| {
         set.spec.lifecycle_state == LifecycleState::Active && set.metadata.deletion_timestamp.is_none()
     });
@@ -227,15 +279,16 @@ fn waited_for(
         let found = condition::find(conditions, condition::AVAILABLE)?;
         let is_waiting = found.status.as_str() != "True" && !found.message.is_empty();
         is_waiting.then(|| {
-            format!("waiting for {}: {}: {}", set.name_any(), found.reason, first_line(&found.message))
+            if found.reason == reason::PROBE_FAILURE {
+                let lines: Vec<String> = found.message.lines().map(readable).collect();
+                WaitState::new("waiting for ", &lines.join("\n"))
+            } else {
+                let head = format!("waiting for {}: {}: ", set.name_any(), found.reason);
+                WaitState::new(&head, &found.message)
+            }
         })
     });
     unavailable.or(progressing)
-}
-
-/// `kubectl olm status` shows the rest.
-fn first_line(message: &str) -> &str {
-    message.lines().next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -257,6 +310,10 @@ mod tests {
             "status": {"conditions": conditions},
         }))
         .unwrap()
+    }
+
+    fn with_conditions(conditions: &[Value]) -> ClusterExtension {
+        extension(&json!({}), conditions)
     }
 
     #[test]
@@ -299,6 +356,8 @@ mod tests {
             &[condition("Progressing", "True", "RollingOut", "Revision 2 is rolling out.", 2)],
         );
         let rolling_out = "RollingOut: Revision 2 is rolling out.";
+        let lagging =
+            "Object CustomResourceDefinition.apiextensions.k8s.io/v1 /aops.x: malformed .status.conditions";
         for (set, want) in [
             (None, rolling_out),
             (Some(set("Active", "Unknown", "")), rolling_out),
@@ -306,12 +365,61 @@ mod tests {
             (Some(set("Archived", "False", "gone")), rolling_out),
             (
                 Some(set("Active", "False", "Deployment a/b: quota exceeded\nmore")),
-                "waiting for x-2: ProbeFailure: Deployment a/b: quota exceeded",
+                "waiting for Deployment a/b: quota exceeded",
+            ),
+            (
+                Some(set("Active", "False", lagging)),
+                "waiting for CustomResourceDefinition aops.x has no conditions yet",
             ),
         ] {
-            assert_eq!(waited_for(&rolling, Some(2), set.as_ref()).as_deref(), Some(want));
+            let state = waited_for(&rolling, &with_conditions(&[]), set.as_ref()).unwrap_or_default();
+            assert_eq!(state.line, want);
         }
-        assert_eq!(waited_for(&extension(&json!({}), &[]), Some(2), None), None);
-        assert_eq!(waited_for(&rolling, Some(3), None), None, "of an earlier generation");
+        let later = |generation| {
+            let mut later = with_conditions(&[]);
+            later.metadata.generation = Some(generation);
+            later
+        };
+        assert_eq!(waited_for(&with_conditions(&[]), &with_conditions(&[]), None), None);
+        assert_eq!(waited_for(&rolling, &later(3), None), None, "of an earlier generation");
+    }
+
+    #[test]
+    fn wait_prints_no_success_of_an_earlier_request() {
+        let succeeded =
+            |message: &str| with_conditions(&[condition("Progressing", "True", "Succeeded", message, 2)]);
+        let retrying = with_conditions(&[condition("Progressing", "True", "Retrying", "m", 2)]);
+        for (now, before, want) in [
+            (&succeeded("1"), &succeeded("1"), None),
+            (&succeeded("2"), &succeeded("1"), Some("Succeeded: 2")),
+            (&retrying, &retrying, Some("Retrying: m")),
+        ] {
+            let state = waited_for(now, before, None);
+            assert_eq!(state.as_ref().map(|state| state.line.as_str()), want);
+        }
+    }
+
+    #[test]
+    fn wait_prints_each_state_once_and_the_last_in_full() {
+        let progress = Progress::default();
+        for (line, want) in [
+            ("RollingOut: Revision 2 is rolling out.", true),
+            ("waiting for Deployment a/b: 0 of 1", true),
+            ("waiting for Deployment a/b: 0 of 1", false),
+            ("RollingOut: Revision 2 is rolling out.", false),
+            ("waiting for Deployment a/b: 0 of 1", false),
+            ("waiting for Deployment a/c: 0 of 1", true),
+            ("waiting for Deployment a/b: 0 of 1", true),
+        ] {
+            assert_eq!(progress.is_new(line), want, "{line}");
+        }
+        let (limit, undo) = (Duration::from_secs(5), "`undo`");
+        progress.last.replace(WaitState::new("Retrying: ", "refused\ndetail"));
+        let end = "timed out after 5s; it continues in the cluster.";
+        assert_eq!(
+            progress.timed_out(limit, undo),
+            format!("{end} Last state: Retrying: refused\n  detail\nTo undo: `undo`")
+        );
+        assert_eq!(Progress::default().timed_out(limit, undo), format!("{end} To undo: `undo`"));
     }
 }

@@ -57,11 +57,25 @@ fn is_archive(path: &Path) -> bool {
     name.ends_with(".tar.gz") || name.ends_with(".tgz")
 }
 
+/// The ending of an archive of another format; a folder of that name is not what the user means.
+fn other_archive(path: &Path) -> Option<&'static str> {
+    let name = path.to_string_lossy().to_lowercase();
+    [".zip", ".tar", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z"]
+        .into_iter()
+        .find(|ending| name.ends_with(ending))
+}
+
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let now = Timestamp::now();
     let stamp: String = now.to_string().chars().take(19).filter(char::is_ascii_alphanumeric).collect();
     let root = format!("olm-report-{stamp}");
     let path = arguments.output.clone().unwrap_or_else(|| PathBuf::from(format!("{root}.tar.gz")));
+    if let Some(ending) = other_archive(&path) {
+        return Err(CommandError::Usage(format!(
+            "--output {}: {ending} is not written; name a file that ends with .tar.gz, or a folder",
+            path.display()
+        )));
+    }
     if path.exists() {
         return Err(CommandError::Usage(format!("{} exists already; give another --output", path.display())));
     }
