@@ -271,7 +271,8 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     assert!(text.contains("there is no ClusterExtension \"dem\"; did you mean demo?"), "{text}");
 
     // one edge at a time: 2.0.0 cannot be reached from 1.0.0, so the plan refuses it; with --force, waiting for it ends with a no
-    let (code, text) = cli.no(&["upgrade", "demo", "--version", "2.0.0"]).await?;
+    let flags = ["--ca-file", &ca, "--catalogd-url", &url, "--catalogd-cas-dir", &cas, "--cache-dir", &home];
+    let (code, text) = cli.no(&[&["upgrade", "demo", "--version", "2.0.0"][..], &flags].concat()).await?;
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("upgrade would be refused, so nothing was changed"), "{text}");
     let (code, text) = cli.no(&["upgrade", "demo", "--version", "2.0.0", "--force", "--wait"]).await?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::planned::{Planned, Purpose};
 use super::spec::SpecFlags;
-use super::{Change, exists_already, refused_creation};
+use super::{Change, DryRun, exists_already, refused_creation};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
@@ -145,10 +145,15 @@ async fn checked(
     let namespaces: Api<v1::Namespace> = Api::all(client.clone());
     let is_missing = matches!(namespaces.get_opt(namespace).await, Ok(None));
     if is_missing && !arguments.create_namespace && !arguments.planned.is_forced() {
-        let refused = if arguments.change.writes() { "" } else { "install would be refused: " };
-        return Err(CommandError::NotFound(format!(
-            "{refused}there is no namespace {namespace:?}; add --create-namespace, or create it"
-        )));
+        let missing = format!("there is no namespace {namespace:?}; add --create-namespace, or create it");
+        match arguments.change.dry_run() {
+            // the manifest may be for a repository that has the namespace, too
+            DryRun::Client => print_note(&format!("note: {missing}")),
+            DryRun::Server => {
+                return Err(CommandError::NotFound(format!("install would be refused: {missing}")));
+            }
+            DryRun::None => return Err(CommandError::NotFound(missing)),
+        }
     }
     // objects of the package cannot be sent to a namespace that is created after the plan
     let missing = format!("namespaces {namespace:?} not found");
