@@ -136,7 +136,7 @@ pub(crate) async fn publish_operator(
         uid,
         ..ObjectReference::default()
     };
-    events.publish(&about, NewEvent { warning, reason, action: "UpdateStatus", note }).await;
+    events.publish_whole(&about, NewEvent { warning, reason, action: "UpdateStatus", note }).await;
 }
 
 #[cfg(test)]

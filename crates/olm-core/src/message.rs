@@ -46,8 +46,12 @@ fn shortened(line: &str) -> String {
     let fits = |cause: &str| {
         cause.chars().count() + remedy.map_or(0, |remedy| remedy.chars().count()) <= MAX_CAUSE_AND_REMEDY
     };
-    // what stands between blanks is no end of a part: `removed field : v1.^.spec.size`
-    let colon = body.rmatch_indices(": ").map(|(at, _)| at).find(|at| !body[..*at].ends_with(' '));
+    // no part ends in parentheses, or at a colon between blanks: `removed field : v1.^.spec.size`
+    let is_end = |at: &usize| {
+        let count = |bracket| body[*at..].matches(bracket).count();
+        !body[..*at].ends_with(' ') && count('(') == count(')')
+    };
+    let colon = body.rmatch_indices(": ").map(|(at, _)| at).find(is_end);
     let (about, cause) = match colon.map(|at| (&body[..at], &body[at + 2..])) {
         Some((about, cause)) if fits(cause) => (about, Some(cause)),
         _ => (body, None),

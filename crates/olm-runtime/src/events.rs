@@ -28,6 +28,8 @@ use crate::metrics::Metrics;
 const DEDUP_WINDOW: Duration = Duration::from_secs(600);
 /// How many events are remembered; when full, those that may be repeated are evicted, then all.
 const MAX_REMEMBERED: usize = 2048;
+/// The longest note, in bytes; the API takes 1,024, with the number of events that were held back.
+const MAX_NOTE: usize = 960;
 /// How much of an object's name an event's name begins with; the rest distinguishes events of one object.
 const MAX_NAME: usize = 220;
 
@@ -70,13 +72,27 @@ impl Events {
 
     /// Sends the event unless the same was sent a moment ago.
     pub async fn publish(&self, about: &ObjectReference, new: NewEvent<'_>) {
-        let same = format!("{}\0{}\0{}", new.reason, new.action, fitting_line(new.note));
-        self.publish_once(about, &same, new).await;
+        let line = fitting_line(new.note);
+        let same = format!("{}\0{}\0{line}", new.reason, new.action);
+        self.send(about, &same, new, line).await;
+    }
+
+    /// As [`Events::publish`]; the first line is sent as it is, up to 960 bytes, because scripts match it.
+    pub async fn publish_whole(&self, about: &ObjectReference, new: NewEvent<'_>) {
+        let line = message::first_line(new.note);
+        let line = line[..line.floor_char_boundary(MAX_NOTE)].to_owned();
+        let same = format!("{}\0{}\0{line}", new.reason, new.action);
+        self.send(about, &same, new, line).await;
     }
 
     /// Sends the event unless one with this `key` about the same object was sent a moment ago, whatever its words. The next one that is
     /// sent counts those that were not.
     pub async fn publish_once(&self, about: &ObjectReference, key: &str, new: NewEvent<'_>) {
+        let line = fitting_line(new.note);
+        self.send(about, key, new, line).await;
+    }
+
+    async fn send(&self, about: &ObjectReference, key: &str, new: NewEvent<'_>, line: String) {
         let due = {
             let mut sent = self.sent.lock();
             sent.due(&key_about(about, key), Instant::now())
@@ -85,7 +101,7 @@ impl Events {
             log(about, &new);
         }
         let Some(held) = due else { return };
-        let note = counted(fitting_line(new.note), held);
+        let note = counted(line, held);
         let new = NewEvent { note: &note, ..new };
         if !observe::is_known(about.kind.as_deref().unwrap_or_default(), new.reason) {
             tracing::error!(
