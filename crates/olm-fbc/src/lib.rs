@@ -25,6 +25,7 @@ pub use index::{Index, IndexBuilder, IndexError, Located, Query};
 pub use ingest::{FileError, FileWarning, Ingest, IngestError, IngestLimits, Ingested, Summary, WarningKind};
 pub use meta::{Head, Meta, head};
 pub use olm_core::{CancelOnDrop, Cancellation};
+pub use olm_yaml::ParseError;
 pub use package::{PackageContents, PackageLimitError};
 pub use property::Property;
 pub use schema::{

@@ -8,7 +8,11 @@ use olm_core::variants;
 use crate::{Error, ImageError, StoreError};
 
 /// An error of each kind about this image.
+///
+/// # Panics
+/// Never: the digest in them is valid.
 #[must_use]
+#[expect(clippy::unwrap_used, reason = "the text is a digest")]
 pub fn errors(reference: &str) -> Vec<Error> {
     let digest = || format!("sha256:{}", "0".repeat(64)).parse().unwrap();
     let mut errors = variants!(Error:

@@ -30,7 +30,7 @@ const ALLOWED: &[(&str, &str)] = &[
     // it brings signatures from the registry and has them judged
     ("olm-oci", "olm-core olm-signature"),
     ("olm-api", ""),
-    ("olm-runtime", "olm-api"),
+    ("olm-runtime", "olm-core olm-api"),
     // it needs the client, TLS and the flags
     ("olm-certificates", "olm-runtime"),
     // it hands the resolver what it reads

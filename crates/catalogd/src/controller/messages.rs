@@ -10,9 +10,8 @@ use olm_api::cluster_catalog::{AvailabilityMode, CatalogSource, CatalogSourceTyp
 use olm_api::condition::{self, Condition, ConditionStatus};
 use olm_api::{ClusterCatalogSpec, reason};
 use olm_core::{message, resolve_image_template, variants};
-use olm_fbc::FileError;
+use olm_fbc::{FileError, ParseError};
 use olm_runtime::events::fitting_line;
-use olm_yaml::ParseError;
 
 use super::fetch::{pulling, quarantined, selection, slow, storing};
 use super::plan::Quarantine;

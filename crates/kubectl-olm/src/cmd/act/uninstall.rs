@@ -79,10 +79,8 @@ async fn uninstall(arguments: &Arguments, name: &str) -> Result<CommandOutput, C
         return Ok(CommandOutput { text: format!("{}\n", removal.text(Tense::DryRun)), yes: true });
     }
     let is_asked = !arguments.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    if is_asked {
-        if !confirmed(&removal.text(Tense::Question))? {
-            return Ok(CommandOutput { text: "nothing was changed\n".to_owned(), yes: false });
-        }
+    if is_asked && !confirmed(&removal.text(Tense::Question))? {
+        return Ok(CommandOutput { text: "nothing was changed\n".to_owned(), yes: false });
     }
     let api: Api<ClusterExtension> = Api::all(client.clone());
     let named = named(&extension);
