@@ -105,6 +105,13 @@ pub fn is_lagging(line: &str) -> bool {
     [OUTDATED, NO_CONDITIONS, NULL_CONDITIONS].iter().any(|text| line.ends_with(text))
 }
 
+/// Why the pods of an object fail, from its line: behind the text of the probe, where the object or its pods report it.
+pub fn cause(line: &str) -> Option<&str> {
+    let (_, found) = line.strip_prefix("Object ")?.split_once(": ")?;
+    let (_, cause) = found.split_once("; ")?;
+    (!found.starts_with("error locating")).then_some(cause)
+}
+
 /// The line of an object that is not ready, as people write it: kind, namespace and name, and its cause where there is one.
 ///
 /// `Object Deployment.apps/v1 n/x: .status.condition["Available"] is False; 0 of 1 …` becomes `Deployment n/x: 0 of 1 …`.
@@ -116,11 +123,7 @@ pub fn readable(line: &str) -> String {
         Some((kind, name.trim_start_matches('/'), found))
     };
     let Some((kind, name, found)) = parts() else { return line.to_owned() };
-    let cause = match found.split_once("; ") {
-        Some((_, cause)) if !found.starts_with("error locating") => cause,
-        _ => found,
-    };
-    let words = match cause {
+    let words = match cause(line).unwrap_or(found) {
         r#".status.condition["Available"] is False"# => "is not available",
         NO_CONDITIONS | NULL_CONDITIONS => "has no conditions yet",
         OUTDATED => "is not yet observed by its controller",
@@ -388,6 +391,10 @@ mod tests {
                 "Deployment t1/x is not available",
             ),
             (
+                "Object Deployment.apps/v1 t1/x: .status.condition[\"Available\"] is False; FailedCreate: exceeded quota: q",
+                "Deployment t1/x: FailedCreate: exceeded quota: q",
+            ),
+            (
                 "Object Deployment.apps/v1 t1/x: missing .status.conditions",
                 "Deployment t1/x has no conditions yet",
             ),
@@ -401,6 +408,8 @@ mod tests {
             ),
             ("something else", "something else"),
         ] {
+            let has_cause = want.contains("replicas available: ") || want.contains("FailedCreate");
+            assert_eq!(cause(line).is_some(), has_cause, "{line}");
             assert_eq!(readable(line), want);
         }
     }

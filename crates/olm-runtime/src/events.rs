@@ -245,6 +245,83 @@ mod tests {
         }
     }
 
+    /// Collects the messages and details of the log.
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    impl tracing::Subscriber for Lines {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            metadata.target() == module_path!().trim_end_matches("::tests")
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                if matches!(field.name(), "message" | "details") {
+                    self.0.lock().push(format!("{value:?}"));
+                }
+            });
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    /// Sends one event after the other; the notes that the apiserver received, and the log.
+    async fn sent(all: &[(bool, &str)], whole: bool) -> (Vec<String>, Vec<String>) {
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let apiserver = {
+            let received = Arc::clone(&received);
+            tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let received = Arc::clone(&received);
+                async move {
+                    let body = request.into_body().collect_bytes().await?;
+                    let event: serde_json::Value = serde_json::from_slice(&body)?;
+                    received.lock().push(event["note"].as_str().unwrap_or_default().to_owned());
+                    Ok::<_, Box<dyn std::error::Error + Send + Sync>>(http::Response::new(
+                        kube::client::Body::from(body.to_vec()),
+                    ))
+                }
+            })
+        };
+        let events = Events::new(Client::new(apiserver, "default"), "test", None);
+        let about =
+            ObjectReference { kind: Some("ClusterExtension".to_owned()), ..ObjectReference::default() };
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let _guard = tracing::subscriber::set_default(Lines(Arc::clone(&lines)));
+        for (warning, note) in all {
+            let event = NewEvent { warning: *warning, reason: "Retrying", action: "Test", note };
+            match whole {
+                true => events.publish_whole(&about, event).await,
+                false => events.publish(&about, event).await,
+            }
+        }
+        let (received, lines) = (received.lock().clone(), lines.lock().clone());
+        (received, lines)
+    }
+
+    #[tokio::test]
+    async fn events_held_back_are_logged_if_something_was_done() {
+        // what is done again is a line each time; a failure that lasts is one, whatever its details
+        let done = sent(&[(false, "put back a"), (false, "put back a"), (false, "put back b")], false).await;
+        assert_eq!(done.0, ["put back a", "put back b"]);
+        assert_eq!(done.1, ["put back a", "put back a", "put back b"]);
+        let failed = sent(&[(true, "a failed\n1 of 2"), (true, "a failed\n2 of 2")], false).await;
+        assert_eq!(failed.0, ["a failed"]);
+        assert_eq!(failed.1, ["a failed", "\"1 of 2\""]);
+    }
+
+    #[tokio::test]
+    async fn events_have_the_line_that_fits_unless_whole() {
+        let note = format!("Status changed: {}", "word ".repeat(60));
+        let (fitting, _) = sent(&[(false, &note)], false).await;
+        assert_eq!(fitting, [fitting_line(&note)]);
+        assert!(fitting[0].chars().count() <= message::MAX_FIRST_LINE);
+        assert_eq!(sent(&[(false, &note)], true).await.0, std::slice::from_ref(&note));
+        assert_eq!(sent(&[(false, &"é".repeat(600))], true).await.0, ["é".repeat(MAX_NOTE / 2)]);
+    }
+
     #[test]
     fn events_memory_is_bounded() {
         let mut sent = Sent::default();

@@ -24,7 +24,7 @@ use crate::watch;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "AVAILABLE is the highest version that could be installed if spec.source.catalog.version allowed it; \
+    after_help = "AVAILABLE is the highest version that the catalog's upgrade edges reach if spec.source.catalog.version allows it; \
                   - means that there is nothing newer, ? that no catalog could be read.\n\n\
                   Examples:\n  kubectl olm list\n  kubectl olm list -o wide\n  kubectl olm list -o json\n\n\
                   Exit codes: 0 listed (also when there are none), 2 bad input, 3 no answer."
@@ -341,7 +341,7 @@ fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], content: &C
         return row;
     }
     let now = states.installed.as_ref().and_then(|revision| notices::version_of(&revision.bundle));
-    // as `upgrade` makes it, which takes back that edges do not bind
+    // `upgrade` sets the policy back, so only what the edges reach can be recommended
     let upgrade = ExtensionRequest { policy: UpgradeConstraintPolicy::CatalogProvided, ..request.clone() };
     let best = notices::best(&upgrade, &states, &sources, settings);
     if let Some((best, version)) = best.filter(|(_, version)| Some(version) > now.as_ref()) {
@@ -456,6 +456,9 @@ fn columns<'a>(listed: impl IntoIterator<Item = &'a Row>, wide: bool) -> String 
 
 #[cfg(test)]
 mod tests {
+    use olm_api::annotations;
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -507,6 +510,61 @@ mod tests {
             let text = table(&rows, false);
             assert_eq!(text.split_once("\n\n").map(|(_, summary)| summary.trim_end()), want);
         }
+    }
+
+    /// An extension after a rollback, which set the policy SelfCertified, and one that was never installed.
+    #[tokio::test]
+    async fn outdated_is_what_upgrade_reaches() {
+        let dir = tempfile::tempdir().unwrap();
+        let bundle = |version: &str| {
+            json!({"schema": "olm.bundle", "package": "p", "name": format!("p.v{version}"), "image": "example.com/p:v1",
+                "properties": [{"type": "olm.package", "value": {"packageName": "p", "version": version}}]})
+        };
+        let entries = json!([{"name": "p.v1.0.0"}, {"name": "p.v1.1.0", "replaces": "p.v1.0.0"},
+            {"name": "p.v2.0.0", "replaces": "p.v1.1.0"}]);
+        let lines = [
+            json!({"schema": "olm.package", "name": "p", "defaultChannel": "stable"}),
+            json!({"schema": "olm.channel", "package": "p", "name": "stable", "entries": entries}),
+            bundle("1.0.0"),
+            bundle("1.1.0"),
+            bundle("2.0.0"),
+        ];
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(dir.path().join("catalog.json"), text).unwrap();
+        let reader = CatalogReader::directory(dir.path()).await.unwrap();
+        let content = Content {
+            packages: read_packages(Some(&reader), BTreeSet::from(["p".parse().unwrap()])).await,
+            reader: Some(reader),
+            local: true,
+            settings: resolution::Settings { separate_release: true, ..resolution::Settings::default() },
+        };
+        let installed = json!({"bundle": {"name": "p.v1.0.0", "version": "1.0.0"}});
+        let extension = |install: &Value| -> ClusterExtension {
+            serde_json::from_value(json!({
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "x", "uid": "u", "generation": 1},
+                "spec": {"namespace": "n", "source": {"sourceType": "Catalog", "catalog": {
+                    "packageName": "p", "version": "1.0.0", "upgradeConstraintPolicy": "SelfCertified"}}},
+                "status": {"conditions": [], "install": install},
+            }))
+            .unwrap()
+        };
+        let revision: ClusterObjectSet = serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
+            "metadata": {"name": "x-1", "ownerReferences": [
+                {"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "x", "uid": "u"}],
+                "annotations": {annotations::BUNDLE_NAME: "p.v1.0.0", annotations::BUNDLE_VERSION: "1.0.0",
+                    annotations::PACKAGE_NAME: "p"}},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+            "status": {"conditions": [{"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+        }))
+        .unwrap();
+        let outdated = row(&extension(&installed), &[revision], &content);
+        assert!(outdated.is_outdated(), "{outdated:?}");
+        assert_eq!(outdated.available.as_ref().map(|available| available.version.as_str()), Some("1.1.0"));
+        assert_eq!(outdated.newer_range().as_deref(), Some("^1.1.0"));
+        let new = row(&extension(&Value::Null), &[], &content);
+        assert!(new.available.is_some() && !new.is_outdated(), "{new:?}");
     }
 
     #[test]

@@ -5,12 +5,10 @@
 
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, annotations, condition, reason};
-use olm_core::VersionRelease;
+use olm_core::{VersionRelease, message};
 use olm_install::resolution::{BundleFacts, Cause, Class, PassError};
-use olm_rollout::report::is_lagging;
+use olm_rollout::report;
 use olm_rollout::status::Obstacle;
-
-use crate::objectset::REPLICAS_AVAILABLE;
 
 use super::result::{Notice, PassResult, Progress, Trace};
 
@@ -81,7 +79,8 @@ pub fn events(
     if !matches!(result.progress, Progress::Invalid(_)) {
         events.extend(changed(condition::READY).and_then(|(then, now)| paused(then, now)).map(Event::exact));
     }
-    events.extend(changed(condition::READY).and_then(|(_, now)| waiting(now)).map(Event::rare));
+    let newest = result.revisions.newest().and_then(|revision| revision.condition(condition::AVAILABLE));
+    events.extend(changed(condition::READY).and_then(|(_, now)| waiting(now, newest?)).map(Event::rare));
     // while another revision takes its objects over, the installed one is bound to lose sight of them
     if result.revisions.successor().is_none() {
         events.extend(
@@ -159,10 +158,11 @@ fn stuck(progressing: &Condition) -> Option<Event> {
     .map(Event::numbered)
 }
 
-/// A rollout whose pods fail.
-fn waiting(ready: &Condition) -> Option<Notice> {
-    let is_failing = ready.reason == reason::ROLLING_OUT && ready.message.contains(REPLICAS_AVAILABLE);
-    is_failing.then(|| Notice::warning("RolloutWaiting", ready.message.clone()))
+/// A rollout whose pods fail. `available` is the condition of its revision.
+fn waiting(ready: &Condition, available: &Condition) -> Option<Notice> {
+    report::cause(message::first_line(&available.message))?;
+    let is_rolling_out = ready.reason == reason::ROLLING_OUT && available.status == ConditionStatus::False;
+    is_rolling_out.then(|| Notice::warning("RolloutWaiting", ready.message.clone()))
 }
 
 /// A removal that something keeps from ending. Numbers change while custom resources go: those events count as the same.
@@ -190,7 +190,7 @@ fn unavailable(then: Option<&Condition>, now: &Condition) -> Option<Notice> {
     // the status of an object that was just written is not a state; it becomes one
     let lags = |condition: &Condition| {
         condition.status == ConditionStatus::Unknown
-            || is_lagging(condition.message.lines().next().unwrap_or_default())
+            || report::is_lagging(message::first_line(&condition.message))
     };
     let was = then.is_some_and(|then| then.status == ConditionStatus::True || lags(then));
     (was && now.status == ConditionStatus::False && !lags(now))
@@ -386,16 +386,41 @@ mod tests {
 
     #[test]
     fn events_name_failing_pods_of_a_rollout() {
-        let ready = |reason, text| condition(condition::READY, ConditionStatus::False, reason, text);
-        let text =
-            "Revision 1.0.0 is rolling out: Deployment n/x: 0 of 1 replicas available: ImagePullBackOff";
-        assert_eq!(waiting(&ready(reason::ROLLING_OUT, text)).map(|note| note.text), Some(text.to_owned()));
-        for (reason, text) in [
-            (reason::ROLLING_OUT, "Revision 1.0.0 is rolling out: Deployment n/x is not available"),
-            (reason::UNAVAILABLE, text),
+        use ConditionStatus::{False, True};
+        let ready = |reason| condition(condition::READY, False, reason, "Revision 1.0.0 is rolling out: …");
+        let line = |status, rest: &str| {
+            let text =
+                format!("Object Deployment.apps/v1 n/x: .status.condition[\"Available\"] is False{rest}");
+            condition(condition::AVAILABLE, status, reason::PROBE_FAILURE, &text)
+        };
+        for (reason, available, want) in [
+            (reason::ROLLING_OUT, line(False, "; 0 of 1 replicas available: pod x: ImagePullBackOff"), true),
+            (reason::ROLLING_OUT, line(False, "; FailedCreate: exceeded quota: q"), true),
+            (reason::ROLLING_OUT, line(False, ""), false),
+            (reason::ROLLING_OUT, line(True, "; FailedCreate: exceeded quota: q"), false),
+            (reason::UNAVAILABLE, line(False, "; FailedCreate: exceeded quota: q"), false),
         ] {
-            assert_eq!(waiting(&ready(reason, text)), None);
+            assert_eq!(waiting(&ready(reason), &available).is_some(), want, "{reason} {}", available.message);
         }
+    }
+
+    #[test]
+    fn events_of_failures_are_the_same_but_for_numbers() {
+        let key = |text: &str| failed(&PassError::new(Class::Transient, text)).key;
+        assert_eq!(key("attempt 1: no answer within 30 s"), key("attempt 12: no answer within 60 s"));
+        assert_ne!(key("namespaces \"a\" not found"), key("catalog \"a\" is not being served"));
+    }
+
+    #[test]
+    fn events_of_each_revision_are_sent() {
+        let after = |number| {
+            let result = result(vec![revision(number, "1.0.0", None)], applied("1.0.0"));
+            let status = status::derive(&result, None, 1, false, Timestamp::UNIX_EPOCH);
+            let all = events(None, &status, &result, Trace::default());
+            all.into_iter().find(|event| event.note.reason == "Installed").unwrap()
+        };
+        assert_eq!(after(1).note, after(3).note);
+        assert_ne!(after(1).key, after(3).key, "a second rollback within ten minutes");
     }
 
     #[test]

@@ -56,7 +56,6 @@ use crate::revisions::Revisions;
 use crate::secret_cache::SecretCache;
 
 pub use identity::{ControllerIdentity, Identities, IdentityError, Owner, Purpose};
-pub(crate) use pods::REPLICAS_AVAILABLE;
 
 /// Field manager of what is written to revisions themselves (finalizer, lifecycle, status).
 const FIELD_MANAGER: &str = "operator-controller";

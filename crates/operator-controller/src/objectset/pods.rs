@@ -29,9 +29,6 @@ const READS: [Duration; 6] = [
     Duration::from_secs(120),
 ];
 
-/// What stands between the numbers of an object's pods and the cause why the first one fails.
-pub(crate) const REPLICAS_AVAILABLE: &str = " replicas available: ";
-
 /// Whether objects of this kind have pods of their own.
 pub(super) fn has_pods(key: &ObjectKey) -> bool {
     key.group == "apps" && matches!(key.kind.as_str(), "Deployment" | "StatefulSet" | "DaemonSet")
@@ -105,7 +102,7 @@ fn replicas(object: &Object) -> String {
         _ => (number("status", "availableReplicas"), Some(number("spec", "replicas").unwrap_or(1))),
     };
     match desired {
-        Some(desired) => format!("{} of {desired}{REPLICAS_AVAILABLE}", available.unwrap_or(0)),
+        Some(desired) => format!("{} of {desired} replicas available: ", available.unwrap_or(0)),
         None => String::new(),
     }
 }

@@ -72,6 +72,7 @@ async fn event_of_a_rejected_upgrade_is_emitted_once() -> Result<()> {
     let events = world.events("UpgradeRefused").await?;
     assert_eq!(events.len(), 1, "{events:?}");
     assert!(events[0].contains(&format!("the change of CRD gadgets.{group} is not safe")), "{events:?}");
+    assert!(events[0].ends_with(" the annotation in Progressing accepts it"), "{events:?}");
     Ok(())
 }
 

@@ -196,6 +196,13 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     serve_package(&stack.cluster, &stack.registry, "demo", bundles).await?;
     let extensions: Api<ClusterExtension> = Api::all(stack.cluster.client().await?);
 
+    let ca = olm_kit::Ca::shared()?.certificate().display().to_string();
+    let url = stack.catalogd.content_url();
+    let cas = olm_kit::Ca::shared()?.dir().display().to_string();
+    let home = tempfile::tempdir()?;
+    let home = home.path().display().to_string();
+    let flags = ["--ca-file", &ca, "--catalogd-url", &url, "--catalogd-cas-dir", &cas, "--cache-dir", &home];
+
     // nothing happens on a dry run, and the manifest is what one would keep in git
     let install = ["install", "demo", "--namespace", "demo", "--version", "1.0.0"];
     let manifest = cli.yes(&[&install[..], &["--dry-run", "-o", "json"]].concat()).await?;
@@ -207,6 +214,13 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
                 "packageName": "demo", "version": "1.0.0", "upgradeConstraintPolicy": "CatalogProvided"}}}})
     );
     assert!(extensions.get_opt("demo").await?.is_none());
+    // the plan is made, too; the manifest is printed whatever it comes to
+    let none = ["install", "demo", "--namespace", "default", "--version", "9.0.0", "--dry-run", "-o", "json"];
+    let refused = cli.run(&[&none[..], &flags].concat()).await?;
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("install would be refused") && errors.contains("no bundles found"), "{errors}");
+    assert_eq!(serde_json::from_slice::<Value>(&refused.stdout)?["kind"], "ClusterExtension");
 
     // an account that may do nothing: its roles are printed before there is a revision, from the bundle that would be chosen
     stack
@@ -224,11 +238,6 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
         "installer",
     ])
     .await?;
-    let ca = olm_kit::Ca::shared()?.certificate().display().to_string();
-    let url = stack.catalogd.content_url();
-    let cas = olm_kit::Ca::shared()?.dir().display().to_string();
-    let home = tempfile::tempdir()?;
-    let home = home.path().display().to_string();
     let roles = cli
         .yes(&[
             "rbac",
@@ -271,7 +280,6 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     assert!(text.contains("there is no ClusterExtension \"dem\"; did you mean demo?"), "{text}");
 
     // one edge at a time: 2.0.0 cannot be reached from 1.0.0, so the plan refuses it; with --force, waiting for it ends with a no
-    let flags = ["--ca-file", &ca, "--catalogd-url", &url, "--catalogd-cas-dir", &cas, "--cache-dir", &home];
     let (code, text) = cli.no(&[&["upgrade", "demo", "--version", "2.0.0"][..], &flags].concat()).await?;
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("upgrade would be refused, so nothing was changed"), "{text}");

@@ -7,19 +7,25 @@ use serde_json::{Value, json};
 use crate::cluster::{User, serve, want};
 
 const VIEWER: &str = "operator-controller-clusterextension-viewer-role";
+const EDITOR: &str = "operator-controller-clusterextension-editor-role";
 
 /// Grants the shipped viewer role to the group `viewers`.
 pub(crate) async fn bind_viewer_role(cluster: &Cluster) -> Result<()> {
+    bind(cluster, VIEWER, "viewers").await
+}
+
+/// Grants a shipped role to a group.
+async fn bind(cluster: &Cluster, name: &str, group: &str) -> Result<()> {
     let manifest = repository().join("manifests/base/operator-controller/rbac.yaml");
     let documents: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(manifest)?)
         .map_err(|problem| anyhow::anyhow!("{problem}"))?;
-    let role =
-        documents.iter().find(|object| object["metadata"]["name"] == VIEWER).context("no viewer role")?;
+    let role = documents.iter().find(|object| object["metadata"]["name"] == name);
+    let role = role.with_context(|| format!("there is no {name}"))?;
     cluster.apply(&role.to_string()).await?;
     let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "viewers"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": VIEWER},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "viewers"}],
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": group},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
     });
     cluster.apply(&binding.to_string()).await.map(drop)
 }
@@ -69,6 +75,41 @@ async fn viewer_role_is_enough_for_reading_verbs() -> Result<()> {
             "{verb:?} ended with {got}, not {code}, or {part:?} is missing:\n{text}"
         );
         ensure!(!text.contains("forbidden"), "{verb:?}:\n{text}");
+    }
+    editor_role_is_enough_to_upgrade(&stack, &[&flags[..], &registry].concat()).await?;
+    silent_catalogd_is_waited_for_once(&stack.cluster)
+}
+
+/// Objects that an editor may not read are no reason to refuse the change, and containers that cannot be watched none to fail.
+async fn editor_role_is_enough_to_upgrade(stack: &Stack, flags: &[&str]) -> Result<()> {
+    bind(&stack.cluster, EDITOR, "editors").await?;
+    let kubeconfig = stack.cluster.kubeconfig_as("eddy", &["editors"])?.display().to_string();
+    let editor = User { kubeconfig, ..User::new(&stack.cluster, flags)? };
+    olm_kit::eventually("the role counts", std::time::Duration::from_secs(60), || async {
+        editor.output(0, &["list"])
+    })
+    .await?;
+    let (code, out, errors) = editor.run(&["upgrade", "my-demo", "--any-version", "--wait"])?;
+    ensure!((code, out.as_str()) == (0, "my-demo is Ready\n"), "{code} {out}{errors}");
+    let note = "containers are not watched: you may not get secrets in namespace olmv1-system";
+    ensure!(errors.contains(note), "{errors}");
+    Ok(())
+}
+
+/// Whatever the number of catalogs and packages.
+fn silent_catalogd_is_waited_for_once(cluster: &Cluster) -> Result<()> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let user = User::new(cluster, &["--catalogd-url", &url, "--request-timeout", "2s"])?;
+    for (verb, code, text) in [
+        (&["search"][..], 3, format!("cannot reach catalogd at {url}: no answer within 2 s")),
+        (&["list"], 0, "my-demo".to_owned()),
+    ] {
+        let started = std::time::Instant::now();
+        let found = user.output(code, verb)?;
+        let took = started.elapsed().as_secs_f64();
+        ensure!(found.matches(&text).count() == 1, "{verb:?}:\n{found}");
+        ensure!((2.0..4.0).contains(&took), "{verb:?} took {took} s");
     }
     Ok(())
 }

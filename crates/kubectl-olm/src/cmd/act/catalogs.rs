@@ -37,11 +37,7 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    cache: Cache,
-    #[command(flatten)]
-    cluster: Cluster,
+    list: List,
 }
 
 #[derive(Debug, Subcommand)]
@@ -197,8 +193,8 @@ fn image(text: &str) -> Result<String, String> {
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     match &arguments.verb {
-        None => list(arguments.output, &arguments.cluster, &arguments.cache).await,
-        Some(Verb::List(List { output, cluster, cache })) => list(*output, cluster, cache).await,
+        None => list(&arguments.list).await,
+        Some(Verb::List(arguments)) => list(arguments).await,
         Some(Verb::Add(arguments)) => add(arguments).await,
         Some(Verb::Refresh(arguments)) => refresh(arguments).await,
         Some(Verb::Remove(arguments)) => remove(arguments).await,
@@ -215,7 +211,7 @@ pub(crate) async fn all(client: &Client) -> Result<Vec<ClusterCatalog>, CommandE
     Ok(listed)
 }
 
-async fn list(output: Output, cluster: &Cluster, cache: &Cache) -> Result<CommandOutput, CommandError> {
+async fn list(List { output, cache, cluster }: &List) -> Result<CommandOutput, CommandError> {
     let client = cluster.client().await?;
     let catalogs = all(&client).await?;
     let packages = if catalogs.is_empty() {

@@ -306,6 +306,25 @@ fn refused_creation(extension: &ClusterExtension, error: &kube::Error) -> Comman
     }
 }
 
+/// Adds the result for one of several extensions. An error about this one is printed after `about`, and the others are changed all the same.
+fn add(
+    whole: &mut CommandOutput,
+    about: &str,
+    result: Result<CommandOutput, CommandError>,
+) -> Result<(), CommandError> {
+    let output = match result {
+        Ok(output) => output,
+        Err(failure @ CommandError::NotFound(_)) => {
+            print_note(&format!("error: {about}{failure}"));
+            CommandOutput { text: String::new(), yes: false }
+        }
+        Err(failure) => return Err(failure),
+    };
+    whole.text.push_str(&output.text);
+    whole.yes &= output.yes;
+    Ok(())
+}
+
 fn exists_already(extension: &ClusterExtension) -> String {
     format!(
         "there is a ClusterExtension {:?} already; `kubectl olm upgrade {0}` changes its version, --name gives this one another name",

@@ -10,7 +10,7 @@ use olm_api::{ClusterExtension, annotations};
 use serde_json::json;
 
 use super::losses::{self, Losses};
-use super::{Waiting, named, patch_params, refused};
+use super::{Waiting, add, named, patch_params, refused};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
@@ -49,18 +49,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     }
     let mut whole = CommandOutput { text: String::new(), yes: true };
     for name in &arguments.names {
-        match uninstall(arguments, name).await {
-            Ok(output) => {
-                whole.text.push_str(&output.text);
-                whole.yes &= output.yes;
-            }
-            // the others do not depend on it
-            Err(failure @ CommandError::NotFound(_)) => {
-                print_note(&format!("error: {failure}"));
-                whole.yes = false;
-            }
-            Err(failure) => return Err(failure),
-        }
+        add(&mut whole, "", uninstall(arguments, name).await)?;
     }
     Ok(whole)
 }

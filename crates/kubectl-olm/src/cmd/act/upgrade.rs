@@ -6,11 +6,11 @@ use olm_api::ClusterExtension;
 use olm_install::account::Account;
 use serde_json::{Map, Value, json};
 
-use super::Change;
 use super::pause::is_paused;
 use super::planned::{Planned, Purpose};
 use super::spec::{SpecFlags, SpecPatch};
 use super::undo;
+use super::{Change, add};
 use crate::CommandOutput;
 use crate::cmd::list;
 use crate::cmd::notices::NoticeKind;
@@ -158,18 +158,8 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
             ));
             continue;
         }
-        match upgrade_one(arguments, &client, &extension, newer.as_deref()).await {
-            Ok(output) => {
-                whole.text.push_str(&output.text);
-                whole.yes &= output.yes;
-            }
-            // the others do not depend on it
-            Err(failure @ CommandError::NotFound(_)) => {
-                print_note(&format!("error: {name}: {failure}"));
-                whole.yes = false;
-            }
-            Err(failure) => return Err(failure),
-        }
+        let upgraded = upgrade_one(arguments, &client, &extension, newer.as_deref()).await;
+        add(&mut whole, &format!("{name}: "), upgraded)?;
     }
     if whole.text.is_empty() && whole.yes && !skipped {
         print_note(if arguments.outdated {
