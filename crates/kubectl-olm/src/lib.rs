@@ -154,14 +154,11 @@ pub fn run() -> ExitCode {
     let done = match words.get(1).is_some_and(|verb| verb == complete::VERB) {
         // the words are an unfinished line, not arguments
         true => wait(complete::run(&words[2..])),
-        false => {
-            let cli = match parsed(words.clone()) {
-                Ok(cli) => cli,
-                Err(error) if error.kind() == ErrorKind::MissingSubcommand => return print_help(&words),
-                Err(error) => error.exit(),
-            };
-            wait(execute(&cli.verb))
-        }
+        false => match parsed(words.clone()) {
+            Ok(cli) => wait(execute(&cli.verb)),
+            Err(error) if lacks_verb(&error) => Ok(help_of(&words)),
+            Err(error) => error.exit(),
+        },
     };
     let printed = done.and_then(|answer| {
         print_result(&answer.text)?;
@@ -176,11 +173,14 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Prints the help of a verb that needs another one after it. clap does so only if no flag is set in the environment.
-#[expect(clippy::print_stderr, reason = "where users look for errors")]
-fn print_help(words: &[std::ffi::OsString]) -> ExitCode {
-    eprint!("{}", help::verb_of(words).render_help());
-    ExitCode::from(2)
+/// Whether the command line ends before a verb. clap has two kinds for it: the second one if a flag is set in the environment.
+fn lacks_verb(error: &clap::Error) -> bool {
+    matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand)
+}
+
+/// The help of the verb that needs another one after it. As with kubectl it is no error.
+fn help_of(words: &[std::ffi::OsString]) -> CommandOutput {
+    CommandOutput { text: help::verb_of(words).render_help().to_string(), yes: true }
 }
 
 async fn execute(verb: &Verb) -> Result<CommandOutput, CommandError> {

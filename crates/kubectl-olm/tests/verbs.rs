@@ -202,6 +202,14 @@ fn completion_and_help_succeed() {
     }
     assert_eq!(olm(&["--help"], "").0, 0);
     assert_eq!(olm(&["no-such-verb"], "").0, 2);
+    let (code, out, error) = olm(&[], "");
+    assert_eq!((code, out.is_empty(), error.as_str()), (0, false, ""), "without a verb: help");
+    let (code, _, error) = olm(&["report", "-o", "r.zip"], "");
+    assert_eq!(
+        (code, error.contains("name a file that ends with .tar.gz, or a folder")),
+        (2, true),
+        "{error}"
+    );
 }
 
 /// Threat: docs/threat-model.md. What standard output gets is tested in `terminal.rs`: here it is no terminal.

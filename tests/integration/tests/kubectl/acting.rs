@@ -117,6 +117,15 @@ async fn uninstall_names_custom_resources(stack: &Stack, cli: &Cli<'_>) -> Resul
     let end =
         format!("timed out after 20s; it continues in the cluster. Last state: uninstalling: {waiting}");
     assert!(text.contains(&format!("uninstalling: {waiting}")) && text.contains(&end), "{text}");
+    // an account that lacks a right for the removal still gets its roles
+    let roles = cli.run(&["rbac", "gadgets", "--service-account", "installer"]).await?;
+    let notes = String::from_utf8_lossy(&roles.stderr).into_owned();
+    assert!(
+        roles.status.success() && notes.contains("roles for revision 1, which is being removed"),
+        "{notes}"
+    );
+    let roles = String::from_utf8(roles.stdout)?;
+    assert!(roles.contains(r#""resources":["customresourcedefinitions"]"#), "{roles}");
     annotate(annotations::PROTECT_CUSTOM_RESOURCES, Value::Null).await?;
     cli.yes(&["uninstall", "gadgets", "--wait"]).await.map(drop)
 }
@@ -214,6 +223,8 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
                 "packageName": "demo", "version": "1.0.0", "upgradeConstraintPolicy": "CatalogProvided"}}}})
     );
     assert!(extensions.get_opt("demo").await?.is_none());
+    let (_, text) = cli.no(&[&["install", "demmo", "--namespace", "default"][..], &flags].concat()).await?;
+    assert!(text.contains("did you mean demo?"), "{text}");
     // the plan is made, too; the manifest is printed whatever it comes to
     let none = ["install", "demo", "--namespace", "default", "--version", "9.0.0", "--dry-run", "-o", "json"];
     let refused = cli.run(&[&none[..], &flags].concat()).await?;
@@ -302,6 +313,12 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     let catalog = extension.spec.source.catalog.context("no catalog")?;
     assert_eq!(catalog.version.as_deref(), Some("1.0.0"));
 
+    // two revisions are named as kubectl's users name them, or by the flag
+    let by_position = cli.run(&["diff", "demo", "1", "2", "-o", "json"]).await?;
+    let by_flag = cli.run(&["diff", "demo", "--revision", "1", "--revision", "2", "-o", "json"]).await?;
+    assert_eq!(by_position.status.code(), Some(1), "{}", String::from_utf8_lossy(&by_position.stderr));
+    assert_eq!(by_position.stdout, by_flag.stdout);
+
     report_is_written(&stack, &cli, Path::new(&home)).await?;
     interrupts_end_with_130(&cli).await?;
 
@@ -323,7 +340,11 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
 
     let text = cli.yes(&["uninstall", "demo", "--dry-run"]).await?;
     assert!(text.contains("would delete ClusterExtension demo") && text.contains("(dry run)"), "{text}");
-    assert_eq!(cli.yes(&["uninstall", "demo", "--wait"]).await?, "ClusterExtension demo is gone\n");
+    // of several names each has its line; one that is not there does not keep the others
+    let (code, text) = cli.no(&["uninstall", "demo", "never", "--wait"]).await?;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("there is no ClusterExtension \"never\""), "{text}");
+    assert!(extensions.get_opt("demo").await?.is_none(), "demo is left");
     let (code, _) = cli.no(&["uninstall", "demo"]).await?;
     assert_eq!(code, Some(1));
     Ok(())

@@ -13,8 +13,12 @@ use crate::world::LIMIT;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_require_authorization_by_the_apiserver() -> Result<()> {
-    let stack =
-        Stack::start_with(&Options::default(), |program| program.flag("--leader-elect", "true")).await?;
+    let profiles = format!("127.0.0.1:{}", olm_kit::free_port()?);
+    let stack = Stack::start_with(&Options::default(), |program| match program.name() {
+        "catalogd" => program.flag("--leader-elect", "true").flag("--pprof-bind-address", &profiles),
+        _ => program.flag("--leader-elect", "true"),
+    })
+    .await?;
     eventually("both lead", LIMIT, || async {
         for process in [&stack.catalogd, &stack.operator_controller] {
             ensure!(process.log_text().contains("became leader"), "{}", process.name());
@@ -27,7 +31,7 @@ async fn metrics_require_authorization_by_the_apiserver() -> Result<()> {
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "unbound", "namespace": namespace}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "scraper", "namespace": namespace}}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": namespace},
-            "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}),
+            "rules": [{"nonResourceURLs": ["/metrics", "/debug/pprof/*"], "verbs": ["get"]}]}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": namespace},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace},
             "subjects": [{"kind": "ServiceAccount", "name": "scraper", "namespace": namespace}]}),
@@ -69,6 +73,45 @@ async fn metrics_require_authorization_by_the_apiserver() -> Result<()> {
             }
         }
     }
+    report_reads_metrics_and_profiles(&stack, &format!("https://{profiles}"), &scraper).await
+}
+
+/// `kubectl olm report`: what one address serves is not missed at the other, and what none serves is named.
+async fn report_reads_metrics_and_profiles(stack: &Stack, profiles: &str, token: &str) -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let token_file = home.path().join("token");
+    std::fs::write(&token_file, token)?;
+    let metrics = stack.catalogd.metrics_url();
+    let report = |name: &'static str, urls: Vec<String>| {
+        let mut command = std::process::Command::new(olm_kit::built("kubectl-olm")?);
+        command.env("KUBECONFIG", stack.cluster.kubeconfig()).arg("report");
+        command.arg("--output").arg(home.path().join(name));
+        command.arg("--metrics-token-file").arg(&token_file);
+        command.arg("--metrics-cas-dir").arg(Ca::shared()?.dir());
+        command.args(urls.iter().flat_map(|url| ["--metrics-url", url]));
+        anyhow::Ok(tokio::task::spawn_blocking(move || command.output()))
+    };
+    let output = report("both", vec![metrics.clone(), profiles.to_owned()])?.await??;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let of = |url: &str, file: &str| {
+        let host = url.trim_start_matches("https://").replace(':', "_");
+        std::fs::read(home.path().join("both/metrics").join(host).join(file))
+            .with_context(|| format!("{url} {file}"))
+    };
+    ensure!(of(&metrics, "metrics.txt")?.starts_with(b"# HELP "), "no metrics");
+    ensure!(!of(profiles, "heap.txt")?.is_empty(), "no memory");
+    ensure!(of(profiles, "profile.pb.gz")?.starts_with(&[0x1f, 0x8b]), "no profile in gzip");
+    let summary = std::fs::read_to_string(home.path().join("both/summary.txt"))?;
+    for part in ["/metrics:", "/debug/pprof/heap:", "/debug/pprof/profile"] {
+        let missed = summary.split_once("\nNot read\n").map_or("", |(_, missed)| missed);
+        ensure!(!missed.lines().any(|line| line.trim().starts_with(part)), "{part}: {summary}");
+    }
+
+    let output = report("one", vec![metrics])?.await??;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let summary = std::fs::read_to_string(home.path().join("one/summary.txt"))?;
+    let missed = "/debug/pprof/heap: no --metrics-url serves it; a program does at its --pprof-bind-address";
+    ensure!(summary.contains(missed), "{summary}");
     Ok(())
 }
 

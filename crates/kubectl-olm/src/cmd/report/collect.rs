@@ -123,15 +123,7 @@ impl Collector {
             Ok(client) => self.cluster(&client).await,
             Err(failure) => self.files.miss("the cluster", &failure.to_string()),
         }
-        for url in &endpoints.urls {
-            self.endpoint(url, endpoints).await;
-        }
-        if endpoints.urls.is_empty() {
-            self.files.miss(
-                "metrics and profiles",
-                "the apiserver passes no token on; forward a port and give --metrics-url",
-            );
-        }
+        self.endpoints(endpoints).await;
         let mut summary = redact::text(&self.summary);
         if !self.files.missing().is_empty() {
             summary.push_str("\nNot read\n");
@@ -343,47 +335,68 @@ impl Collector {
         }
     }
 
-    /// Adds metrics and profiles of one program.
-    async fn endpoint(&mut self, url: &str, endpoints: &Endpoints) {
-        print_note(&format!("reading metrics of {url}, and a profile of {PROFILE_SECONDS} s"));
+    /// Adds metrics and profiles. A program serves them at two addresses: what one of them has is not missed at the other.
+    async fn endpoints(&mut self, endpoints: &Endpoints) {
+        if endpoints.urls.is_empty() {
+            return self.files.miss(
+                "metrics and profiles",
+                "the apiserver passes no token on; forward a port and give --metrics-url",
+            );
+        }
         let client = endpoints.client().and_then(|client| Ok((client, endpoints.token()?)));
         let (client, token) = match client {
             Ok(found) => found,
-            Err(why) => return self.files.miss(&format!("metrics of {url}"), &why),
+            Err(why) => return self.files.miss("metrics and profiles", &why),
         };
-        let folder = url.split_once("://").map_or(url, |(_, host)| host).trim_end_matches('/');
         let profile = format!("/debug/pprof/profile?seconds={PROFILE_SECONDS}");
-        for (path, name, is_text) in [
-            ("/metrics", "metrics.txt", true),
-            ("/debug/pprof/heap", "heap.txt", true),
-            (profile.as_str(), "profile.pb.gz", false),
-        ] {
-            let address = format!("{}{path}", url.trim_end_matches('/'));
-            let answer = async {
-                let answer =
-                    client.get(&address).bearer_auth(&token).send().await.map_err(|error| chain(&error))?;
-                let status = answer.status();
-                let mut body = Vec::new();
-                let mut answer = answer;
-                while let Some(chunk) = answer.chunk().await.map_err(|error| chain(&error))? {
-                    if body.len() + chunk.len() > 16 * MAX_LOG_BYTES {
-                        return Err("the answer is too large".to_owned());
+        let parts = [
+            ("/metrics", "metrics.txt", "--metrics-bind-address"),
+            ("/debug/pprof/heap", "heap.txt", "--pprof-bind-address"),
+            (profile.as_str(), "profile.pb.gz", "--pprof-bind-address"),
+        ];
+        for (path, name, flag) in parts {
+            let mut is_served = false;
+            for url in &endpoints.urls {
+                let url = url.trim_end_matches('/');
+                let address = format!("{url}{path}");
+                print_note(&format!("reading {address}"));
+                let file = format!("metrics/{}/{name}", url.split_once("://").map_or(url, |(_, host)| host));
+                match read(&client, &token, &address).await {
+                    Ok(None) => continue,
+                    Ok(Some(body)) if name.ends_with(".txt") => {
+                        self.files.add_text(&file, &String::from_utf8_lossy(&body));
                     }
-                    body.extend_from_slice(&chunk);
+                    Ok(Some(body)) => self.files.add(&file, body),
+                    Err(why) => self.files.miss(&address, &why),
                 }
-                if status.is_success() {
-                    Ok(body)
-                } else {
-                    Err(format!("{status}: {}", String::from_utf8_lossy(&body).trim()))
-                }
-            };
-            let path = format!("metrics/{folder}/{name}");
-            match answer.await {
-                Ok(body) if is_text => self.files.add_text(&path, &String::from_utf8_lossy(&body)),
-                Ok(body) => self.files.add(&path, body),
-                Err(why) => self.files.miss(&address, &why),
+                is_served = true;
+            }
+            if !is_served {
+                let why = format!("no --metrics-url serves it; a program does at its {flag}");
+                self.files.miss(path, &why);
             }
         }
+    }
+}
+
+/// What an address answers; `None` if it serves no such path.
+async fn read(client: &reqwest::Client, token: &str, address: &str) -> Result<Option<Vec<u8>>, String> {
+    let answer = client.get(address).bearer_auth(token).send().await;
+    let mut answer = answer.map_err(|error| chain(&error))?;
+    let status = answer.status();
+    if status == reqwest::StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(|error| chain(&error))? {
+        if body.len() + chunk.len() > 16 * MAX_LOG_BYTES {
+            return Err("the answer is too large".to_owned());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    match status.is_success() {
+        true => Ok(Some(body)),
+        false => Err(format!("{status}: {}", String::from_utf8_lossy(&body).trim())),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::sources::Cluster;
                   objects), their events, Deployments, Services, Leases and Pods of OLM's namespace with their logs, and versions. Secrets are not \
                   read. Values of variables, annotations and configurations, tokens, passwords, Authorization headers, users in URLs and PEM keys \
                   are replaced by [redacted]. Look through it before you send it on.\n\n\
-                  Metrics and profiles take a token that the programs accept: forward the port of a program, then give --metrics-url and \
+                  Metrics and profiles take a token that the programs accept: forward the ports of a program, then give --metrics-url and \
                   --metrics-token-file.\n\n\
                   Examples:\n  kubectl olm report\n  kubectl olm report -o report.tar.gz\n  kubectl olm report -o ./report\n  \
                   kubectl olm report --metrics-url https://127.0.0.1:8443 --metrics-token-file token\n\n\
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     /// The namespace of the programs
     #[arg(long, value_name = "NAMESPACE", default_value = SYSTEM_NAMESPACE)]
     system_namespace: String,
-    /// Where a program serves /metrics and /debug/pprof; may be repeated
+    /// Where a program serves /metrics or /debug/pprof; may be repeated
     #[arg(long, value_name = "URL", requires = "metrics_token_file")]
     metrics_url: Vec<String>,
     /// A file with a bearer token that may `get` /metrics and /debug/pprof
