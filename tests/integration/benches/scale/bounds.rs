@@ -2,6 +2,17 @@
 
 use anyhow::{Result, ensure};
 
+/// Processor time of kube-apiserver for an install of eight objects on the machine that the bounds in seconds are for.
+const APISERVER: f64 = 0.091;
+
+/// How many times slower this machine is than that one, by the processor time of kube-apiserver for an install, in seconds; at least 1.
+/// An install is mostly the control plane's work, so its time on another machine says nothing without this.
+pub(crate) fn slower(apiserver: f64) -> f64 {
+    let slower = (apiserver / APISERVER).max(1.0);
+    println!("this machine: {slower:.2} times the processor time of kube-apiserver that the bounds are for");
+    slower
+}
+
 /// What was measured, and the most that it may be.
 #[derive(Default)]
 pub(crate) struct Bounds(Vec<Row>);
@@ -36,7 +47,7 @@ impl Bounds {
         for row in &self.0 {
             let Row { group, what, unit, figure, bound } = row;
             let verdict = if row.is_met() { "" } else { "**above**" };
-            println!("| {group} | {what} | {figure:.1} {unit} | {bound} {unit} | {verdict} |");
+            println!("| {group} | {what} | {figure:.1} {unit} | {bound:.1} {unit} | {verdict} |");
         }
         let above: Vec<String> = self
             .0

@@ -14,13 +14,13 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use olm_api::{ClusterCatalog, condition};
 use olm_kit::{
-    BundleImage, Ca, CatalogImage, Cluster, Crd, Entry, Options, Package, Program, Pushed, Registry, Request,
+    BundleImage, Ca, CatalogImage, Cluster, Crd, Entry, Package, Program, Pushed, Registry, Request,
     SYSTEM_NAMESPACE, Wait, eventually,
 };
 use serde_json::{Value, json};
 
 use crate::bounds::Bounds;
-use crate::{ACCOUNT, Bench, LIMIT, MIB, account, name};
+use crate::{ACCOUNT, Bench, LIMIT, MIB, account, name, start};
 
 /// How long nothing may be asked.
 const REST: Duration = Duration::from_secs(60);
@@ -36,8 +36,7 @@ fn namespace(index: usize) -> String {
 /// Measures `size` extensions over `catalogs` catalogs.
 pub(crate) async fn measure(size: usize, catalogs: usize, bounds: &mut Bounds) -> Result<()> {
     let registry = Registry::start().await?;
-    let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
-    cluster.install_olm().await?;
+    let cluster = start().await?;
     let catalogd = Program::catalogd(&cluster)?.start().await?;
     let fleet = Fleet { registry, size, catalogs };
     fleet.publish(&cluster).await?;

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
@@ -128,8 +129,7 @@ struct Spent {
 
 async fn measure(size: usize, rest: Duration) -> Result<Column> {
     let registry = Registry::start().await?;
-    let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
-    cluster.install_olm().await?;
+    let cluster = start().await?;
     let catalogd = Program::catalogd(&cluster)?.start().await?;
     publish(&cluster, &registry, size).await?;
     let process =
@@ -246,10 +246,11 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
     let most = [&resident, &restarted, &upgraded].map(|memory| memory.resident).into_iter().max();
     let each_ms = |spent: &Spent| total(spent) * 1000.0 / size as f64;
     let group = format!("{size} extensions");
+    let slower = bounds::slower(install.apiserver.as_secs_f64() / size as f64);
     for (what, unit, figure, bound) in [
-        ("install", "s", install.wall.as_secs_f64(), 7.0),
-        ("install, CPU each", "ms", each_ms(&install), 18.0),
-        ("upgrade", "s", upgrade.wall.as_secs_f64(), 15.0),
+        ("install", "s", install.wall.as_secs_f64(), 7.0 * slower),
+        ("install, CPU each", "ms", each_ms(&install), 18.0 * slower),
+        ("upgrade", "s", upgrade.wall.as_secs_f64(), 15.0 * slower),
         ("upgrade, requests each", "", requests(&upgrade), 30.0),
         ("restart", "s", restart.wall.as_secs_f64(), 2.0),
         ("resident memory", "MiB", most.unwrap_or_default() as f64 / MIB, 40.0),
@@ -261,6 +262,27 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
 
 fn name(index: usize) -> String {
     format!("scale-{index}")
+}
+
+/// A control plane with OLM's kinds that the garbage collector knows, too. It looks for new kinds every 30 s; until then it reads each
+/// object of a revision from the apiserver, half as many requests again as an install takes.
+async fn start() -> Result<Cluster> {
+    let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
+    cluster.install_olm().await?;
+    let objects: Api<ConfigMap> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
+    for attempt in 0..60 {
+        // its owner does not exist, so the object goes as soon as the owner's kind is known
+        let name = format!("without-owner-{attempt}");
+        let orphan = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "name": name, "namespace": SYSTEM_NAMESPACE, "ownerReferences": [{
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "none",
+                "uid": format!("00000000-0000-4000-8000-{attempt:012}")}]}});
+        cluster.apply(&orphan.to_string()).await?;
+        if Wait::new(&objects, &name).within(Duration::from_secs(1)).to_be_gone().await.is_ok() {
+            return Ok(cluster);
+        }
+    }
+    bail!("the garbage collector does not know ClusterObjectSets after a minute")
 }
 
 /// A kubeconfig of an account of its own, so that its requests can be counted.
