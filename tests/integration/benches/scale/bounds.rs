@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 const APISERVER: f64 = 0.091;
 
 /// How many times slower this machine is than that one, by the processor time of kube-apiserver for an install, in seconds; at least 1.
-/// An install is mostly the control plane's work, so its time on another machine says nothing without this.
+/// An install is mostly the control plane's work, so its time on another machine means nothing without this.
 pub(crate) fn slower(apiserver: f64) -> f64 {
     let slower = (apiserver / APISERVER).max(1.0);
     println!("this machine: {slower:.2} times the processor time of kube-apiserver that the bounds are for");
