@@ -461,7 +461,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
         if !report.channels.is_empty() {
             requested.push_str(&format!(", channels {}", report.channels.join(", ")));
         }
-        line("Wanted", &format!("{requested}, {}", report.policy));
+        line("Requested", &format!("{requested}, {}", report.policy));
         if let Some(installed) = &report.installed {
             line("From", installed);
         }

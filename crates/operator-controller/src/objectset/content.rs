@@ -20,7 +20,7 @@ use olm_rollout::{
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::convert;
-use super::errors::{is_code, text};
+use super::errors::{is_code, is_finding, text};
 use super::live::ObjectRef;
 use super::secrets::{Edition, Secrets};
 use crate::secret_cache::SecretCache;
@@ -110,6 +110,9 @@ pub(super) enum ContentError {
     /// Worth another try.
     #[error("{0}")]
     Failed(String),
+    /// The apiserver failed, so whether there is content is unknown; worth another try.
+    #[error("{0}")]
+    Unavailable(String),
 }
 
 /// The Secrets that a revision refers to.
@@ -147,6 +150,9 @@ impl Content {
                 }
                 Err(error) => {
                     let problem = format!("getting Secret {namespace}/{name}: {}", text(&error));
+                    if !is_finding(&error) {
+                        return Err(ContentError::Unavailable(problem));
+                    }
                     if !is_code(&error, 404) {
                         return Err(ContentError::Failed(problem));
                     }

@@ -26,6 +26,11 @@ pub(super) fn status(error: &kube::Error) -> Option<&Status> {
     }
 }
 
+/// Whether the apiserver judged what was sent, rather than failing itself.
+pub(super) fn is_finding(error: &kube::Error) -> bool {
+    status(error).is_some_and(|status| FINDINGS.contains(&status.reason.as_str()))
+}
+
 /// Does the answer have this code?
 pub(super) fn is_code(error: &kube::Error, code: u16) -> bool {
     status(error).is_some_and(|status| status.code == code)

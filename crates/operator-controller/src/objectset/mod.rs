@@ -300,15 +300,15 @@ impl Context {
         &self,
         revision: &ClusterObjectSet,
         memory: &mut Memory,
-    ) -> Result<Arc<Inventory>, String> {
+    ) -> Result<Arc<Inventory>, ContentError> {
         if memory.known.is_none() {
-            self.know(revision, memory).await.map_err(|error| error.to_string())?;
+            self.know(revision, memory).await?;
         }
         memory
             .known
             .as_ref()
             .map(|known| Arc::clone(&known.inventory))
-            .ok_or_else(|| "content is not known".to_owned())
+            .ok_or_else(|| ContentError::Failed("content is not known".to_owned()))
     }
 
     /// Wakes the revision when the namespace appears (or is there after all).

@@ -145,7 +145,9 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
                 context.await_secrets(revision);
                 Pass { outcome: Outcome::Blocked(text), requeue: Requeue::Unfinished }
             }
-            ContentError::Failed(text) => Pass { outcome: Outcome::Failed(text), requeue: Requeue::Backoff },
+            ContentError::Failed(text) | ContentError::Unavailable(text) => {
+                Pass { outcome: Outcome::Failed(text), requeue: Requeue::Backoff }
+            }
         };
     }
     if let Some(text) = memory.known.as_ref().and_then(|known| known.invalid.as_deref()) {

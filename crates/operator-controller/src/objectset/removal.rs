@@ -18,7 +18,7 @@ use serde_json::Value;
 use tracing::{info, warn};
 
 use super::Context;
-use super::content::{Inventory, Item};
+use super::content::{ContentError, Inventory, Item};
 use super::errors::{is_code, text};
 use super::extensions::Facts;
 use super::identity::Owner;
@@ -175,18 +175,19 @@ impl Removing<'_> {
         goes.then_some(live)
     }
 
-    /// What the revision consists of. If its content cannot be read, what carries our owner reference is searched in the cluster.
+    /// What the revision consists of. If its content is lost, what carries our owner reference is searched in the cluster.
     async fn inventory(&self, memory: &mut Memory) -> Result<Arc<Inventory>, String> {
         let problem = match self.context.inventory(self.revision, memory).await {
             Ok(inventory) => return Ok(inventory),
-            Err(problem) => problem,
+            Err(ContentError::Unavailable(problem)) => return Err(problem),
+            Err(problem) => problem.to_string(),
         };
         if let Some(found) = &memory.searched {
             return Ok(Arc::clone(found));
         }
         warn!(revision = %self.own.name, problem, "content cannot be read; objects are searched by owner reference");
-        let found =
-            search(&self.context.client, &self.own).await.map_err(|error| format!("{problem}; {error}"))?;
+        let found = search(&self.context.client, &self.own, self.reason).await;
+        let found = found.map_err(|error| format!("{problem}; {error}"))?;
         memory.searched = Some(Arc::clone(&found));
         Ok(found)
     }

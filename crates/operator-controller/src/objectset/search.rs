@@ -11,14 +11,23 @@ use kube::core::PartialObjectMeta;
 use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Client, ResourceExt};
 use olm_core::Object;
+use olm_rollout::teardown::Reason;
 use olm_rollout::{Protection, Revision, field_names, phases};
 use serde_json::json;
 
 use super::content::{Inventory, Item};
-use super::errors::text;
+use super::errors::{is_code, is_finding, text};
 
 /// Objects that have the revision among their owners, laid out in phases by kind.
-pub(super) async fn search(client: &Client, own: &Revision) -> Result<Arc<Inventory>, String> {
+///
+/// # Errors
+/// When a kind cannot be listed now: the garbage collector would delete its objects with the revision, also those that should stay, and out
+/// of order. A kind whose aggregated apiserver is down holds up only [`Reason::Keep`].
+pub(super) async fn search(
+    client: &Client,
+    own: &Revision,
+    reason: Reason,
+) -> Result<Arc<Inventory>, String> {
     let Some(extension) = &own.extension else { return Ok(Arc::default()) };
     let discovery = Discovery::new(client.clone())
         .run_aggregated()
@@ -37,11 +46,14 @@ pub(super) async fn search(client: &Client, own: &Revision) -> Result<Arc<Invent
                 ListParams::default().labels(&format!("{}={extension}", olm_api::labels::OWNER_NAME));
             let list = match api.list(&params).await {
                 Ok(list) => list,
-                // without its CRDs, custom resources would not be deleted before the operator
-                Err(error) if resource.kind == "CustomResourceDefinition" => {
+                Err(error) => {
+                    let is_skipped = is_finding(&error) || reason != Reason::Keep && is_code(&error, 503);
+                    // without its CRDs, custom resources would not be deleted before the operator
+                    if is_skipped && resource.kind != "CustomResourceDefinition" {
+                        continue;
+                    }
                     return Err(format!("listing {}: {}", resource.plural, text(&error)));
                 }
-                Err(_) => continue,
             };
             for item in list.items {
                 if !item.owner_references().iter().any(|owner| owner.uid == own.uid) {
@@ -74,4 +86,63 @@ pub(super) async fn search(client: &Client, own: &Revision) -> Result<Arc<Invent
             .map(|phase| (phase.name.clone(), phase.objects.iter().map(item).collect()))
             .collect(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::testing::Apiserver;
+
+    /// A cluster with ConfigMaps, whose listing is answered so.
+    fn apiserver(code: u16, answer: Value) -> Apiserver {
+        let kind = json!({"resource": "configmaps", "singularResource": "configmap", "scope": "Namespaced", "verbs": ["delete", "list"],
+            "responseKind": {"group": "", "version": "v1", "kind": "ConfigMap"}});
+        let group = json!({"metadata": {"name": ""}, "versions": [{"version": "v1", "resources": [kind]}]});
+        let groups = |items: Vec<&Value>| {
+            json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
+            "metadata": {}, "items": items})
+        };
+        let (core, others) = (groups(vec![&group]), groups(vec![]));
+        Apiserver::new(move |_, uri| match uri.split('?').next().unwrap_or_default() {
+            "/api" => (200, core.clone()),
+            "/apis" => (200, others.clone()),
+            _ => (code, answer.clone()),
+        })
+    }
+
+    /// Found by simulation, seed 4941: an object that the user keeps went with the revision, because its kind could not be listed.
+    #[tokio::test]
+    async fn search_skips_no_kind_that_may_hold_objects() {
+        let owner = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "name": "e-1", "uid": "u1"});
+        let map = json!({"metadata": {"name": "a", "namespace": "n", "ownerReferences": [owner]}});
+        let list = json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": [map]});
+        let failure = |reason: &str, code: u16| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": "no"});
+        let [api_version, kind, name, uid, extension] =
+            [olm_api::API_VERSION, "ClusterObjectSet", "e-1", "u1", "e"].map(str::to_owned);
+        let own = Revision { api_version, kind, name, uid, number: 1, extension: Some(extension) };
+        for (case, code, answer, reason, want) in [
+            ("listed", 200, list, Reason::Keep, Some(1)),
+            ("no right", 403, failure("Forbidden", 403), Reason::Keep, Some(0)),
+            ("not served any more", 404, failure("NotFound", 404), Reason::Keep, Some(0)),
+            ("busy", 429, failure("TooManyRequests", 429), Reason::Delete, None),
+            ("failed", 500, failure("InternalError", 500), Reason::Archive, None),
+            (
+                "aggregated apiserver down, delete",
+                503,
+                failure("ServiceUnavailable", 503),
+                Reason::Delete,
+                Some(0),
+            ),
+            ("aggregated apiserver down, keep", 503, failure("ServiceUnavailable", 503), Reason::Keep, None),
+        ] {
+            let found = search(&apiserver(code, answer).client(), &own, reason).await;
+            let count = found
+                .as_ref()
+                .ok()
+                .map(|found| found.phases.iter().map(|(_, items)| items.len()).sum::<usize>());
+            assert_eq!(count, want, "{case}: {:?}", found.err());
+        }
+    }
 }

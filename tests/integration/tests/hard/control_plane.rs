@@ -94,11 +94,11 @@ async fn establish(case: &Case, client: &Client, helped: &mut bool) -> Infallibl
             *helped = true;
             case.log(&format!("the apiserver does not continue with the CRD {name}: it is changed"));
             // applied with it and then without: nothing of it is left, not even the manager
-            for metadata in [json!({"name": name, "annotations": {"go-on": "now"}}), json!({"name": name})] {
+            for metadata in [json!({"name": name, "annotations": {"retry": "now"}}), json!({"name": name})] {
                 let change = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
                     "metadata": metadata});
                 if let Err(error) =
-                    crds.patch(name, &PatchParams::apply("go-on"), &Patch::Apply(&change)).await
+                    crds.patch(name, &PatchParams::apply("retry"), &Patch::Apply(&change)).await
                 {
                     case.log(&format!("the CRD {name} cannot be changed now: {error}"));
                 }

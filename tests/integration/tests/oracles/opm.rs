@@ -100,7 +100,7 @@ fn compare(theirs: Option<&str>, folder: &Path) -> Result<BTreeSet<&'static str>
             return Err(format!("opm has {theirs}\nours has {:#?}", all_messages()));
         }
         if all_messages().len() > 1 {
-            differences.insert("all-at-once");
+            differences.insert("more-findings");
         }
         return Ok(differences);
     }

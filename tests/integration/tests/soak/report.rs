@@ -44,7 +44,7 @@ pub(crate) fn print(world: &World, summary: &Summary) {
     println!("\n| soak | |\n|---|---:|");
     row("seed", summary.seed);
     row("time", seconds(summary.took));
-    row("deeds", operations);
+    row("operations", operations);
     for (operation, count) in &summary.operations {
         row(&format!("… {}", words(&format!("{operation:?}"))), count);
     }

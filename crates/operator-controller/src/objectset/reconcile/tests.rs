@@ -114,6 +114,34 @@ async fn teardown_waits_while_definitions_cannot_be_watched() {
     assert!(!memory.custom_resources_gone, "they go before the rest");
 }
 
+/// Found by simulation, seed 4941: whether the content is lost is unknown, so nothing is searched by owner references instead.
+#[tokio::test]
+async fn teardown_reads_content_again_if_the_apiserver_fails() {
+    let phases = json!([{"name": "a", "objects": [{"ref": {"name": "s", "namespace": "olm", "key": "k"}}]}]);
+    let deleted = json!({"deletionTimestamp": "2000-01-01T00:00:00Z", "finalizers": [finalizers::TEARDOWN],
+        "labels": {(labels::OWNER_NAME): "e"}});
+    let revision = Arc::new(revision(&deleted, &json!({"phases": phases}), &json!({})));
+    for (code, reason, is_searched) in
+        [(429, "TooManyRequests", false), (500, "InternalError", false), (404, "NotFound", true)]
+    {
+        let apiserver = Apiserver::new(move |_, uri| match uri.split('?').next().unwrap_or_default() {
+            "/api/v1/namespaces/olm/secrets" => {
+                (200, json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": []}))
+            }
+            _ => (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code})),
+        });
+        let context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
+        let removed = tear_down(&revision, &context, &mut Memory::default()).await;
+        let requests = apiserver.requests();
+        let discovers = |line: &String| line.ends_with(" /api") || line.ends_with(" /apis");
+        assert_eq!(requests.iter().any(discovers), is_searched, "{reason}: {removed:?}: {requests:?}");
+        if !is_searched {
+            let problem = removed.unwrap_err();
+            assert!(problem.contains("getting Secret olm/s"), "{problem}");
+        }
+    }
+}
+
 /// A cluster with a mutable Secret, that answers a creation like this.
 fn creation(code: u16, answer: Value) -> Apiserver {
     let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
