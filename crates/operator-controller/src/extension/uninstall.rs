@@ -71,12 +71,21 @@ pub async fn uninstall(
     {
         tracing::warn!(extension = name, %error, "certificates are left to the garbage collector");
     }
+    // a Secret whose revision was never created has no owner: nothing else deletes it
     if !orphaning && let Err(error) = context.writer.sweep(&name, &others).await {
+        if !is_forbidden(&error) {
+            return Err(ReconcileError::Uninstall(error));
+        }
         tracing::warn!(extension = name, %error, "Secrets of revisions that are gone are left");
     }
     let rest: Vec<String> = present.iter().filter(|found| !ours.contains(&found.as_str())).cloned().collect();
     patch_finalizers(extension, &rest, context).await?;
     Ok(Requeue::OnChange)
+}
+
+/// Whether another try is of no use without another right.
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 /// The revisions that bear the name of an extension, as the apiserver has them.
