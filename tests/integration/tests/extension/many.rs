@@ -1,6 +1,7 @@
 //! Many extensions at the same time: the steady state costs nothing, and a registry that never answers blocks neither another
 //! extension nor the shutdown.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -147,12 +148,17 @@ async fn uninstall_costs_few_requests(
         .iter()
         .map(|r| format!("{} {} {} {} {}", r.user, r.verb, r.resource, r.name, r.code))
         .collect();
-    println!("{:.1} requests for each uninstall: {lines:#?}", ours.len() as f64 / names.len() as f64);
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for request in &ours {
+        *counts.entry(format!("{} {} {}", request.verb, request.resource, request.code)).or_default() += 1;
+    }
+    println!("{:.1} requests for each uninstall: {counts:#?}", ours.len() as f64 / names.len() as f64);
     ensure!(
         ours.len() <= MAX_REQUESTS * names.len(),
-        "{} requests of {}: {lines:#?}",
+        "{} requests of {} uninstalls: {counts:#?}\nthose about {}: {lines:#?}",
         ours.len(),
-        names.len()
+        names.len(),
+        names[3]
     );
     for name in names {
         let requests = about(name)?;
