@@ -42,6 +42,8 @@ pub(super) struct Memory {
     pub(super) collected: bool,
     /// The phase whose objects a removal waits for, and since when.
     pub(super) waits: Option<(usize, Instant)>,
+    /// The object that holds up a removal, and since when.
+    pub(super) held: Option<(ObjectKey, Instant)>,
     /// When this process first reconciled the revision.
     pub(super) first_seen: Option<Instant>,
     /// When this process first found it being deleted.
@@ -109,6 +111,13 @@ impl Memory {
         };
         self.waits = Some((phase, since));
         now.duration_since(since)
+    }
+
+    /// How long this object has held up the removal by now. Another one, or none, begins the time again.
+    pub(super) fn held_for(&mut self, object: Option<&ObjectKey>, now: Instant) -> Duration {
+        let before = self.held.take().filter(|(known, _)| Some(known) == object);
+        self.held = before.or_else(|| object.map(|key| (key.clone(), now)));
+        self.held.as_ref().map_or(Duration::ZERO, |(_, since)| now.duration_since(*since))
     }
 }
 
@@ -274,6 +283,25 @@ mod tests {
             Ok(()),
             "a retry at the end of the window"
         );
+    }
+
+    #[test]
+    fn memory_times_each_object_that_holds_up_a_removal() {
+        let (mut memory, start) = (Memory::default(), Instant::now());
+        for (second, object, held) in [
+            (0, Some("a"), 0),
+            (3, Some("a"), 3),
+            // each makes way within a moment: nothing is stuck
+            (4, Some("b"), 0),
+            (6, Some("b"), 2),
+            (7, None, 0),
+            (9, Some("b"), 0),
+            (14, Some("b"), 5),
+        ] {
+            let now = start + Duration::from_secs(second);
+            let object = object.map(key);
+            assert_eq!(memory.held_for(object.as_ref(), now).as_secs(), held, "at {second} s");
+        }
     }
 
     #[test]

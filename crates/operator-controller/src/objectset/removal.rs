@@ -34,7 +34,7 @@ const BATCH: u32 = 500;
 
 /// The longest time between two checks of custom resources that a removal waits for.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// Objects usually go immediately. The condition names those that remain after this time.
+/// Objects usually go immediately. The condition names one that has held up the removal for this time.
 const USUAL: Duration = Duration::from_secs(4);
 
 /// How long the garbage collector may take before the condition mentions it, as far as nothing holds an object.
@@ -98,10 +98,11 @@ impl Removing<'_> {
 
     /// The state while these objects of a phase are not gone.
     async fn waiting(&self, memory: &mut Memory, phase: usize, objects: &[ObjectKey]) -> Removed {
-        let waited = memory.waits_for(phase, Instant::now());
+        let now = Instant::now();
+        let (waited, held) = (memory.waits_for(phase, now), memory.held_for(objects.first(), now));
         let detail = match objects {
             [] if waited >= USUAL_COLLECTION => Some("waiting for the garbage collector".to_owned()),
-            [_, ..] if waited >= USUAL => Some(self.holders(objects).await),
+            [_, ..] if held >= USUAL => Some(self.holders(objects).await),
             _ => None,
         };
         Removed::Waiting { detail, after: olm_rollout::schedule::TEARDOWN_INTERVAL }

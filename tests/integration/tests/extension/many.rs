@@ -1,7 +1,7 @@
 //! Many extensions at the same time: the steady state costs nothing, and a registry that never answers blocks neither another
 //! extension nor the shutdown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -115,6 +115,8 @@ async fn uninstall_costs_few_requests(
     names: &[String],
 ) -> Result<()> {
     const MAX_REQUESTS: usize = 12;
+    // the status of the revision and of the extension, and an event
+    const REPORT_OF_A_LATE_COLLECTOR: usize = 3;
     let before = cluster.audit()?.len();
     for name in names {
         extensions.delete(name, &DeleteParams::default()).await?;
@@ -153,8 +155,13 @@ async fn uninstall_costs_few_requests(
         *counts.entry(format!("{} {} {}", request.verb, request.resource, request.code)).or_default() += 1;
     }
     println!("{:.1} requests for each uninstall: {counts:#?}", ours.len() as f64 / names.len() as f64);
+    // a garbage collector that takes more than 30 s is reported, once
+    let reports = ours
+        .iter()
+        .filter(|r| r.verb == "patch" && r.uri.contains("/clusterobjectsets/") && r.uri.contains("/status"));
+    let late: BTreeSet<&str> = reports.map(|request| request.name.as_str()).collect();
     ensure!(
-        ours.len() <= MAX_REQUESTS * names.len(),
+        ours.len() <= MAX_REQUESTS * names.len() + REPORT_OF_A_LATE_COLLECTOR * late.len(),
         "{} requests of {} uninstalls: {counts:#?}\nthose about {}: {lines:#?}",
         ours.len(),
         names.len(),
