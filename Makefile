@@ -172,6 +172,20 @@ deny: ## Check licenses, sources and banned crates with cargo-deny (ADVISORIES=1
 	$(deny_dir)/bin/cargo-deny $(if $(filter-out 0,$(ADVISORIES)),,--offline) --all-features --log-level error check \
 	    bans licenses sources $(if $(filter-out 0,$(ADVISORIES)),advisories)
 
+# The search of the site is in the pages; what mdBook needs to serve and watch is left out.
+MDBOOK_VERSION = 0.4.52
+mdbook_dir = $(target_dir)/mdbook-$(MDBOOK_VERSION)
+book = $(abspath $(target_dir))/book
+
+.PHONY: docs
+docs: ## Build the documentation as a site, target/book/html, with mdBook, and check its links
+	@test -x $(mdbook_dir)/bin/mdbook || $(CARGO) install --locked --version $(MDBOOK_VERSION) --no-default-features --features search \
+	    --root $(mdbook_dir) mdbook
+	@$(call build,-p xtask)
+	@$(programs_dir)/xtask book $(book)
+	@$(mdbook_dir)/bin/mdbook build $(book)
+	@$(programs_dir)/xtask book --check $(book)/html
+
 .PHONY: acceptance
 acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=regex, JOBS=4, UPDATE=1: write what passes; RBAC=0: all rights)
 	@python=$$(hack/lab-python.sh $(venv)); $(demo_tools); $(kit) acceptance --python "$$python" --programs $(programs_dir) \
@@ -280,7 +294,7 @@ endif
 
 # each as typed; all of them run, also after one failed
 NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade soak \
-    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny acceptance-exact conformance generate demo-down
+    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs acceptance-exact conformance generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

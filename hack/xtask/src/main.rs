@@ -2,6 +2,7 @@
 
 mod annotations;
 mod benchmarks;
+mod book;
 mod citations;
 mod conformance;
 mod crdgen;
@@ -37,12 +38,13 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
   verify                fail if a generated file is not current, a dependency between crates is not allowed, a conformance table names a
                         test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, a row of
                         docs/internals/ux.md names no test, a link leads nowhere,
-                        or a citation names nothing
+                        docs/README.md leaves out a page, or a citation names nothing
   language [PATH…]      print how many words are left that the glossary replaces, and those below the paths
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
   conformance           only the tables; prints gaps and counts; --draw N --seed S prints N rows of each table, to break the code behind them
   manifests             render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
   links, citations, limits   only these
+  book FOLDER            write the pages in the order of docs/README.md for mdBook; book --check FOLDER checks the links of what it built
   wire                  print what leaves a process or is stored
   figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
   exercises [NAME…]     apply the patches of tests/exercises to a copy, and leave out one file at a time
@@ -77,6 +79,8 @@ fn run() -> Result<()> {
         ),
         ["manifests"] => manifests::check(&root),
         ["links"] => links::check(&root),
+        ["book", "--check", folder] => book::check_site(folder.as_ref()),
+        ["book", folder] => book::write(&root, folder.as_ref()),
         ["limits"] => limits::check(&root),
         ["citations"] => citations::check(&root),
         ["figures", ref rest @ ..] => figures::print(&root, rest),
@@ -152,6 +156,7 @@ fn verify(root: &Path) -> Result<()> {
     limits::check(root)?;
     findings::check(root)?;
     ux::check(root)?;
+    book::check(root)?;
     links::check(root)
 }
 
