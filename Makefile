@@ -173,7 +173,7 @@ deny: ## Check licenses, sources and banned crates with cargo-deny (ADVISORIES=1
 	    bans licenses sources $(if $(filter-out 0,$(ADVISORIES)),advisories)
 
 # The search of the site is in the pages; what mdBook needs to serve and watch is left out.
-MDBOOK_VERSION = 0.4.52
+MDBOOK_VERSION = 0.5.4
 mdbook_dir = $(target_dir)/mdbook-$(MDBOOK_VERSION)
 book = $(abspath $(target_dir))/book
 
@@ -185,6 +185,14 @@ docs: ## Build the documentation as a site, target/book/html, with mdBook, and c
 	@$(programs_dir)/xtask book $(book)
 	@$(mdbook_dir)/bin/mdbook build $(book)
 	@$(programs_dir)/xtask book --check $(book)/html
+
+TYPOS_VERSION = 1.52.0
+typos_dir = $(target_dir)/typos-$(TYPOS_VERSION)
+
+.PHONY: spelling
+spelling: ## Find misspelt words in code and pages with typos
+	@test -x $(typos_dir)/bin/typos || $(CARGO) install --locked --version $(TYPOS_VERSION) --root $(typos_dir) typos-cli
+	@$(typos_dir)/bin/typos --config hack/typos.toml
 
 .PHONY: acceptance
 acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=regex, JOBS=4, UPDATE=1: write what passes; RBAC=0: all rights)
@@ -294,7 +302,7 @@ endif
 
 # each as typed; all of them run, also after one failed
 NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade soak \
-    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs acceptance-exact conformance generate demo-down
+    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling acceptance-exact conformance generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

@@ -78,7 +78,8 @@ fn read(text: &str) -> Result<Vec<Part>> {
             parts.push(Part { title: title.to_owned(), pages: Vec::new() });
         } else if let Some(rest) = line.strip_prefix("- [") {
             let (title, _) = rest.split_once("](").with_context(|| format!("{INDEX}:{number}: no link"))?;
-            let (_, target) = links::links(line).next().with_context(|| format!("{INDEX}:{number}: no link"))?;
+            let (_, target) =
+                links::links(line).next().with_context(|| format!("{INDEX}:{number}: no link"))?;
             let path = links::joined(Path::new("docs"), target);
             let path = path.with_context(|| format!("{INDEX}:{number}: {target} leaves the repository"))?;
             let part = parts.last_mut().with_context(|| format!("{INDEX}:{number}: no section above"))?;
@@ -109,7 +110,9 @@ pub(crate) fn write(root: &Path, target: &Path) -> Result<()> {
         std::fs::remove_dir_all(&sources).with_context(|| format!("cannot empty {}", sources.display()))?;
     }
     let mut files: BTreeSet<PathBuf> = [FRONT, INDEX].map(PathBuf::from).into();
-    files.extend(parts.iter().flat_map(|part| &part.pages).flat_map(with_pages_below).map(|page| page.path.clone()));
+    files.extend(
+        parts.iter().flat_map(|part| &part.pages).flat_map(with_pages_below).map(|page| page.path.clone()),
+    );
     for path in &files {
         let text = std::fs::read_to_string(root.join(path))
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -233,7 +236,8 @@ mod tests {
         let text = "# Documentation\n\n## Install\n\n- [Installing](install.md): [OpenShift](install.md#openshift)\n  [more](x.md)\n\
                     ## Internals\n- [Architecture](../ARCHITECTURE.md)\n";
         let parts = read(text).unwrap();
-        let install = Part { title: "Install".to_owned(), pages: vec![page("Installing", "docs/install.md")] };
+        let install =
+            Part { title: "Install".to_owned(), pages: vec![page("Installing", "docs/install.md")] };
         let internals =
             Part { title: "Internals".to_owned(), pages: vec![page("Architecture", "ARCHITECTURE.md")] };
         assert_eq!(parts, [install, internals]);
@@ -246,7 +250,13 @@ mod tests {
         index.below.push(page("1", "docs/decisions/0001-a.md"));
         let pages = vec![page("A", "docs/a.md"), page("A again", "docs/a.md"), index];
         let parts = [Part { title: "P".to_owned(), pages }];
-        let there = ["docs/README.md", "docs/a.md", "docs/b.md", "docs/decisions/README.md", "docs/decisions/0001-a.md"];
+        let there = [
+            "docs/README.md",
+            "docs/a.md",
+            "docs/b.md",
+            "docs/decisions/README.md",
+            "docs/decisions/0001-a.md",
+        ];
         assert_eq!(
             faults(&parts, &there.map(PathBuf::from).into()),
             ["docs/a.md is listed twice", "docs/b.md is not listed"]

@@ -16,6 +16,7 @@ mod layering;
 mod limits;
 mod links;
 mod manifests;
+mod markdown;
 mod monitoring;
 mod promql;
 mod reference;
@@ -38,7 +39,7 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
   verify                fail if a generated file is not current, a dependency between crates is not allowed, a conformance table names a
                         test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, a row of
                         docs/internals/ux.md names no test, a link leads nowhere,
-                        docs/README.md leaves out a page, or a citation names nothing
+                        docs/README.md leaves out a page, the form of a page is wrong, or a citation names nothing
   language [PATH…]      print how many words are left that the glossary replaces, and those below the paths
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
   conformance           only the tables; prints gaps and counts; --draw N --seed S prints N rows of each table, to break the code behind them
@@ -157,6 +158,7 @@ fn verify(root: &Path) -> Result<()> {
     findings::check(root)?;
     ux::check(root)?;
     book::check(root)?;
+    markdown::check(root)?;
     links::check(root)
 }
 

@@ -36,15 +36,18 @@ fn applied(commands: &[String], file: &Path, kustomization: &dyn Fn(&Path) -> St
     let folder = file.parent().unwrap_or(Path::new(""));
     let built = words().any(|word| word == format!("examples/{}", folder.display()));
     let own = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    words().any(|word| word == name) || built && (own == "kustomization.yaml" || kustomization(folder).contains(own))
+    words().any(|word| word == name)
+        || built && (own == "kustomization.yaml" || kustomization(folder).contains(own))
 }
 
 #[test]
 fn examples_are_run_by_their_page() -> Result<()> {
     let text = std::fs::read_to_string(repository().join(PAGE)).context(PAGE)?;
     let blocks = page::blocks(PAGE, &text)?.into_iter();
-    let commands: Vec<String> =
-        blocks.filter(|block| block.language == "sh" && block.mark.is_none()).map(|block| block.text).collect();
+    let commands: Vec<String> = blocks
+        .filter(|block| block.language == "sh" && block.mark.is_none())
+        .map(|block| block.text)
+        .collect();
     let kustomization = |folder: &Path| {
         let file = repository().join("examples").join(folder).join("kustomization.yaml");
         std::fs::read_to_string(file).unwrap_or_default()

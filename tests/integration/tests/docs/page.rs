@@ -64,7 +64,9 @@ pub(crate) fn pages() -> Result<Vec<PathBuf>> {
         Ok(())
     }
     let root = repository();
-    let mut found = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "examples/README.md"].map(|name| root.join(name)).to_vec();
+    let mut found = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "examples/README.md"]
+        .map(|name| root.join(name))
+        .to_vec();
     walk(&root.join("docs"), &mut found)?;
     found.sort();
     Ok(found)

@@ -267,7 +267,9 @@ async fn push(registry: &Registry, signer: &Signer) -> Result<()> {
         Entry::new("1.16.5").replaces("1.16.1"),
     ];
     let community = community.channel("stable", entries);
-    registry.push("quay.io/operatorhubio/catalog", "latest", &CatalogImage::new().package(&community).image()).await?;
+    registry
+        .push("quay.io/operatorhubio/catalog", "latest", &CatalogImage::new().package(&community).image())
+        .await?;
 
     let mut limits = CatalogImage::new();
     for (name, limit) in [
