@@ -21,8 +21,10 @@ mod reference;
 mod section;
 mod source;
 mod ux;
+mod version;
 mod wire;
 mod without_fixes;
+mod workflows;
 mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -33,16 +35,18 @@ use anyhow::{Context, Result, bail, ensure};
 const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
   generate              write manifests/crds and docs/reference from the API types and the flags; pages of metrics and events, dashboard
                         and alerts from their tables; the indexes of docs/internals/conformance and of docs/decisions; the ratios of
-                        docs/internals/benchmarks.md and their pictures; the table of crates in ARCHITECTURE.md; hack/wire.txt
+                        docs/internals/benchmarks.md and their pictures; the table of crates in ARCHITECTURE.md; hack/wire.txt; the version of
+                        Cargo.toml in manifests, chart and pages
   verify                fail if a generated file is not current, a dependency between crates is not allowed, a conformance table names a
                         test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, a row of
-                        docs/internals/ux.md names no test, a link leads nowhere,
-                        or a citation names nothing
+                        docs/internals/ux.md names no test, a link leads nowhere, a citation names nothing,
+                        or a workflow uses an action that is not pinned by SHA
   language [PATH…]      print how many words are left that the glossary replaces, and those below the paths
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
   conformance           only the tables; prints gaps and counts; --draw N --seed S prints N rows of each table, to break the code behind them
   manifests             render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
-  links, citations, limits   only these
+  links, citations, limits, workflows   only these
+  version               print the version of Cargo.toml, and each place that names it
   wire                  print what leaves a process or is stored
   figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
   exercises [NAME…]     apply the patches of tests/exercises to a copy, and leave out one file at a time
@@ -78,6 +82,8 @@ fn run() -> Result<()> {
         ["manifests"] => manifests::check(&root),
         ["links"] => links::check(&root),
         ["limits"] => limits::check(&root),
+        ["workflows"] => workflows::check(&root),
+        ["version"] => version::print(&root),
         ["citations"] => citations::check(&root),
         ["figures", ref rest @ ..] => figures::print(&root, rest),
         ["exercises", ref only @ ..] => exercises::run(&root, only),
@@ -108,6 +114,7 @@ fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     files.extend(layering::files(root)?);
     files.extend(wire::files(root)?);
     files.extend(language::files(root)?);
+    files.extend(version::files(root)?);
     Ok(files)
 }
 
@@ -150,6 +157,8 @@ fn verify(root: &Path) -> Result<()> {
     exercises::check(root)?;
     without_fixes::check(root)?;
     limits::check(root)?;
+    version::check(root)?;
+    workflows::check(root)?;
     findings::check(root)?;
     ux::check(root)?;
     links::check(root)

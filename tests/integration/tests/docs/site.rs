@@ -137,7 +137,10 @@ impl Site {
         let mut names = vec![
             ("registry.example.com".to_owned(), self.registry()?.address().to_owned()),
             (
-                "https://github.com/olm-rs/olm-rs//manifests/overlays/kubernetes?ref=v0.1.0".to_owned(),
+                format!(
+                    "https://github.com/olm-rs/olm-rs//manifests/overlays/kubernetes?ref=v{}",
+                    env!("CARGO_PKG_VERSION")
+                ),
                 "../manifests/overlays/kubernetes".to_owned(),
             ),
         ];
