@@ -4,16 +4,19 @@
 //! `make test-images` runs `make images` and `make release` as a user types them, in the profile `OLM_IMAGES_PROFILE`, and starts the
 //! programs from the layers that the registry serves, in a root that holds nothing else.
 
+mod files;
+mod plugin;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use olm_images::image::{About, INDEX, MANIFEST, SBOM};
 use olm_images::platform::Platform;
 use olm_images::push::Way;
 use olm_images::release::{self, Made, Order, Target};
-use olm_kit::{Ca, PASSWORD, Registry, Tools, USER, built, repository};
+use olm_kit::{Ca, PASSWORD, Registry, USER, built, repository};
 use olm_oci::{CertificateDirs, Config, Credentials, Limits, Puller, Selection};
 use serde_json::Value;
 
@@ -198,8 +201,8 @@ async fn images_pushed_and_pulled_hold_their_programs() -> Result<()> {
 }
 
 /// `make images PUSH=…`: the programs of the registry start, as the user and with the entry point that the image names.
-/// `make release`: the same images again, and files that fit their checksums and work.
-#[tokio::test]
+/// `make release PUSH=…`: the same images again, and files that fit their checksums, work, and name what is in the registry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_and_release_of_make_start_programs() -> Result<()> {
     let Ok(profile) = std::env::var("OLM_IMAGES_PROFILE") else {
         println!("SKIPPED: static programs take minutes to build; run it by `make test-images`");
@@ -249,12 +252,22 @@ async fn images_and_release_of_make_start_programs() -> Result<()> {
         assert!(!output.status.success() && text.contains("/nonexistent/kubeconfig"), "{program}: {text}");
     }
 
-    let again = made(&must(&mut make("release", &settings))?);
-    assert_eq!(first, again, "the same commit gives the same images");
     let files = dir.path().join("files");
+    let plugins = [format!("PLUGIN_URL={}", plugin::serve(&files).await?)];
+    let mut release = make("release", &[&settings[..], &push, &plugins].concat());
+    let again = made(&must(release.env(login.0, login.1))?);
+    assert_eq!(first, again, "the same commit gives the same images");
     let made_files = target_dir().join("release-files");
     must(Command::new("cp").arg("-r").arg(&made_files).arg(&files))?;
-    release_files(&files, VERSION)
+    let published = files::Published {
+        files: &files,
+        version: VERSION,
+        registry: &registry,
+        to: format!("{}/olm", registry.address()),
+        digests: &first,
+        docker_config: dir.path(),
+    };
+    published.check().await
 }
 
 /// The digests by program that `olm-images` printed, among what make printed.
@@ -270,46 +283,6 @@ fn made(printed: &str) -> BTreeMap<String, String> {
 
 fn target_dir() -> PathBuf {
     repository().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
-}
-
-/// Checks the files of a release: none is missing, none is changed, programs run, the chart renders, overlays hold objects.
-fn release_files(files: &Path, version: &str) -> Result<()> {
-    must(Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(files))?;
-    let mut names = BTreeSet::new();
-    for entry in std::fs::read_dir(files)? {
-        names.insert(entry?.file_name().to_string_lossy().into_owned());
-    }
-    let architecture = here().architecture();
-    let archive = format!("olm-rs-{version}-linux-{architecture}.tar.gz");
-    let chart = format!("olm-rs-chart-{version}.tgz");
-    let mut expected: BTreeSet<String> =
-        [archive.clone(), chart.clone(), "SHA256SUMS".to_owned()].into_iter().collect();
-    expected.extend(PROGRAMS.iter().map(|program| format!("{program}-{architecture}.cdx.json")));
-    for entry in std::fs::read_dir(repository().join("manifests/overlays"))? {
-        expected.insert(format!("install-{}.yaml", entry?.file_name().to_string_lossy()));
-    }
-    assert_eq!(names, expected);
-
-    must(Command::new("tar").arg("-xzf").arg(&archive).current_dir(files))?;
-    let folder = files.join(archive.trim_end_matches(".tar.gz"));
-    for program in PROGRAMS.iter().chain(&["kubectl-olm"]) {
-        let arguments: &[&str] = if *program == "kubectl-olm" { &["--version"] } else { &["version"] };
-        let printed = must(Command::new(folder.join(program)).args(arguments))?;
-        ensure!(!printed.trim().is_empty(), "{program} prints nothing");
-    }
-    let rendered =
-        must(Tools::locate()?.command("helm")?.args(["template", "olm-rs", &chart]).current_dir(files))?;
-    ensure!(rendered.contains("kind: Deployment"), "{rendered}");
-    for name in names.iter().filter(|name| name.starts_with("install-")) {
-        let text = std::fs::read_to_string(files.join(name))?;
-        let documents: Vec<Value> =
-            serde_saphyr::from_multiple(&text).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
-        let deployments = documents.iter().filter(|it| it["kind"] == "Deployment").count();
-        if deployments < 2 {
-            bail!("{name} has {deployments} Deployments");
-        }
-    }
-    Ok(())
 }
 
 #[tokio::test]
