@@ -28,7 +28,7 @@ for pair in "$@"; do
     install -m 0644 LICENSE README.md "$staging/$name/"
     pack "$name" "$name.tar.gz"
 done
-# its files are links into manifests/
+# some of its files are links into manifests/
 cp -rL manifests/chart "$staging/olm-rs"
 pack olm-rs "olm-rs-chart-$version.tgz"
 for overlay in manifests/overlays/*/; do

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod benchmarks;
+mod chart;
 mod citations;
 mod conformance;
 mod crdgen;
@@ -32,7 +33,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
   generate              write manifests/crds and docs/reference from the API types and the flags; pages of metrics and events, dashboard
-                        and alerts from their tables; the indexes of docs/internals/conformance and of docs/decisions; the ratios of
+                        and alerts from their tables; the README of the chart from its values; the indexes of docs/internals/conformance and of docs/decisions; the ratios of
                         docs/internals/benchmarks.md and their pictures; the table of crates in ARCHITECTURE.md; hack/wire.txt
   verify                fail if a generated file is not current, a dependency between crates is not allowed, a conformance table names a
                         test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, a row of
@@ -41,7 +42,7 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
   language [PATH…]      print how many words are left that the glossary replaces, and those below the paths
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
   conformance           only the tables; prints gaps and counts; --draw N --seed S prints N rows of each table, to break the code behind them
-  manifests             render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
+  manifests             render manifests/ and the chart, compare and check the objects, and lint the chart (needs OLM_TOOLS)
   links, citations, limits   only these
   wire                  print what leaves a process or is stored
   figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
@@ -101,6 +102,7 @@ fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     files.extend(reference::files()?);
     files.extend(annotations::files());
     files.extend(monitoring::files()?);
+    files.extend(chart::files(root)?);
     files.extend(flags::files());
     files.extend(conformance::index::files(root)?);
     files.extend(benchmarks::files(root)?);

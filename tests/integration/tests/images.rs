@@ -297,8 +297,8 @@ fn release_files(files: &Path, version: &str) -> Result<()> {
         let printed = must(Command::new(folder.join(program)).args(arguments))?;
         ensure!(!printed.trim().is_empty(), "{program} prints nothing");
     }
-    let rendered =
-        must(Tools::locate()?.command("helm")?.args(["template", "olm-rs", &chart]).current_dir(files))?;
+    let helm = ["template", "olm-rs", &chart, "--namespace", "olmv1-system"];
+    let rendered = must(Tools::locate()?.command("helm")?.args(helm).current_dir(files))?;
     ensure!(rendered.contains("kind: Deployment"), "{rendered}");
     for name in names.iter().filter(|name| name.starts_with("install-")) {
         let text = std::fs::read_to_string(files.join(name))?;
