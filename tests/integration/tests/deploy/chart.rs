@@ -391,7 +391,8 @@ fn program_cases(key: &'static str, name: &'static str) -> Vec<Case> {
     let spread = json!({"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"});
     let mut spread_over_pods = spread.clone();
     spread_over_pods["labelSelector"] = selector;
-    let apart = json!({"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}]});
+    let apart = json!({"requiredDuringSchedulingIgnoredDuringExecution": [
+ {"topologyKey": "rack", "labelSelector": {"matchLabels": {"a": "b"}}}]});
     let digest = format!("sha256:{}", "0".repeat(64));
     let mut cases = vec![
         of_pod(
@@ -681,7 +682,7 @@ async fn chart_uninstall_keeps_extensions_and_their_content() -> Result<()> {
     let claim = "catalogd.replicas=1,catalogd.cache.persistence.enabled=true";
     helm(&cluster, &["upgrade", "olm-rs", &chart, "--namespace", SYSTEM_NAMESPACE, "--set", claim])?;
     assert_eq!(strategy().await?, json!({"type": "Recreate"}));
-    helm(&cluster, &["upgrade", "olm-rs", &chart, "--namespace", SYSTEM_NAMESPACE])?;
+    helm(&cluster, &["upgrade", "olm-rs", &chart, "--namespace", SYSTEM_NAMESPACE, "--reset-values"])?;
     assert_eq!(strategy().await?["type"], "RollingUpdate");
 
     let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "kept"},
