@@ -31,13 +31,13 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 
 const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
-  generate              write manifests/crds and docs/reference from the API types and the flags; pages of metrics and events, dashboard
-                        and alerts from their tables; the indexes of docs/internals/conformance and of docs/decisions; the ratios of
+  generate              write manifests/crds and docs/reference from the API types and the flags; pages of metrics and events, and
+                        alerts from their tables; the indexes of docs/internals/conformance and of docs/decisions; the ratios of
                         docs/internals/benchmarks.md and their pictures; the table of crates in ARCHITECTURE.md; hack/wire.txt
   verify                fail if a generated file is not current, a dependency between crates is not allowed, a conformance table names a
                         test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, a row of
-                        docs/internals/ux.md names no test, a link leads nowhere,
-                        or a citation names nothing
+                        docs/internals/ux.md names no test, a query of the
+                        dashboard asks for what no program exposes, a link leads nowhere, or a citation names nothing
   language [PATH…]      print how many words are left that the glossary replaces, and those below the paths
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
   conformance           only the tables; prints gaps and counts; --draw N --seed S prints N rows of each table, to break the code behind them
@@ -147,6 +147,7 @@ fn verify(root: &Path) -> Result<()> {
     layering::check(root)?;
     conformance::check(root)?;
     citations::check(root)?;
+    monitoring::check(root)?;
     exercises::check(root)?;
     without_fixes::check(root)?;
     limits::check(root)?;
