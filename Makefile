@@ -25,7 +25,7 @@ with_programs = OLM_BIN_DIR=$(abspath $(programs_dir))
 
 # the tools that a target needs; progress goes to the terminal, the folder to OLM_TOOLS
 demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry' hack/tools/build.sh)}"; export OLM_TOOLS
-manifest_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm-template api-lint' hack/tools/build.sh)}"; export OLM_TOOLS
+manifest_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm-template api-lint rule-test' hack/tools/build.sh)}"; export OLM_TOOLS
 all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"; export OLM_TOOLS
 
 .PHONY: help

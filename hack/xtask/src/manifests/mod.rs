@@ -32,29 +32,35 @@ const PRESETS: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+/// Components that no overlay has and no option contains.
+const COMPONENTS: &[&str] = &["components/prometheus/cluster-operator"];
 /// Findings about the CRDs that stay, with their reasons.
 const ACCEPTED: &str = "hack/api-lint.tsv";
 /// What the chart adds on purpose: CRDs outlive the release.
 const KEEP: &str = "helm.sh/resource-policy";
 
-/// Renders and checks everything. Needs `kubectl`, `helm-template` and `api-lint` in the folder `OLM_TOOLS` (`make verify` sees to that).
+/// Renders and checks everything. Needs `kubectl`, `helm-template`, `api-lint` and `rule-test` in the folder `OLM_TOOLS` (`make verify` sees to that).
 pub(crate) fn check(root: &Path) -> Result<()> {
     let tools = std::env::var_os("OLM_TOOLS").filter(|folder| !folder.is_empty());
     let tools = PathBuf::from(tools.context("OLM_TOOLS names no folder of tools; run `make verify`")?);
     let manifests = root.join("manifests");
     lint_crds(root, &tools.join("api-lint"))?;
-    let mut rendered = BTreeMap::new();
+    test_rules(root, &tools.join("rule-test"))?;
+    let mut names: Vec<String> = COMPONENTS.iter().map(|&name| name.to_owned()).collect();
     for kind in ["overlays", "options"] {
         for entry in std::fs::read_dir(manifests.join(kind))? {
-            let name = format!("{kind}/{}", entry?.file_name().to_string_lossy());
-            let objects =
-                render(&tools.join("kubectl"), &["kustomize".as_ref(), manifests.join(&name).as_ref()])?;
-            for object in objects.values() {
-                schema::check(object).with_context(|| format!("manifests/{name}: {}", title(object)))?;
-            }
-            eprintln!("checked  manifests/{name}: {} objects", objects.len());
-            rendered.insert(name, objects);
+            names.push(format!("{kind}/{}", entry?.file_name().to_string_lossy()));
         }
+    }
+    let mut rendered = BTreeMap::new();
+    for name in names {
+        let objects =
+            render(&tools.join("kubectl"), &["kustomize".as_ref(), manifests.join(&name).as_ref()])?;
+        for object in objects.values() {
+            schema::check(object).with_context(|| format!("manifests/{name}: {}", title(object)))?;
+        }
+        eprintln!("checked  manifests/{name}: {} objects", objects.len());
+        rendered.insert(name, objects);
     }
     let chart = manifests.join("chart");
     for entry in std::fs::read_dir(chart.join("presets"))? {
@@ -97,6 +103,21 @@ fn lint_crds(root: &Path, program: &Path) -> Result<()> {
         String::from_utf8_lossy(&output.stderr)
     );
     eprintln!("checked  manifests/crds: {}", text.trim());
+    Ok(())
+}
+
+/// Runs the tests of the alerts with Prometheus' own packages, which also parse the queries of the dashboard.
+fn test_rules(root: &Path, program: &Path) -> Result<()> {
+    let folder = root.join("manifests/monitoring");
+    let files = ["prometheus-rule.yaml", "tests.yaml", "dashboard.json"].map(|name| folder.join(name));
+    let output = Command::new(program).args(&files).output();
+    let output = output.with_context(|| format!("cannot run {}", program.display()))?;
+    ensure!(
+        output.status.success(),
+        "tests of the alerts failed:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    eprintln!("checked  manifests/monitoring: {}", String::from_utf8_lossy(&output.stdout).trim());
     Ok(())
 }
 
