@@ -22,6 +22,8 @@ pub(crate) const OPTIONS: &[&str] = &[
     "options/openshift-catalogs",
     "options/guard-rails",
     "options/mutating-policy",
+    "options/prometheus",
+    "options/prometheus-cert-manager",
 ];
 
 /// Kinds of others that manifests name: group, plural, kind, scope.
@@ -30,6 +32,7 @@ const FOREIGN: &[(&str, &str, &str, &str)] = &[
     ("cert-manager.io", "clusterissuers", "ClusterIssuer", "Cluster"),
     ("cert-manager.io", "certificates", "Certificate", "Namespaced"),
     ("monitoring.coreos.com", "servicemonitors", "ServiceMonitor", "Namespaced"),
+    ("monitoring.coreos.com", "prometheusrules", "PrometheusRule", "Namespaced"),
 ];
 
 /// The folder of an overlay or option.
