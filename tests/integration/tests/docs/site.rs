@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use olm_kit::image::Image;
 use olm_kit::{
     BundleImage, Ca, CatalogImage, Cluster, Crd, Entry, Package, Process, Program, Registry, RunDir,
     SYSTEM_NAMESPACE, Signer, Stack, Tools, built, repository, sample,
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use super::shell::Session;
 
 /// Verbs whose exit code 1 is an answer, as that of `kubectl diff` is.
-const ANSWERS: &str = "plan:1|diff:1|upgrade-check:1";
+const ANSWERS: &str = "plan:1|diff:1|upgrade-check:1|migrate:1";
 
 /// A reader's surroundings.
 pub(crate) struct Site {
@@ -254,5 +255,38 @@ async fn push(registry: &Registry, signer: &Signer) -> Result<()> {
         limits = limits.package(&package.channel("stable", entries));
     }
     registry.push("limits", "latest", &limits.image()).await?;
+    push_mirrored(registry).await?;
     sample::push(registry).await.map(|_| ())
+}
+
+/// `quay.io/example/catalog:latest` with the package *sample* in three versions, where the page about mirrors reads it: in `public/`, which
+/// plays the internet, and in `mirror/quay.io/example/` without what 2.0.0 needs.
+async fn push_mirrored(registry: &Registry) -> Result<()> {
+    let versions = ["1.0.0", "1.1.0", "2.0.0"];
+    let mut package = Package::new("sample").channel(
+        "stable",
+        [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0"), Entry::new("2.0.0").replaces("1.1.0")],
+    );
+    let push = async |name: &str, tag: &str, image: &Image, mirrored: bool| -> Result<String> {
+        let pushed = registry.push(&format!("public/{name}"), tag, image).await?;
+        if mirrored {
+            registry.push(&format!("mirror/quay.io/example/{name}"), tag, image).await?;
+        }
+        let digest = pushed.by_digest();
+        Ok(digest.split_once('@').context("no digest")?.1.to_owned())
+    };
+    for version in versions {
+        let mirrored = version != "2.0.0";
+        let tag = format!("v{version}");
+        let bundle =
+            push("sample-bundle", &tag, &BundleImage::new("sample", version).image(), mirrored).await?;
+        push("sample", &tag, &Image::new().label("version", version), mirrored).await?;
+        package = package.document(json!({
+            "schema": "olm.bundle", "package": "sample", "name": format!("sample.v{version}"),
+            "image": format!("quay.io/example/sample-bundle@{bundle}"),
+            "properties": [{"type": "olm.package", "value": {"packageName": "sample", "version": version}}],
+            "relatedImages": [{"name": "operator", "image": format!("quay.io/example/sample:{tag}")}],
+        }));
+    }
+    push("catalog", "latest", &CatalogImage::new().package(&package).image(), true).await.map(drop)
 }

@@ -101,7 +101,24 @@ const WALKTHROUGHS: &[Walkthrough] = &[
         openshift: Some("4.18.5"),
         ..PLAIN
     },
-    Walkthrough { page: "docs/migration.md", ..PLAIN },
+    Walkthrough {
+        page: "docs/migration.md",
+        // what the Go implementation leaves behind
+        before: &[GREETER, "kubectl apply -f tests/integration/reference/objects.yaml"],
+        ..PLAIN
+    },
+    Walkthrough {
+        page: "docs/how-to/mirror-images.md",
+        // the registry plays quay.io
+        before: &["cat > internet.conf <<END
+[[registry]]
+location = \"quay.io/example\"
+[[registry.mirror]]
+location = \"registry.example.com/public\"
+END
+export CONTAINERS_REGISTRIES_CONF=$PWD/internet.conf"],
+        ..PLAIN
+    },
     Walkthrough { page: "docs/install.md", before: &["kubectl create namespace team-a"], ..PLAIN },
 ];
 
