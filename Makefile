@@ -19,13 +19,14 @@ locked = $(if $(CI),--locked)
 # dependencies of tests); a single program built by hand needs less.
 build = $(CARGO) build $(locked) --profile $(PROFILE) $(if $(CI),$(everything),$(1))
 of_tests = --workspace --test go_vectors $(addprefix --bin ,$(1))
-everything = $(call of_tests,$(PROGRAMS) olm-kit xtask olm-images)
+everything = $(call of_tests,$(PROGRAMS) olm-kit xtask olm-images olm-release)
 PROGRAMS = catalogd operator-controller cluster-operator kubectl-olm
 with_programs = OLM_BIN_DIR=$(abspath $(programs_dir))
 
 # the tools that a target needs; progress goes to the terminal, the folder to OLM_TOOLS
 demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry' hack/tools/build.sh)}"; export OLM_TOOLS
-manifest_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm-template api-lint' hack/tools/build.sh)}"; export OLM_TOOLS
+manifest_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm api-lint actionlint rule-test' hack/tools/build.sh)}"; export OLM_TOOLS
+release_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm' hack/tools/build.sh)}"; export OLM_TOOLS
 all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"; export OLM_TOOLS
 
 .PHONY: help
@@ -139,11 +140,14 @@ generate: ## Write the files that are made from types
 	@$(call build,-p xtask)
 	$(programs_dir)/xtask generate
 
+# what the workflows mean; scripts in them are bash, which is checked where they run
+actionlint = "$$OLM_TOOLS/actionlint" -shellcheck= -pyflakes= && echo "checked  .github/workflows"
+
 .PHONY: verify
 verify: ## Fail if generated files are not current, a crate uses what it may not, or manifests do not fit
 	@$(call build,-p xtask)
 	$(programs_dir)/xtask verify
-	@$(manifest_tools); $(programs_dir)/xtask manifests
+	@$(manifest_tools); $(programs_dir)/xtask manifests; $(actionlint)
 
 .PHONY: conformance
 conformance: ## Check the conformance pages, and print each gap and the number of rows of each verdict
@@ -171,6 +175,28 @@ deny: ## Check licenses, sources and banned crates with cargo-deny (ADVISORIES=1
 	$(CARGO) fetch --locked
 	$(deny_dir)/bin/cargo-deny $(if $(filter-out 0,$(ADVISORIES)),,--offline) --all-features --log-level error check \
 	    bans licenses sources $(if $(filter-out 0,$(ADVISORIES)),advisories)
+
+# The search of the site is in the pages; what mdBook needs to serve and watch is left out.
+MDBOOK_VERSION = 0.5.4
+mdbook_dir = $(target_dir)/mdbook-$(MDBOOK_VERSION)
+book = $(abspath $(target_dir))/book
+
+.PHONY: docs
+docs: ## Build the documentation as a site, target/book/html, with mdBook, and check its links
+	@test -x $(mdbook_dir)/bin/mdbook || $(CARGO) install --locked --version $(MDBOOK_VERSION) --no-default-features --features search \
+	    --root $(mdbook_dir) mdbook
+	@$(call build,-p xtask)
+	@$(programs_dir)/xtask book $(book)
+	@$(mdbook_dir)/bin/mdbook build $(book)
+	@$(programs_dir)/xtask book --check $(book)/html
+
+TYPOS_VERSION = 1.52.0
+typos_dir = $(target_dir)/typos-$(TYPOS_VERSION)
+
+.PHONY: spelling
+spelling: ## Find misspelt words in code and pages with typos
+	@test -x $(typos_dir)/bin/typos || $(CARGO) install --locked --version $(TYPOS_VERSION) --root $(typos_dir) typos-cli
+	@$(typos_dir)/bin/typos --config hack/typos.toml
 
 .PHONY: acceptance
 acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=regex, JOBS=4, UPDATE=1: write what passes; RBAC=0: all rights)
@@ -229,25 +255,30 @@ endef
 static:
 	$(foreach platform,$(PLATFORMS),$(call static_platform,$(platform)))
 
-# makes images of built programs, and pushes them; of the profile that tests use, whatever the programs are built with
+# makes images of built programs and pushes them, and the files of a release; of the profile that tests use, whatever the programs
+# are built with
 olm_images = $(target_dir)/debug/olm-images
+olm_release = $(target_dir)/debug/olm-release
 
 .PHONY: images
 images: PROFILE = release
 images: static ## Make the OCI images in target/images (PLATFORMS, VERSION; PUSH=registry/path: push them; CA_FILE, PLAIN_HTTP=1; PROFILE=dev)
-	@$(CARGO) build $(if $(CI),--locked $(call of_tests,olm-images),-p olm-images)
+	@$(CARGO) build $(if $(CI),--locked $(call of_tests,olm-images olm-release),-p olm-images)
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(olm_images) \
 	    $(addprefix --program ,$(IMAGE_PROGRAMS)) --output $(target_dir)/images --revision "$$(git rev-parse HEAD)" \
 	    $(foreach platform,$(PLATFORMS),--platform $(platform)=$(call static_dir,$(platform))) \
 	    $(if $(VERSION),--version '$(VERSION)') $(if $(PUSH),--push '$(PUSH)') \
 	    $(if $(CA_FILE),--ca-file '$(CA_FILE)') $(if $(filter-out 0,$(PLAIN_HTTP)),--plain-http)
 
+# beside the platforms, where kubectl-olm of macOS is: PLUGINS="darwin/arm64=FOLDER darwin/amd64=FOLDER"
 .PHONY: release
 release: PROFILE = release
-release: images ## Put archives of the programs, bills of materials and checksums into target/release-files (the variables of images)
-	@$(manifest_tools); SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) RELEASE_PROGRAMS="$(RELEASE_PROGRAMS)" hack/release.sh \
-	    $(target_dir)/release-files $(or $(VERSION),$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)) \
-	    $(foreach platform,$(PLATFORMS),$(platform)=$(call static_dir,$(platform)))
+release: images ## Put archives, chart, install files and checksums into target/release-files (variables of images; PLUGINS; PUSH: the chart, too)
+	@$(release_tools); SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) RELEASE_PROGRAMS="$(RELEASE_PROGRAMS)" \
+	    OLM_RELEASE=$(abspath $(olm_release)) IMAGES=$(target_dir)/images $(if $(PUSH),REGISTRY='$(PUSH)' PUSH='$(PUSH)') \
+	    $(if $(CA_FILE),CA_FILE='$(CA_FILE)') $(if $(filter-out 0,$(PLAIN_HTTP)),PLAIN_HTTP=1) $(if $(PLUGIN_URL),PLUGIN_URL='$(PLUGIN_URL)') \
+	    hack/release.sh $(target_dir)/release-files $(or $(VERSION),$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)) \
+	    $(foreach platform,$(PLATFORMS),$(platform)=$(call static_dir,$(platform))) $(PLUGINS)
 
 .PHONY: test-images
 test-images: static ## Run `make images` and `make release`, and start what comes back from a local registry (PROFILE=release: as users get it)
@@ -280,7 +311,7 @@ endif
 
 # each as typed; all of them run, also after one failed
 NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade soak \
-    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny acceptance-exact conformance generate demo-down
+    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling acceptance-exact conformance generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

@@ -100,6 +100,20 @@ pub const EXTENSION_CONDITION: Metric = gauge(
     &["condition", "name", "reason", "status"],
     "1 for the status and reason of the conditions Installed, Progressing, Ready and Deprecated of each ClusterExtension",
 );
+/// When conditions of extensions changed.
+pub const EXTENSION_CONDITION_TRANSITION: Metric = gauge(
+    OperatorController,
+    "olm_cluster_extension_condition_transition_timestamp_seconds",
+    &["condition", "name", "status"],
+    "When the status of a condition of each ClusterExtension last changed",
+);
+/// When extensions were created.
+pub const EXTENSION_CREATED: Metric = gauge(
+    OperatorController,
+    "olm_cluster_extension_created_timestamp_seconds",
+    &["name"],
+    "When each ClusterExtension was created",
+);
 /// What is installed.
 pub const EXTENSION_INFO: Metric = gauge(
     OperatorController,
@@ -128,6 +142,20 @@ pub const CATALOG_CONDITION: Metric = gauge(
     &["condition", "name", "reason", "status"],
     "1 for the status and reason of the conditions Progressing and Serving of each ClusterCatalog",
 );
+/// When conditions of catalogs changed.
+pub const CATALOG_CONDITION_TRANSITION: Metric = gauge(
+    OperatorController,
+    "olm_cluster_catalog_condition_transition_timestamp_seconds",
+    &["condition", "name", "status"],
+    "When the status of a condition of each ClusterCatalog last changed",
+);
+/// When catalogs were created.
+pub const CATALOG_CREATED: Metric = gauge(
+    OperatorController,
+    "olm_cluster_catalog_created_timestamp_seconds",
+    &["name"],
+    "When each ClusterCatalog was created",
+);
 /// Revisions.
 pub const REVISIONS: Metric = gauge(
     OperatorController,
@@ -146,11 +174,15 @@ pub const WEBHOOK_CERTIFICATE_EXPIRY: Metric = gauge(
 /// All metrics.
 pub const METRICS: &[Metric] = &[
     EXTENSION_CONDITION,
+    EXTENSION_CONDITION_TRANSITION,
+    EXTENSION_CREATED,
     EXTENSION_INFO,
     EXTENSION_UPGRADE_AVAILABLE,
     RESOLUTION_DURATION,
     REVISIONS,
     CATALOG_CONDITION,
+    CATALOG_CONDITION_TRANSITION,
+    CATALOG_CREATED,
     WEBHOOK_CERTIFICATE_EXPIRY,
     gauge(Catalogd, "catalogd_served_catalogs", &[], "Number of catalogs whose content is served"),
     gauge(Catalogd, "catalogd_content_bytes", &["catalog"], "Size of each served catalog"),

@@ -21,7 +21,7 @@ const GROUPS: &[Group] = &[
     Group {
         heading: "Install and change",
         reads_cluster: true,
-        verbs: &["install", "upgrade", "rollback", "uninstall", "pause", "resume", "retry"],
+        verbs: &["install", "upgrade", "rollback", "uninstall", "pause", "resume", "retry", "migrate"],
     },
     Group {
         heading: "See",
@@ -31,7 +31,7 @@ const GROUPS: &[Group] = &[
     Group {
         heading: "Catalogs",
         reads_cluster: true,
-        verbs: &["catalogs", "search", "show", "versions", "resolve", "graph", "paths"],
+        verbs: &["catalogs", "search", "show", "versions", "resolve", "graph", "paths", "mirror"],
     },
     Group {
         heading: "Author",

@@ -30,8 +30,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cmd::{
-    act, bundle, catalog, complete, completion, config, crd, diff, graph, image, list, paths, plan, rbac,
-    report, search, semver, show, simulate, status, upgrade_check, version, versions, why,
+    act, bundle, catalog, complete, completion, config, crd, diff, graph, image, list, migrate, mirror,
+    paths, plan, rbac, report, search, semver, show, simulate, status, upgrade_check, version, versions, why,
 };
 use crate::failure::{CommandError, print_result, wait};
 
@@ -90,6 +90,9 @@ enum Verb {
     History(act::rollback::History),
     /// Delete a ClusterExtension
     Uninstall(act::uninstall::Arguments),
+    /// Migrate a cluster from another implementation of OLM
+    #[command(subcommand)]
+    Migrate(migrate::Verb),
     /// Print the least roles for the service account of a ClusterExtension
     Rbac(rbac::Arguments),
     /// Write a support bundle: objects, events, logs and versions, without secrets
@@ -103,6 +106,9 @@ enum Verb {
     /// Check images
     #[command(subcommand)]
     Image(image::Verb),
+    /// List the images of packages for a cluster without a way to the internet, and check its mirrors
+    #[command(subcommand)]
+    Mirror(mirror::Verb),
     /// Show how a bundle can be configured, and check a configuration
     #[command(subcommand)]
     Config(config::Verb),
@@ -210,6 +216,8 @@ async fn execute(verb: &Verb) -> Result<CommandOutput, CommandError> {
         Verb::Catalog(verb) => catalog::run(verb).await,
         Verb::Bundle(verb) => bundle::run(verb).await,
         Verb::Image(verb) => image::run(verb).await,
+        Verb::Migrate(verb) => migrate::run(verb).await,
+        Verb::Mirror(verb) => mirror::run(verb).await,
         Verb::Config(verb) => config::run(verb).await,
         Verb::Crd(verb) => crd::run(verb).await,
         Verb::Graph(arguments) => graph::run(arguments).await,

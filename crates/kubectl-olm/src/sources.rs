@@ -3,6 +3,7 @@
 //! Without a flag, catalogs are read from the cluster of the kubeconfig, through catalogd; `--image` and `--dir` need no
 //! cluster. Content of images and of catalogd is cached by digest in the user's cache directory.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -221,6 +222,9 @@ pub(crate) struct Registry {
     /// A directory with CA certificates (*.crt) and client certificates (*.cert and *.key)
     #[arg(long, env = "KUBECTL_OLM_CERT_DIR", hide_env_values = true, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
+    /// A registries.conf with mirrors, instead of those in the usual places
+    #[arg(long, env = "KUBECTL_OLM_REGISTRIES_CONF", hide_env_values = true, value_name = "FILE", value_parser = existing_file)]
+    registries_conf: Option<PathBuf>,
     /// Allow plain HTTP and untrusted certificates
     #[arg(long)]
     insecure: bool,
@@ -247,6 +251,7 @@ impl Registry {
             auth_file: self.authfile.clone(),
             cert_dir: self.cert_dir.clone(),
             ca_file: self.ca_file.clone(),
+            registries_conf: self.registries_conf.clone(),
             insecure: self.insecure,
         }
     }
@@ -344,6 +349,27 @@ impl Sources {
         self.image.is_some() || self.dir.is_some()
     }
 
+    /// The images of these catalogs as they were named, by the name of the catalog: `--image`, or `spec` of the ClusterCatalogs.
+    /// A directory has none.
+    pub(crate) async fn catalog_images(
+        &self,
+        catalogs: &[CatalogFacts],
+    ) -> Result<BTreeMap<String, String>, CommandError> {
+        if self.dir.is_some() {
+            return Ok(BTreeMap::new());
+        }
+        let names: Vec<String> = catalogs.iter().map(|catalog| catalog.name.to_string()).collect();
+        if let Some(image) = &self.image {
+            return Ok(names.into_iter().map(|name| (name, image.clone())).collect());
+        }
+        let listed = catalogs::all(&self.cluster.client().await?).await?;
+        let image = |catalog: &ClusterCatalog| {
+            let name = catalog.metadata.name.clone().filter(|name| names.contains(name))?;
+            Some((name, catalog.spec.source.image.as_ref()?.reference.clone()))
+        };
+        Ok(listed.iter().filter_map(image).collect())
+    }
+
     /// The catalogs to read. Prints the files that were passed over to standard error.
     pub(crate) async fn open(&self) -> Result<CatalogReader, CommandError> {
         let reader = match (&self.image, &self.dir) {
@@ -391,9 +417,17 @@ impl Sources {
     /// The package in every catalog that has it, the higher priority first. Prints the catalogs that cannot be read to
     /// standard error.
     pub(crate) async fn package(&self, name: &str) -> Result<Vec<Found>, CommandError> {
+        self.package_from(&self.open().await?, name).await
+    }
+
+    /// As [`Self::package`], for catalogs that were opened.
+    pub(crate) async fn package_from(
+        &self,
+        reader: &CatalogReader,
+        name: &str,
+    ) -> Result<Vec<Found>, CommandError> {
         let package: PackageName =
             name.parse().map_err(|_| CommandError::Usage("a package needs a name".to_owned()))?;
-        let reader = self.open().await?;
         let catalogs = reader.select(&Selector::default());
         let asked = catalogs.len();
         let read = catalogs.into_iter().map(async |catalog| {
@@ -410,7 +444,7 @@ impl Sources {
         }
         let unread = self.unread(unread).await;
         if found.is_empty() && unread.is_empty() {
-            return Err(missing(&reader, name, asked).await);
+            return Err(missing(reader, name, asked).await);
         }
         skip(&unread, !found.is_empty())?;
         found.sort_by_key(|found| std::cmp::Reverse(found.catalog.priority));

@@ -139,3 +139,34 @@ fn help_has_examples_and_completion_for_each_verb() {
         assert!(candidates.lines().any(|line| line.split('\t').next() == Some(verb)), "{verb}: {candidates}");
     }
 }
+
+#[test]
+fn mirror_lists_images() {
+    insta::assert_snapshot!(transcripts(&[
+        "mirror list kiln-operator/stable",
+        "mirror list kiln-operator fuel-operator --heads -o wide",
+        "mirror list 'kiln-operator/stable@>=1.1.0' kiln-operator/candidate@2.0.0-rc.1 -o name",
+        "mirror list kiln-operator --version 1.2.0 --catalog-image registry.example.com/catalog:v1 --add-image ghcr.io/a/catalogd:1 -o json",
+        "mirror list kiln-operator/gone",
+        "mirror list kiln-operator@9.x",
+        "mirror list kiln-operator --version x.y.z",
+        "mirror list kilns",
+        "mirror list kiln-operator/",
+    ]));
+}
+
+#[test]
+fn mirror_config_is_for_oc_mirror_and_skopeo() {
+    let image = "--catalog-image registry.example.com/catalog:v1";
+    insta::assert_snapshot!(transcripts(&[
+        &format!("mirror config kiln-operator fuel-operator --format oc-mirror {image}"),
+        &format!(
+            "mirror config kiln-operator/candidate --heads --format oc-mirror --add-image nginx {image}"
+        ),
+        &format!(
+            "mirror config kiln-operator/stable@1.0.0 kiln-operator/stable@1.2.0 --format oc-mirror {image}"
+        ),
+        "mirror config kiln-operator --format oc-mirror",
+        "mirror config kiln-operator/stable --format skopeo --add-image nginx --add-image Bad/x:",
+    ]));
+}

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use olm_core::ImageRef;
 use olm_fbc::{CONFIGS_LABEL, Catalog, FileError, Ingest, IngestError, IngestLimits};
 use olm_oci::{
-    CertificateDirs, Config, Limits, Puller, Selection, SignaturePolicy, StoreError, Verified, VisitError,
-    Visitor, parse_reference,
+    CertificateDirs, Config, Limits, Puller, RegistriesFiles, Selection, SignaturePolicy, StoreError,
+    Verified, VisitError, Visitor, parse_reference,
 };
 
 /// Access to registries for interactive use, in addition to the configuration files of the container tools.
@@ -23,6 +23,8 @@ pub struct Access {
     pub cert_dir: Option<PathBuf>,
     /// A file with roots that are trusted for every registry.
     pub ca_file: Option<PathBuf>,
+    /// A registries.conf, instead of those in the usual places.
+    pub registries_conf: Option<PathBuf>,
     /// Allow plain HTTP and unverified TLS.
     pub insecure: bool,
 }
@@ -38,6 +40,12 @@ impl Access {
     /// As [`Access::puller`], with a signature policy.
     #[must_use]
     pub fn puller_under(&self, signature_policy: SignaturePolicy) -> Puller {
+        Puller::new(Config { signature_policy, ..self.config() })
+    }
+
+    /// The configuration of these pullers.
+    #[must_use]
+    pub fn config(&self) -> Config {
         let mut config = Config::from_env();
         if let Some(file) = &self.auth_file {
             config.credentials.file = Some(file.clone());
@@ -48,9 +56,11 @@ impl Access {
                 CertificateDirs { every_host: Some(dir.clone()), ..CertificateDirs::default() };
         }
         config.certificates.files.extend(self.ca_file.clone());
+        if let Some(file) = &self.registries_conf {
+            config.registries = RegistriesFiles { file: Some(file.clone()), ..RegistriesFiles::default() };
+        }
         config.insecure = self.insecure;
-        config.signature_policy = signature_policy;
-        Puller::new(config)
+        config
     }
 }
 

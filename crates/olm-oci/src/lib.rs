@@ -34,6 +34,6 @@ pub use layer::{Infallible, Selection, VisitError, Visitor};
 pub use limits::Limits;
 pub use manifest::Descriptor;
 pub use olm_signature::{ACCEPT_ANYTHING, SignaturePolicy};
-pub use puller::{Puller, parse_reference};
+pub use puller::{FoundManifest, Puller, parse_reference};
 pub use signature::Verified;
 pub use store::{Lease, Store, StoreError};

@@ -47,6 +47,17 @@ fn named(reference: &ImageRef) -> Result<(), Error> {
     Ok(())
 }
 
+/// The location that answered for an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundManifest {
+    /// The reference there: of a mirror, or of the image itself.
+    pub location: ImageRef,
+    /// Whether it is another location than the reference names.
+    pub is_mirror: bool,
+    /// The digest of the manifest.
+    pub digest: Digest,
+}
+
 /// Pulls images. Cheap to clone; clones share connections and tokens.
 #[derive(Clone)]
 pub struct Puller {
@@ -114,6 +125,45 @@ impl Puller {
         self.open_verified(&self.verify(reference, &canonical).await?).await
     }
 
+    /// Reads the manifest of an image, from the first location that has it. An index counts for any platform; signatures
+    /// are not checked. With `mirrors_only` the registry that the reference names is not asked.
+    ///
+    /// # Errors
+    /// As [`Puller::resolve`]; with `mirrors_only` also if no mirror is configured.
+    #[tracing::instrument(name = "find image", skip_all, fields(image = %reference))]
+    pub async fn find(&self, reference: &ImageRef, mirrors_only: bool) -> Result<FoundManifest, Error> {
+        named(reference)?;
+        let is_mirror = |endpoint: &Endpoint| endpoint.location.reference.name() != reference.name();
+        let mut endpoints = self.endpoints(reference)?;
+        if mirrors_only {
+            endpoints.retain(is_mirror);
+        }
+        if endpoints.is_empty() {
+            let why = format!("no mirror is configured for {}", reference.name());
+            return Err(Error::Source(ImageError::Config(why)));
+        }
+        let (index, (body, _)) = self.first_manifest(&endpoints, reference).await.map_err(Error::Source)?;
+        let digest = match reference.digest() {
+            Some(digest) => digest.clone(),
+            None => hash_of(DigestAlgorithm::Sha256, &body).map_err(Error::Manifest)?,
+        };
+        let found = &endpoints[index];
+        Ok(FoundManifest { location: found.location.reference.clone(), is_mirror: is_mirror(found), digest })
+    }
+
+    /// The manifest that a reference names, and the index of the endpoint that has it.
+    async fn first_manifest(
+        &self,
+        endpoints: &[Endpoint],
+        reference: &ImageRef,
+    ) -> Result<(usize, (Vec<u8>, String)), ImageError> {
+        let at = match (reference.digest(), reference.tag()) {
+            (Some(digest), _) => digest.to_string(),
+            (None, tag) => tag.unwrap_or_default().to_owned(),
+        };
+        self.first_of(endpoints, |endpoint| self.manifest(endpoint, &at, reference.digest()).boxed()).await
+    }
+
     /// As [`Puller::open`], for an image that was verified: its digest is what is read.
     ///
     /// # Errors
@@ -125,13 +175,8 @@ impl Puller {
     #[tracing::instrument(name = "open image", skip_all, fields(image = %reference))]
     async fn read(&self, reference: &ImageRef) -> Result<Image, Error> {
         let endpoints = self.endpoints(reference)?;
-        let at = match (reference.digest(), reference.tag()) {
-            (Some(digest), _) => digest.to_string(),
-            (None, tag) => tag.unwrap_or_default().to_owned(),
-        };
-        let read =
-            self.first_of(&endpoints, |endpoint| self.manifest(endpoint, &at, reference.digest()).boxed());
-        let (first, (body, kind)) = read.await.map_err(Error::Source)?;
+        let read = self.first_manifest(&endpoints, reference).await;
+        let (first, (body, kind)) = read.map_err(Error::Source)?;
         let canonical = match reference.digest() {
             Some(_) => reference.clone(),
             None => {

@@ -40,6 +40,16 @@ impl Collector for Inventory {
             let name = extension.name_any();
             conditions_of(&mut out, condition::EXTENSION, &name, conditions.unwrap_or_default())?;
         }
+        let mut out = encode_row(&mut encoder, &observe::EXTENSION_CONDITION_TRANSITION)?;
+        for extension in &extensions {
+            let conditions = extension.status.as_ref().map(|status| status.conditions.as_slice());
+            let name = extension.name_any();
+            transitions_of(&mut out, condition::EXTENSION, &name, conditions.unwrap_or_default())?;
+        }
+        let mut out = encode_row(&mut encoder, &observe::EXTENSION_CREATED)?;
+        for extension in &extensions {
+            created(&mut out, &**extension)?;
+        }
         let mut out = encode_row(&mut encoder, &observe::EXTENSION_INFO)?;
         for extension in &extensions {
             let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
@@ -73,10 +83,25 @@ impl Collector for Inventory {
             gauge(&mut out, &[("lifecycle_state", state.as_str())], *count)?;
         }
 
+        let catalogs = self.catalogs.all();
         let mut out = encode_row(&mut encoder, &observe::CATALOG_CONDITION)?;
-        for catalog in self.catalogs.all() {
+        for catalog in &catalogs {
             let conditions = catalog.status.as_ref().map(|status| status.conditions.as_slice());
             conditions_of(&mut out, condition::CATALOG, &catalog.name_any(), conditions.unwrap_or_default())?;
+        }
+        let mut out = encode_row(&mut encoder, &observe::CATALOG_CONDITION_TRANSITION)?;
+        for catalog in &catalogs {
+            let conditions = catalog.status.as_ref().map(|status| status.conditions.as_slice());
+            transitions_of(
+                &mut out,
+                condition::CATALOG,
+                &catalog.name_any(),
+                conditions.unwrap_or_default(),
+            )?;
+        }
+        let mut out = encode_row(&mut encoder, &observe::CATALOG_CREATED)?;
+        for catalog in &catalogs {
+            created(&mut out, &**catalog)?;
         }
         Ok(())
     }
@@ -94,6 +119,22 @@ fn conditions_of(out: &mut MetricEncoder<'_>, kind: &str, name: &str, all: &[Con
         gauge(out, &labels, 1)?;
     }
     Ok(())
+}
+
+fn transitions_of(out: &mut MetricEncoder<'_>, kind: &str, name: &str, all: &[Condition]) -> Written {
+    let exported = condition::of_kind(kind).filter(|spec| spec.in_metrics);
+    for found in exported.filter_map(|spec| condition::find(all, spec.type_)) {
+        let labels = [("condition", found.type_.as_str()), ("name", name), ("status", found.status.as_str())];
+        gauge(out, &labels, found.last_transition_time.0.as_second())?;
+    }
+    Ok(())
+}
+
+fn created(out: &mut MetricEncoder<'_>, object: &impl kube::ResourceExt) -> Written {
+    match object.creation_timestamp() {
+        Some(time) => gauge(out, &[("name", object.name_any().as_str())], time.0.as_second()),
+        None => Ok(()),
+    }
 }
 
 fn gauge(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: i64) -> Written {
@@ -128,7 +169,7 @@ mod tests {
 
     #[test]
     fn inventory_metrics_come_from_the_caches() {
-        let head = |kind: &str, name: &str| json!({"apiVersion": "olm.operatorframework.io/v1", "kind": kind, "metadata": {"name": name}});
+        let head = |kind: &str, name: &str| json!({"apiVersion": "olm.operatorframework.io/v1", "kind": kind, "metadata": {"name": name, "creationTimestamp": "2029-12-31T23:59:00Z"}});
         let with = |mut head: Value, more: Value| {
             head.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             head
@@ -169,9 +210,13 @@ mod tests {
             shown,
             [
                 r#"olm_cluster_extension_condition{condition="Ready",name="demo",reason="Retrying",status="False"} 1"#,
+                r#"olm_cluster_extension_condition_transition_timestamp_seconds{condition="Ready",name="demo",status="False"} 1893456000"#,
+                r#"olm_cluster_extension_created_timestamp_seconds{name="demo"} 1893455940"#,
                 r#"olm_cluster_extension_info{bundle="pack.v1",name="demo",namespace="demo-system",package="pack",version="1.0.0"} 1"#,
                 r#"olm_cluster_extension_upgrade_available{name="demo",reason="MajorVersionHeld"} 1"#,
                 r#"olm_cluster_catalog_condition{condition="Serving",name="cat",reason="Available",status="True"} 1"#,
+                r#"olm_cluster_catalog_condition_transition_timestamp_seconds{condition="Serving",name="cat",status="True"} 1893456000"#,
+                r#"olm_cluster_catalog_created_timestamp_seconds{name="cat"} 1893455940"#,
             ]
         );
     }

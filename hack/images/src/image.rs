@@ -344,6 +344,49 @@ mod tests {
         insta::assert_json_snapshot!(config);
     }
 
+    /// The settings of a stage of the Dockerfile with those of the stages that it begins with, as an image's configuration has them.
+    fn stage(dockerfile: &str, name: &str) -> Value {
+        let mut config = json!({"User": "", "Entrypoint": [], "Env": [], "WorkingDir": ""});
+        let mut within = false;
+        for line in dockerfile.lines() {
+            let (instruction, rest) = line.split_once(' ').unwrap_or((line, ""));
+            match instruction {
+                "FROM" => {
+                    let (base, stage) = rest.split_once(" AS ").unwrap();
+                    within = stage == name;
+                    if within && base != "scratch" {
+                        config = self::stage(dockerfile, base);
+                    }
+                }
+                "USER" if within => config["User"] = json!(rest),
+                "WORKDIR" if within => config["WorkingDir"] = json!(rest),
+                "ENTRYPOINT" if within => config["Entrypoint"] = serde_json::from_str(rest).unwrap(),
+                "ENV" if within => config["Env"].as_array_mut().unwrap().push(json!(rest)),
+                _ => {}
+            }
+        }
+        config["Env"].as_array_mut().unwrap().sort_by_key(ToString::to_string);
+        config
+    }
+
+    #[test]
+    fn image_of_the_dockerfile_is_configured_alike() {
+        let dockerfile = include_str!("../Dockerfile");
+        for program in ["catalogd", "operator-controller", "cluster-operator"] {
+            let made = image(program, "serves", b"a program", b"{}", Platform::Amd64, &about()).unwrap();
+            let mut config: Value = serde_json::from_slice(&made.blobs[0].bytes).unwrap();
+            config["config"].as_object_mut().unwrap().remove("Labels");
+            assert_eq!(stage(dockerfile, program), config["config"], "{program}");
+        }
+        for file in base_files().iter().filter(|file| file.path != "etc/ssl/certs/ca-certificates.crt") {
+            let content = String::from_utf8(file.content.clone()).unwrap().trim_end().replace('\n', "\\n");
+            assert!(dockerfile.contains(&content), "{}: {content}", file.path);
+        }
+        let toolchain: toml::Value = toml::from_str(include_str!("../../../rust-toolchain.toml")).unwrap();
+        let rust = toolchain["toolchain"]["channel"].as_str().unwrap();
+        assert!(dockerfile.contains(&format!("FROM rust:{rust}-")), "the builder is not Rust {rust}");
+    }
+
     #[test]
     fn image_of_the_same_release_is_equal() {
         assert_eq!(made().manifest.digest, made().manifest.digest);

@@ -10,6 +10,9 @@ use crate::platform::Platform;
 use crate::push::{self, Way};
 use crate::sbom::Crates;
 
+/// The file beside the layouts with a line `<program> <digest>` for each image.
+const DIGESTS: &str = "digests.txt";
+
 /// What is made.
 #[derive(Debug, Clone)]
 pub struct Order {
@@ -20,7 +23,8 @@ pub struct Order {
     /// where the programs of each platform are
     pub platforms: Vec<(Platform, PathBuf)>,
     pub about: About,
-    /// a folder for layouts, `<output>/<program>`, and for the bills, `<output>/<program>-<architecture>.cdx.json`
+    /// a folder for layouts, `<output>/<program>`, for the bills, `<output>/<program>-<architecture>.cdx.json`, and for the digests,
+    /// `<output>/digests.txt`
     pub output: PathBuf,
     /// take programs that need libraries, too
     pub dynamic: bool,
@@ -56,7 +60,7 @@ pub async fn make(order: &Order, target: Option<&Target>) -> Result<Vec<Made>> {
     let crates: Vec<Crates> = order
         .platforms
         .iter()
-        .map(|(platform, _)| Crates::read_workspace(&order.workspace, *platform))
+        .map(|(platform, _)| Crates::read_workspace(&order.workspace, platform.target()))
         .collect::<Result<_>>()?;
     let mut all = Vec::new();
     for program in &order.programs {
@@ -90,5 +94,8 @@ pub async fn make(order: &Order, target: Option<&Target>) -> Result<Vec<Made>> {
         let bytes = parts.iter().flat_map(|part| &part.blobs).map(|blob| blob.bytes.len()).sum();
         all.push(Made { program: program.clone(), digest: index.digest, bytes, pushed });
     }
+    let digests: String = all.iter().map(|made| format!("{} {}\n", made.program, made.digest)).collect();
+    let path = order.output.join(DIGESTS);
+    std::fs::write(&path, digests).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(all)
 }

@@ -13,7 +13,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::image::About;
-use crate::platform::Platform;
 
 /// What cargo knows of the workspace for one platform.
 #[derive(Debug)]
@@ -77,13 +76,13 @@ struct Locked {
 }
 
 impl Crates {
-    /// Asks cargo, which downloads nothing.
+    /// Asks cargo for what is built for `target` (a name of rustc's), which downloads nothing.
     ///
     /// # Errors
     /// When cargo fails, or the lock file does not fit.
-    pub fn read_workspace(workspace: &Path, platform: Platform) -> Result<Self> {
+    pub fn read_workspace(workspace: &Path, target: &str) -> Result<Self> {
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", platform.target()])
+            .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", target])
             .current_dir(workspace)
             .output()
             .context("cannot run cargo metadata")?;
@@ -244,6 +243,71 @@ mod tests {
         let crates = Crates::read(&metadata(), LOCK).unwrap();
         let bill: Value = serde_json::from_slice(&crates.bill("program", &about()).unwrap()).unwrap();
         insta::assert_json_snapshot!(bill);
+    }
+
+    /// What `cargo tree` prints for the ordinary dependencies of a program, as `name version`.
+    fn tree(program: &str, target: &str) -> BTreeSet<String> {
+        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args([
+                "tree",
+                "--locked",
+                "--offline",
+                "--edges",
+                "normal",
+                "--prefix",
+                "none",
+                "--format",
+                "{p}",
+            ])
+            .args(["--package", program, "--target", target])
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let name = |line: &str| {
+            let (name, version) = line.split(" (").next()?.trim().split_once(' ')?;
+            Some(format!("{name} {}", version.trim_start_matches('v')))
+        };
+        text.lines().filter_map(name).collect()
+    }
+
+    #[test]
+    fn sbom_names_every_crate_of_the_lock_file_in_the_programs() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let target = if cfg!(target_arch = "aarch64") {
+            "aarch64-unknown-linux-gnu"
+        } else {
+            "x86_64-unknown-linux-gnu"
+        };
+        let crates = Crates::read_workspace(root, target).unwrap();
+        let lock: Lock = toml::from_str(&std::fs::read_to_string(root.join("Cargo.lock")).unwrap()).unwrap();
+        let locked: BTreeMap<String, Option<String>> = lock
+            .package
+            .into_iter()
+            .map(|package| (format!("{} {}", package.name, package.version), package.checksum))
+            .collect();
+        for program in ["catalogd", "operator-controller", "cluster-operator", "kubectl-olm"] {
+            let bill: Value = serde_json::from_slice(&crates.bill(program, &about()).unwrap()).unwrap();
+            let text = |component: &Value, key: &str| component[key].as_str().unwrap_or_default().to_owned();
+            let mut listed = BTreeMap::new();
+            for component in
+                bill["components"].as_array().unwrap().iter().chain([&bill["metadata"]["component"]])
+            {
+                let name = format!("{} {}", text(component, "name"), text(component, "version"));
+                let sum = component["hashes"][0]["content"].as_str().map(str::to_owned);
+                // of the lock file, with the checksum that it has; crates of this workspace have none
+                assert_eq!(locked.get(&name), Some(&sum), "{program}: {name}");
+                listed.insert(name, sum);
+            }
+            let built = tree(program, target);
+            assert!(built.len() > 100 && built.contains(&format!("{program} {}", env!("CARGO_PKG_VERSION"))));
+            let missing: Vec<&String> = built.iter().filter(|name| !listed.contains_key(*name)).collect();
+            assert!(
+                missing.is_empty(),
+                "{program} is built of crates that its bill does not name: {missing:?}"
+            );
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Links to other places are not followed: a check of a change must not depend on the network.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -55,23 +56,47 @@ fn faults(
 
 /// Every `](target)` outside of code, with the number of its line.
 pub(crate) fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    prose(text).flat_map(|(number, line)| {
-        let mut targets = Vec::new();
-        let mut code = false;
-        let mut rest = line;
-        while let Some(at) = rest.find(['`', ']']) {
-            if rest[at..].starts_with('`') {
-                code = !code;
-            } else if !code
-                && let Some(target) = rest[at + 1..].strip_prefix('(')
-                && let Some(end) = target.find(')')
-            {
-                targets.push((number, target[..end].trim()));
+    prose(text).flat_map(|(number, line)| targets(line).into_iter().map(move |range| (number, &line[range])))
+}
+
+/// The text with another target for each `](target)` outside of code.
+pub(crate) fn with_targets(text: &str, target: impl Fn(&str) -> String) -> String {
+    let mut fenced = false;
+    let mut changed = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        let mut line = line.to_owned();
+        if !fenced && !fence {
+            for range in targets(&line).into_iter().rev() {
+                let new = target(&line[range.clone()]);
+                line.replace_range(range, &new);
             }
-            rest = &rest[at + 1..];
         }
-        targets
-    })
+        changed += &line;
+    }
+    changed
+}
+
+/// Where the targets of a line's links are.
+fn targets(line: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut code = false;
+    let mut from = 0;
+    while let Some(at) = line[from..].find(['`', ']']).map(|at| from + at) {
+        from = at + 1;
+        if line[at..].starts_with('`') {
+            code = !code;
+        } else if !code
+            && line[from..].starts_with('(')
+            && let Some(end) = line[from..].find(')')
+        {
+            let target = &line[from + 1..from + end];
+            let start = from + 1 + target.len() - target.trim_start().len();
+            found.push(start..start + target.trim().len());
+        }
+    }
+    found
 }
 
 /// The lines outside of fenced code, numbered from one.
@@ -104,7 +129,7 @@ fn headings(text: &str) -> impl Iterator<Item = String> {
 }
 
 /// `path` from `folder`, without `..`; nothing when it leads out of the root.
-fn joined(folder: &Path, path: &str) -> Option<PathBuf> {
+pub(crate) fn joined(folder: &Path, path: &str) -> Option<PathBuf> {
     let mut goal = PathBuf::new();
     for component in folder.join(path).components() {
         match component {
@@ -120,6 +145,15 @@ fn joined(folder: &Path, path: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_targets_are_replaced_outside_of_code() {
+        let text = "[a](b.md) `[c](d.md)` [e]( f.md )\n```\n[g](h.md)\n```\n![i](j.svg)";
+        assert_eq!(
+            with_targets(text, |target| format!("../{target}")),
+            "[a](../b.md) `[c](d.md)` [e]( ../f.md )\n```\n[g](h.md)\n```\n![i](../j.svg)"
+        );
+    }
 
     #[test]
     fn links_names_each_kind_of_broken_link() {

@@ -2,6 +2,8 @@
 
 mod annotations;
 mod benchmarks;
+mod book;
+mod chart;
 mod citations;
 mod conformance;
 mod crdgen;
@@ -15,14 +17,17 @@ mod layering;
 mod limits;
 mod links;
 mod manifests;
+mod markdown;
 mod monitoring;
 mod promql;
 mod reference;
 mod section;
 mod source;
 mod ux;
+mod version;
 mod wire;
 mod without_fixes;
+mod workflows;
 mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -31,18 +36,22 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 
 const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
-  generate              write manifests/crds and docs/reference from the API types and the flags; pages of metrics and events, dashboard
-                        and alerts from their tables; the indexes of docs/internals/conformance and of docs/decisions; the ratios of
-                        docs/internals/benchmarks.md and their pictures; the table of crates in ARCHITECTURE.md; hack/wire.txt
+  generate              write manifests/crds and docs/reference from the API types and the flags; pages of metrics and events, and
+                        alerts from their tables; the README of the chart from its values; the indexes of docs/internals/conformance
+                        and of docs/decisions; the ratios of docs/internals/benchmarks.md and their pictures; the table of crates in
+                        ARCHITECTURE.md; hack/wire.txt; the version of Cargo.toml in manifests, chart and pages
   verify                fail if a generated file is not current, a dependency between crates is not allowed, a conformance table names a
                         test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, a row of
-                        docs/internals/ux.md names no test, a link leads nowhere,
-                        or a citation names nothing
+                        docs/internals/ux.md names no test, a query of the dashboard asks for what no program exposes, a link leads
+                        nowhere, a citation names nothing, docs/README.md leaves out a page, the form of a page is wrong, or a workflow
+                        uses an action that is not pinned by SHA
   language [PATH…]      print how many words are left that the glossary replaces, and those below the paths
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
   conformance           only the tables; prints gaps and counts; --draw N --seed S prints N rows of each table, to break the code behind them
-  manifests             render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
-  links, citations, limits   only these
+  manifests             render manifests/ and the chart, compare and check the objects, and lint the chart (needs OLM_TOOLS)
+  links, citations, limits, workflows   only these
+  version               print the version of Cargo.toml, and each place that names it
+  book FOLDER            write the pages in the order of docs/README.md for mdBook; book --check FOLDER checks the links of what it built
   wire                  print what leaves a process or is stored
   figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
   exercises [NAME…]     apply the patches of tests/exercises to a copy, and leave out one file at a time
@@ -77,7 +86,11 @@ fn run() -> Result<()> {
         ),
         ["manifests"] => manifests::check(&root),
         ["links"] => links::check(&root),
+        ["book", "--check", folder] => book::check_site(folder.as_ref()),
+        ["book", folder] => book::write(&root, folder.as_ref()),
         ["limits"] => limits::check(&root),
+        ["workflows"] => workflows::check(&root),
+        ["version"] => version::print(&root),
         ["citations"] => citations::check(&root),
         ["figures", ref rest @ ..] => figures::print(&root, rest),
         ["exercises", ref only @ ..] => exercises::run(&root, only),
@@ -101,6 +114,7 @@ fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     files.extend(reference::files()?);
     files.extend(annotations::files());
     files.extend(monitoring::files()?);
+    files.extend(chart::files(root)?);
     files.extend(flags::files());
     files.extend(conformance::index::files(root)?);
     files.extend(benchmarks::files(root)?);
@@ -108,6 +122,7 @@ fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     files.extend(layering::files(root)?);
     files.extend(wire::files(root)?);
     files.extend(language::files(root)?);
+    files.extend(version::files(root)?);
     Ok(files)
 }
 
@@ -147,11 +162,16 @@ fn verify(root: &Path) -> Result<()> {
     layering::check(root)?;
     conformance::check(root)?;
     citations::check(root)?;
+    monitoring::check(root)?;
     exercises::check(root)?;
     without_fixes::check(root)?;
     limits::check(root)?;
+    version::check(root)?;
+    workflows::check(root)?;
     findings::check(root)?;
     ux::check(root)?;
+    book::check(root)?;
+    markdown::check(root)?;
     links::check(root)
 }
 

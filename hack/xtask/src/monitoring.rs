@@ -1,27 +1,34 @@
-//! docs/metrics.md, docs/events.md, the Grafana dashboard and the Prometheus alerts: made from the tables of `olm_api::observe`, and
-//! from the panels and alerts of `monitoring.toml`, whose expressions may ask for metrics of these tables only.
+//! docs/metrics.md, docs/events.md and the Prometheus alerts: made from the tables of `olm_api::observe`, and from the alerts of
+//! `monitoring.toml`. The Grafana dashboard is a file of its own, which is checked. [`query`] has the rules for the queries of both.
+
+mod dashboard;
+mod query;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use olm_api::condition::{self, ConditionSpec};
-use olm_api::observe::{self, Component, Event, Kind, METRICS};
+use olm_api::observe::{self, Component, Event, METRICS};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{promql, yaml};
+use crate::yaml;
+use query::Scope;
 
-/// Alerts and panels, with the expressions that they ask Prometheus for.
+/// Alerts, with the expressions that Prometheus evaluates.
 const DATA: &str = include_str!("monitoring.toml");
+const DASHBOARD: &str = "manifests/monitoring/dashboard.json";
+/// The page with a heading for each alert. The link check reports a heading that is missing, because docs/metrics.md links to it.
+const RUNBOOK: &str = "troubleshooting.md";
+/// The folder of that page for a reader of an alert.
+const RUNBOOK_BASE: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs");
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Monitoring {
     #[serde(rename = "alert")]
     alerts: Vec<Alert>,
-    #[serde(rename = "panel")]
-    panels: Vec<Panel>,
 }
 
 #[derive(Deserialize)]
@@ -38,49 +45,31 @@ struct Alert {
     description: String,
 }
 
-/// A panel of the dashboard.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Panel {
-    title: String,
-    kind: String,
-    unit: String,
-    /// Expressions with their legends.
-    targets: Vec<(String, String)>,
+impl Alert {
+    /// The page and heading, from the folder docs.
+    fn runbook(&self) -> String {
+        format!("{RUNBOOK}#{}", self.name.to_lowercase())
+    }
 }
 
-/// The five files.
+/// The generated files.
 pub(crate) fn files() -> Result<Vec<(PathBuf, String)>> {
-    let Monitoring { alerts, panels } = toml::from_str(DATA).context("hack/xtask/src/monitoring.toml")?;
-    let asked = panels.iter().flat_map(|panel| panel.targets.iter().map(|(it, _)| (&panel.title, it)));
-    for (title, expression) in asked.chain(alerts.iter().map(|alert| (&alert.name, &alert.expression))) {
-        if let Some(unknown) = unknown(expression) {
-            bail!("{title} asks for {unknown}, which is not in the table of api/src/observe.rs");
-        }
+    let Monitoring { alerts } = toml::from_str(DATA).context("hack/xtask/src/monitoring.toml")?;
+    for alert in &alerts {
+        query::check(&alert.expression, Scope::Alert).with_context(|| alert.name.clone())?;
     }
     Ok(vec![
         ("docs/metrics.md".into(), metrics(&alerts)),
         ("docs/events.md".into(), events()),
         ("docs/conditions.md".into(), conditions()),
-        ("manifests/monitoring/dashboard.json".into(), format!("{:#}\n", dashboard(&panels))),
         ("manifests/monitoring/prometheus-rule.yaml".into(), rules(&alerts)?),
     ])
 }
 
-/// The first metric of the expression that no program exposes.
-fn unknown(expression: &str) -> Option<String> {
-    promql::metrics(expression).into_iter().find(|name| !is_shown(name))
-}
-
-fn is_shown(name: &str) -> bool {
-    let of = |metric: &observe::Metric| match metric.kind {
-        Kind::Counter | Kind::Gauge => metric.name == name,
-        Kind::Histogram => ["_bucket", "_sum", "_count"]
-            .iter()
-            .any(|end| name.strip_suffix(end).is_some_and(|base| base == metric.name)),
-    };
-    // Prometheus itself makes it
-    name == "up" || METRICS.iter().any(of)
+/// Fails if the dashboard asks for what no program exposes, or would not work in another Grafana.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(root.join(DASHBOARD)).context(DASHBOARD)?;
+    dashboard::check(&text).context(DASHBOARD)
 }
 
 const HEAD: &str = "<!-- Generated from api/src/observe.rs by `make generate`. Do not edit. -->\n";
@@ -91,7 +80,7 @@ fn metrics(alerts: &[Alert]) -> String {
          Served under `/metrics` over TLS, for tokens whose user may `get` that path (401 without one or with a wrong one, 403 without \
          the permission); text format 0.0.4, or OpenMetrics if `Accept` asks for it. catalogd: `:7443`, operator-controller: `:8443`; \
          see `--metrics-bind-address`.\n\n\
-         A dashboard for Grafana and alerts for Prometheus are in `manifests/monitoring/`.\n"
+         [Operations](operations.md#metrics-alerts-events) explains how to scrape them, and lists the service levels.\n"
     );
     for (from, title) in [
         (
@@ -119,11 +108,13 @@ fn metrics(alerts: &[Alert]) -> String {
         }
     }
     out.push_str(
-        "\n## Alerts\n\n| alert | severity | holds | what it means and what helps |\n|---|---|---|---|\n",
+        "\n## Alerts\n\nThe annotation `runbook_url` of each alert is the link in its row.\n\n\
+         | alert | severity | holds for | meaning |\n|---|---|---|---|\n",
     );
     for alert in alerts {
         let description = alert.description.replace("{{ $labels.name }}", "<name>");
-        let _ = writeln!(out, "| `{}` | {} | {} | {description} |", alert.name, alert.severity, alert.holds);
+        let Alert { name, severity, holds, .. } = alert;
+        let _ = writeln!(out, "| [`{name}`]({}) | {severity} | {holds} | {description} |", alert.runbook());
     }
     out
 }
@@ -176,7 +167,11 @@ fn rules(alerts: &[Alert]) -> Result<String> {
                 "expr": alert.expression,
                 "for": alert.holds,
                 "labels": {"severity": alert.severity},
-                "annotations": {"summary": alert.summary, "description": alert.description},
+                "annotations": {
+                    "summary": alert.summary,
+                    "description": alert.description,
+                    "runbook_url": format!("{RUNBOOK_BASE}/{}", alert.runbook()),
+                },
             })
         })
         .collect();
@@ -190,57 +185,9 @@ fn rules(alerts: &[Alert]) -> Result<String> {
     Ok(format!("{head}{}", yaml::block(&rule)?))
 }
 
-fn dashboard(panels: &[Panel]) -> Value {
-    let source = json!({"type": "prometheus", "uid": "${datasource}"});
-    let panels: Vec<Value> = panels
-        .iter()
-        .enumerate()
-        .map(|(index, panel)| {
-            let table = panel.kind == "table";
-            let targets: Vec<Value> = panel
-                .targets
-                .iter()
-                .zip(["A", "B", "C"])
-                .map(|((expression, legend), id)| {
-                    json!({
-                        "refId": id, "datasource": source, "expr": expression, "legendFormat": legend,
-                        "instant": table, "format": if table { "table" } else { "time_series" },
-                    })
-                })
-                .collect();
-            json!({
-                "id": index + 1, "title": panel.title, "type": panel.kind, "datasource": source, "targets": targets,
-                "gridPos": {"h": 8, "w": 12, "x": index % 2 * 12, "y": index / 2 * 8},
-                "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []},
-            })
-        })
-        .collect();
-    let variables = json!([
-        {"name": "datasource", "type": "datasource", "query": "prometheus"},
-        {"name": "job", "type": "query", "query": "label_values(process_start_time_seconds, job)", "datasource": source,
-         "includeAll": true, "multi": true},
-    ]);
-    json!({
-        "title": "OLM", "uid": "olm-overview", "tags": ["olm"], "schemaVersion": 39, "version": 1, "editable": true,
-        "time": {"from": "now-6h", "to": "now"}, "refresh": "1m",
-        "templating": {"list": variables},
-        "panels": panels,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn monitoring_finds_names_of_no_metric() {
-        assert_eq!(unknown("rate(workqueue_adds_total[5m])"), None);
-        assert_eq!(unknown("workqueue_work_duration_seconds_bucket"), None);
-        assert_eq!(unknown("up == 0"), None);
-        for name in ["workqueue_work_duration_seconds", "workqueue_adds", "olm_nothing_total"] {
-            assert_eq!(unknown(&format!("sum({name})")).as_deref(), Some(name));
-        }
-    }
 
     #[test]
     fn monitoring_alerts_have_a_description_and_severity() {

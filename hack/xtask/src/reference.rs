@@ -100,10 +100,15 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// On one line, and nothing in it ends a cell.
+/// On one line, and nothing in it ends a cell or begins a tag; in code, `<` stands for itself.
 fn cell(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").replace('|', "\\|").replace('<', "&lt;")
+    let line = words.join(" ").replace('|', "\\|");
+    let parts = line.split('`').enumerate();
+    let parts: Vec<String> = parts
+        .map(|(at, part)| if at % 2 == 0 { part.replace('<', "&lt;") } else { part.to_owned() })
+        .collect();
+    parts.join("`")
 }
 
 #[cfg(test)]
@@ -121,6 +126,11 @@ mod tests {
         let missing: Vec<_> =
             named.iter().filter(|reason| !page.contains(&format!("| `{reason}` |"))).collect();
         assert!(missing.is_empty(), "docs/troubleshooting.md does not explain {missing:?}");
+    }
+
+    #[test]
+    fn reference_cell_escapes_tags_outside_of_code() {
+        assert_eq!(cell("a < b, `>=, <=` |\n <c>"), "a &lt; b, `>=, <=` \\| &lt;c>");
     }
 
     #[test]

@@ -1,70 +1,221 @@
-{{- /*
-The chart holds no manifests of its own: files/ leads to those that kustomize uses, and what is here puts them together in the
-same way. A check (xtask manifests) renders both and compares the objects.
-*/ -}}
-
-{{- /* the components that the values ask for, as JSON */ -}}
-{{- define "olm.components" -}}
-{{- $certificates := eq .Values.platform "openshift" | ternary "openshift" .Values.certificates -}}
-{{- list .Values.rights $certificates | toJson -}}
+{{- /* The namespace of the programs. */ -}}
+{{- define "olm.namespace" -}}
+{{- $namespace := .Values.namespace.name | default .Release.Namespace -}}
+{{- if has $namespace (list "default" "kube-system" "kube-public") -}}
+{{- fail (printf "OLM needs a namespace of its own, and denies all other traffic there: not %s, but for example --namespace olmv1-system --create-namespace" $namespace) -}}
+{{- end -}}
+{{- $namespace -}}
 {{- end -}}
 
-{{- /* a file's text, for the namespace of the values */ -}}
-{{- define "olm.text" -}}
-{{- $text := .root.Files.Get (printf "files/%s" .file) -}}
-{{- if not $text }}{{ fail (printf "the chart has no file %s" .file) }}{{ end -}}
-{{- $text | replace "olmv1-system" .root.Values.namespace.name -}}
+{{- /* Labels of an object of the program `name`; `root` is the root context. Selectors use the labels of manifests/base only. */ -}}
+{{- define "olm.labels" -}}
+app.kubernetes.io/part-of: olm
+app.kubernetes.io/name: {{ .name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
-{{- /* applies a list of JSON patch operations (add, replace) to an object, in place */ -}}
-{{- define "olm.patch" -}}
-{{- $object := .object -}}
-{{- range $step := .steps -}}
-  {{- if not (has $step.op (list "add" "replace")) }}{{ fail (printf "patch operation %s is not known here" $step.op) }}{{ end -}}
-  {{- $holder := dict -}}{{- $key := "" -}}{{- $current := $object -}}
-  {{- $parts := rest (splitList "/" $step.path) -}}
-  {{- range $at, $raw := $parts -}}
-    {{- $part := $raw | replace "~1" "/" | replace "~0" "~" -}}
-    {{- if eq $part "-" -}}
-      {{- $_ := set $holder $key (append $current $step.value) -}}
-    {{- else if eq (add1 $at) (len $parts) -}}
-      {{- $_ := set $current $part $step.value -}}
-    {{- else if kindIs "slice" $current -}}
-      {{- $current = index $current (int $part) -}}
-    {{- else -}}
-      {{- $holder = $current -}}{{- $key = $part -}}{{- $current = get $current $part -}}
-    {{- end -}}
-  {{- end -}}
+{{- /* `self-issued`, `cert-manager` or `openshift`. */ -}}
+{{- define "olm.certificates" -}}
+{{- eq .Values.platform "openshift" | ternary "openshift" .Values.certificates -}}
+{{- end -}}
+
+{{- /* Labels of the pods of the program `name` with the values `values`. Those that selectors use win. */ -}}
+{{- define "olm.podLabels" -}}
+{{- $fixed := dict "app.kubernetes.io/part-of" "olm" "app.kubernetes.io/name" .name "app.kubernetes.io/instance" .root.Release.Name "control-plane" (printf "%s-controller-manager" .name) -}}
+{{- toYaml (merge $fixed .values.podLabels) -}}
+{{- end -}}
+
+{{- /* Annotations of the pods; `hostVolumes` is true if OpenShift mounts folders of the node. */ -}}
+{{- define "olm.podAnnotations" -}}
+{{- $annotations := dict "kubectl.kubernetes.io/default-container" "manager" -}}
+{{- if .hostVolumes -}}
+{{- $_ := set $annotations "openshift.io/required-scc" "privileged" -}}
+{{- $_ := set $annotations "target.workload.openshift.io/management" `{"effect": "PreferredDuringScheduling"}` -}}
+{{- end -}}
+{{- toYaml (merge (deepCopy .values.podAnnotations) $annotations) -}}
+{{- end -}}
+
+{{- define "olm.image" -}}
+{{- if .image.digest -}}
+{{ printf "%s@%s" .image.repository .image.digest }}
+{{- else -}}
+{{ printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) }}
 {{- end -}}
 {{- end -}}
 
-{{- /* an object of the base with the patches of the components, as YAML; `settings` of a process are applied last */ -}}
-{{- define "olm.object" -}}
-{{- $root := .root -}}
-{{- $object := include "olm.text" . | fromYaml -}}
-{{- range $component := include "olm.components" $root | fromJsonArray -}}
-  {{- $patch := printf "components/%s/%s.patch.yaml" $component $.patch -}}
-  {{- if $root.Files.Get (printf "files/%s" $patch) -}}
-    {{- $steps := include "olm.text" (dict "root" $root "file" $patch) | fromYamlArray -}}
-    {{- include "olm.patch" (dict "object" $object "steps" $steps) -}}
-  {{- end -}}
+{{- /* What the pod specs of all programs have in common, but for containers and volumes. */ -}}
+{{- define "olm.pod" -}}
+serviceAccountName: {{ .name }}-controller-manager
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with .values.priorityClassName | default (.hostVolumes | ternary "system-cluster-critical" "") }}
+priorityClassName: {{ . }}
+{{- end }}
+# longer than the 30 s in which running answers may end
+terminationGracePeriodSeconds: 45
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- $selector := dict "matchLabels" (dict "control-plane" (printf "%s-controller-manager" .name)) }}
+{{- with .values.topologySpreadConstraints }}
+topologySpreadConstraints:
+{{- range . }}
+- {{- (hasKey . "labelSelector" | ternary . (merge (dict "labelSelector" $selector) .)) | toYaml | nindent 2 }}
+{{- end }}
+{{- end }}
+securityContext:
+  {{- toYaml .values.podSecurityContext | nindent 2 }}
 {{- end -}}
-{{- with get . "settings" -}}
-  {{- $_ := set $object.spec "replicas" .replicas -}}
-  {{- $pod := $object.spec.template.spec -}}
-  {{- $container := index $pod.containers 0 -}}
-  {{- $_ := set $container "image" .image -}}
-  {{- $_ := set $container "args" (concat $container.args .args) -}}
-  {{- if .resources }}{{ $_ := set $container "resources" .resources }}{{ end -}}
-  {{- $_ := set $pod "nodeSelector" (merge (dict) .nodeSelector $pod.nodeSelector) -}}
-  {{- with get . "cache" -}}
-    {{- $cache := merge (dict "name" "cache") . -}}
-    {{- $volumes := list $cache -}}
-    {{- range $volume := $pod.volumes -}}
-      {{- if ne $volume.name "cache" }}{{ $volumes = append $volumes $volume }}{{ end -}}
-    {{- end -}}
-    {{- $_ := set $pod "volumes" $volumes -}}
-  {{- end -}}
+
+{{- /* Environment variables of a container; `hostVolumes` as above: OpenShift's CAs are mounted then, too. */ -}}
+{{- define "olm.env" -}}
+{{- $env := list -}}
+{{- if .hostVolumes -}}
+{{- $env = append $env (dict "name" "SSL_CERT_DIR" "value" "/var/ca-certs") -}}
 {{- end -}}
-{{- toYaml $object -}}
+{{- with .root.Values.proxy -}}
+{{- if .httpProxy }}{{ $env = append $env (dict "name" "HTTP_PROXY" "value" .httpProxy) }}{{ end -}}
+{{- if .httpsProxy }}{{ $env = append $env (dict "name" "HTTPS_PROXY" "value" .httpsProxy) }}{{ end -}}
+{{- if or .httpProxy .httpsProxy -}}
+{{- $direct := list "$(KUBERNETES_SERVICE_HOST)" ".svc" ".cluster.local" "localhost" "127.0.0.1" -}}
+{{- $env = append $env (dict "name" "NO_PROXY" "value" (concat $direct .noProxy | join ",")) -}}
+{{- end -}}
+{{- end -}}
+{{- with concat $env .values.extraEnv -}}
+env:
+{{ toYaml . }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The probes and the security context of a container. */ -}}
+{{- define "olm.container" -}}
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: 8081
+  initialDelaySeconds: 15
+  periodSeconds: 20
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: 8081
+  initialDelaySeconds: 1
+  periodSeconds: 5
+{{- with .values.resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+terminationMessagePolicy: FallbackToLogsOnError
+{{- end -}}
+
+{{- /* The strategy of a Deployment. A catalogd does not start while another one uses its cache. */ -}}
+{{- define "olm.strategy" -}}
+{{- if dig "cache" "persistence" "enabled" false .values -}}
+{{- if gt (int .values.replicas) 1 -}}
+{{- fail (printf "%s.cache.persistence.enabled needs %s.replicas=1, so that two pods never use the cache at the same time" .key .key) -}}
+{{- end -}}
+type: Recreate
+{{- else -}}
+type: RollingUpdate
+rollingUpdate:
+  maxSurge: 1
+  maxUnavailable: 0
+{{- end -}}
+{{- end -}}
+
+{{- /* The volume of the cache. */ -}}
+{{- define "olm.cacheVolume" -}}
+{{- $cache := .values.cache -}}
+- name: cache
+{{- if $cache.persistence.enabled }}
+  persistentVolumeClaim:
+    claimName: {{ $cache.persistence.existingClaim | default (printf "%s-cache" .name) }}
+{{- else if $cache.volume }}
+  {{- toYaml $cache.volume | nindent 2 }}
+{{- else }}
+  emptyDir:
+    sizeLimit: {{ $cache.sizeLimit }}
+{{- end }}
+{{- end -}}
+
+{{- /* The claim of the cache. */ -}}
+{{- define "olm.cacheClaim" -}}
+{{- with .values.cache.persistence -}}
+{{- if and .enabled (not .existingClaim) -}}
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: {{ $.name }}-cache
+  namespace: {{ include "olm.namespace" $.root }}
+  labels:
+    {{- include "olm.labels" $ | nindent 4 }}
+  {{- with .annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  accessModes:
+  {{- toYaml .accessModes | nindent 2 }}
+  {{- with .storageClassName }}
+  storageClassName: {{ . }}
+  {{- end }}
+  resources:
+    requests:
+      storage: {{ .size }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Registry configuration of OpenShift's nodes, and the CAs that the cluster trusts. */ -}}
+{{- define "olm.hostVolumes" -}}
+- name: etc-containers
+  hostPath:
+    path: /etc/containers
+    type: Directory
+- name: etc-docker
+  hostPath:
+    path: /etc/docker
+    type: DirectoryOrCreate
+- name: ca-certs
+  projected:
+    sources:
+    - configMap:
+        name: olmv1-service-ca
+        optional: false
+        items:
+        - key: service-ca.crt
+          path: service-ca.crt
+    - configMap:
+        name: olmv1-trusted-ca
+        optional: false
+        items:
+        - key: ca-bundle.crt
+          path: ca-bundle.crt
+{{- end -}}
+
+{{- define "olm.signatureVolume" -}}
+{{- with .Values.signaturePolicy.configMap -}}
+- name: signatures
+  configMap:
+    name: {{ . }}
+{{- end -}}
 {{- end -}}

@@ -176,7 +176,7 @@ impl Cluster {
         Ok(applied)
     }
 
-    /// Applies every `.yaml` file of a folder, in name order.
+    /// Applies every `.yaml` file of a folder but for its kustomization, in name order.
     pub async fn apply_dir(&self, dir: &Path) -> Result<Vec<DynamicObject>> {
         let mut applied = Vec::new();
         for path in yaml_files(dir)? {
@@ -250,12 +250,14 @@ impl Cluster {
     }
 }
 
-/// The YAML files of a folder, sorted by name.
+/// The YAML files of a folder but for its kustomization, sorted by name.
 pub(crate) fn yaml_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(dir)
         .with_context(|| format!("cannot read {}", dir.display()))?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.extension().is_some_and(|it| it == "yaml"))
+        .filter(|path| {
+            path.extension().is_some_and(|it| it == "yaml") && !path.ends_with("kustomization.yaml")
+        })
         .collect();
     files.sort();
     Ok(files)

@@ -30,7 +30,7 @@ fn simulation_converges_for_a_few_seeds() -> io::Result<()> {
 /// Seeds that failed before a fix and belong to today's schedules: docs/internals/simulation.md.
 #[test]
 fn simulation_converges_for_seeds_that_failed() -> io::Result<()> {
-    for seed in ["4941", "12984"] {
+    for seed in ["4941", "12984", "18781"] {
         let output = simulate(&["--seed", seed])?;
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains(r#""violation":null"#), "seed {seed}: {text}");

@@ -65,14 +65,14 @@ const READS: usize = 8;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) name: String,
-    package: String,
+    pub(crate) package: String,
     /// Namespace of the package's objects.
     namespace: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     bundle: Option<String>,
     /// The installed version with release.
     #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<String>,
+    pub(crate) version: Option<String>,
     /// Catalogs that hold the installed bundle, the higher priority first.
     catalogs: Vec<String>,
     /// Status of the `Ready` condition: `True`, `False` or `Unknown`.
@@ -87,7 +87,7 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     available: Option<Available>,
     /// Whether the catalogs could be read.
-    catalogs_read: bool,
+    pub(crate) catalogs_read: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     paused: bool,
     /// Whether it is being uninstalled.
@@ -192,6 +192,16 @@ pub(crate) async fn rows(
 ) -> Result<Vec<Row>, CommandError> {
     let all = extensions::all(client).await?;
     let revisions = extensions::revisions(client, None).await?;
+    Ok(rows_of(&all, &revisions, controller, sources).await)
+}
+
+/// The rows of these extensions, in this order. That no catalog can be read is printed to standard error.
+pub(crate) async fn rows_of(
+    all: &[ClusterExtension],
+    revisions: &[ClusterObjectSet],
+    controller: Controller,
+    sources: &Sources,
+) -> Vec<Row> {
     // how extensions are does not depend on catalogs
     let reader = match sources.open().await {
         Ok(reader) => Some(reader),
@@ -207,7 +217,7 @@ pub(crate) async fn rows(
         local: sources.is_local(),
         settings: controller.resolution(sources).await,
     };
-    Ok(all.iter().map(|extension| row(extension, &revisions, &content)).collect())
+    all.iter().map(|extension| row(extension, revisions, &content)).collect()
 }
 
 /// Text of a version with its release.
@@ -222,6 +232,12 @@ impl Row {
     /// Whether a newer version could follow the installed one.
     pub(crate) fn is_outdated(&self) -> bool {
         self.available.is_some() && self.version.is_some()
+    }
+
+    /// The newer version, if it is held because of its major version.
+    pub(crate) fn held_major(&self) -> Option<&str> {
+        let is_held = |available: &&Available| matches!(available.held_by, Some(HeldBy::MajorVersion));
+        self.available.as_ref().filter(is_held).map(|available| available.version.as_str())
     }
 
     /// The newer version, if its major version is higher than the installed one.

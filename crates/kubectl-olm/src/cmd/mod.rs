@@ -11,6 +11,8 @@ pub(crate) mod diff;
 pub(crate) mod graph;
 pub(crate) mod image;
 pub(crate) mod list;
+pub(crate) mod migrate;
+pub(crate) mod mirror;
 pub(crate) mod notices;
 pub(crate) mod output;
 pub(crate) mod paths;

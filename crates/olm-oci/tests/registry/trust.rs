@@ -435,6 +435,45 @@ async fn mirrors_are_tried_first() {
 }
 
 #[tokio::test]
+async fn find_names_the_location_that_has_the_manifest() {
+    let (mirror, origin) = (Registry::start().await, Registry::start().await);
+    let client = Client::new(&[]);
+    let (m, o) = (&mirror.address, &origin.address);
+    client.registries_conf(&format!(
+        "[[registry]]\nlocation = '{o}'\ninsecure = true\n[[registry.mirror]]\nlocation = '{m}/copy'\ninsecure = true\n"
+    ));
+    let puller = client.puller();
+    let tag = origin.reference("cat:1");
+    let digest = origin.push("cat", Some("1"), &image());
+    let by_digest = origin.reference(&format!("cat@{digest}"));
+    for reference in [&tag, &by_digest] {
+        let found = puller.find(reference, false).await.unwrap();
+        assert_eq!((&found.location, found.is_mirror, &found.digest), (reference, false, &digest));
+        origin.take_log();
+        let error = puller.find(reference, true).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("in {m}/copy/cat: manifest unknown")), "{error}");
+        assert_eq!(origin.take_log(), Vec::<String>::new(), "only mirrors are asked");
+    }
+    mirror.push("copy/cat", Some("1"), &image());
+    for (reference, at) in [(&tag, format!("{m}/copy/cat:1")), (&by_digest, format!("{m}/copy/cat@{digest}"))]
+    {
+        for mirrors_only in [false, true] {
+            let found = puller.find(reference, mirrors_only).await.unwrap();
+            let got = (found.location.to_string(), found.is_mirror, &found.digest);
+            assert_eq!(got, (at.clone(), true, &digest), "{mirrors_only}");
+        }
+    }
+    assert_eq!(origin.take_log(), Vec::<String>::new());
+    // other bytes under the digest do not count
+    mirror.hook(|request| request.target.contains("/manifests/sha256:").then(|| Reply::new(200, "{}")));
+    let error = puller.find(&by_digest, true).await.unwrap_err().to_string();
+    assert!(error.contains("digest mismatch"), "{error}");
+
+    let error = puller.find(&"other.test/cat:1".parse().unwrap(), true).await.unwrap_err().to_string();
+    assert_eq!(error, "error creating image source: no mirror is configured for other.test/cat");
+}
+
+#[tokio::test]
 async fn credentials_are_looked_up_per_location() {
     let registry = Registry::start().await;
     registry.push("cat", Some("1"), &image());

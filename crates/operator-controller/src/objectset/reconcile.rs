@@ -199,6 +199,7 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
         Outcome::Failed(_) if !rollout.lacks_only_namespaces() => {
             rollout.left_alone().map_or(Requeue::Backoff, Requeue::BackoffWithin)
         }
+        _ if rollout.is_contended() => Requeue::Backoff,
         outcome if outcome.is_complete() => Requeue::OnChange,
         // what is missing is watched; rule: revisions §17 row 35
         _ => Requeue::Unfinished,

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kube::Client;
@@ -53,14 +53,16 @@ pub(super) struct Rollout<'a> {
     pub(super) problems: Problems,
 }
 
-/// How many things stood in the way of a pass, how many of them are namespaces that do not exist, and how long objects are left
-/// alone.
+/// How many things stood in the way of a pass, how many of them are namespaces that do not exist, how long objects are left
+/// alone, and whether one changed before each write.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     all: AtomicUsize,
     namespaces: AtomicUsize,
     /// The least time for which an object that others write to is left alone.
     left_alone: Mutex<Option<Duration>>,
+    /// An object changed between reading and writing it, each time.
+    contended: AtomicBool,
 }
 
 impl Problems {
@@ -180,6 +182,11 @@ impl Rollout<'_> {
         Some(cause)
     }
 
+    /// Whether an object was not written because it changed each time.
+    pub(super) fn is_contended(&self) -> bool {
+        self.problems.contended.load(Ordering::Relaxed)
+    }
+
     /// How long until an object that others write to is corrected again, if there is one.
     pub(super) fn left_alone(&self) -> Option<Duration> {
         *self.problems.left_alone.lock()
@@ -297,7 +304,8 @@ impl Rollout<'_> {
                 }
             }
         }
-        // other clients change it just now; its watch wakes the next pass
+        // other clients change it just now, perhaps for the last time: then its watch wakes no further pass
+        self.problems.contended.store(true, Ordering::Relaxed);
         let verdict = live.as_ref().map_or_else(ProbeResult::yes, |live| {
             self.wait_for(watch, key, live);
             self.evaluate(probes, live)

@@ -517,3 +517,58 @@ async fn cluster_operator_reports_with_the_rights_of_its_manifests() -> Result<(
     none_refused(&requests)?;
     least(&granted(&documents, REPORTER)?, &requests, &[])
 }
+
+/// Scrapes as Prometheus does with the ServiceMonitors: the token and the CA are those that they name.
+#[tokio::test]
+async fn service_monitors_have_a_token_that_reads_metrics() -> Result<()> {
+    let stack = installed("overlays/kubernetes").await?;
+    let cluster = &stack.cluster;
+    prepare(cluster).await?;
+    apply(cluster, "options/prometheus", &[])?;
+    cluster
+        .until_may_get(&format!("system:serviceaccount:{SYSTEM_NAMESPACE}:metrics-reader"), "/metrics")
+        .await?;
+    let (installed, monitors) = (render("overlays/kubernetes")?, render("options/prometheus")?);
+    let secrets: Api<Secret> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
+    for process in [&stack.catalogd, &stack.operator_controller] {
+        let name = process.name();
+        let monitor = find(&monitors, "ServiceMonitor", &format!("{name}-metrics-monitor"))?;
+        let endpoint = &monitor["spec"]["endpoints"][0];
+        let service = find(&installed, "Service", &format!("{name}-service"))?;
+        let selector = monitor["spec"]["selector"]["matchLabels"].as_object().context("no selector")?;
+        ensure!(
+            selector.iter().all(|(key, value)| service["metadata"]["labels"][key] == *value),
+            "{service}"
+        );
+        let selects = |other: &&Value| {
+            other["kind"] == "Service"
+                && selector.iter().all(|(key, value)| other["metadata"]["labels"][key] == *value)
+        };
+        ensure!(installed.iter().filter(selects).count() == 1, "{name}: another Service is selected, too");
+        let ports = service["spec"]["ports"].as_array().context("no ports")?;
+        ensure!(
+            ports.iter().any(|port| port["name"] == endpoint["port"]),
+            "{name}: no such port: {endpoint}"
+        );
+        let host = format!("{name}-service.{SYSTEM_NAMESPACE}.svc");
+        ensure!(endpoint["tlsConfig"]["serverName"] == host, "{name}: {endpoint}");
+        let authority = json!({"configMap": {"name": format!("{name}-serving-cert"), "key": "ca.crt"}});
+        ensure!(endpoint["tlsConfig"]["ca"] == authority, "{name}: {endpoint}");
+
+        let credentials = &endpoint["authorization"]["credentials"];
+        let (secret, key) = (credentials["name"].as_str(), credentials["key"].as_str());
+        let (secret, key) = (secret.context("no Secret")?, key.context("no key")?);
+        let token = eventually("Kubernetes writes the token", LIMIT, || async {
+            let data = secrets.get(secret).await?.data.unwrap_or_default();
+            Ok(String::from_utf8(data.get(key).context("no token")?.0.clone())?)
+        })
+        .await?;
+        let url = format!("{}/metrics", process.metrics_url());
+        let (code, text) = curl(cluster, name, &url, Some(&token)).await?;
+        ensure!(
+            code == 200 && text.contains("\nolm_serving_certificate_expiry_timestamp_seconds "),
+            "{name}: {code} {text}"
+        );
+    }
+    Ok(())
+}

@@ -6,6 +6,7 @@
 mod applied;
 mod argocd;
 mod audit;
+mod chart;
 mod guards;
 mod install;
 mod manifests;

@@ -22,6 +22,8 @@ pub(crate) const OPTIONS: &[&str] = &[
     "options/openshift-catalogs",
     "options/guard-rails",
     "options/mutating-policy",
+    "options/prometheus",
+    "options/prometheus-cert-manager",
 ];
 
 /// Kinds of others that manifests name: group, plural, kind, scope.
@@ -30,6 +32,7 @@ const FOREIGN: &[(&str, &str, &str, &str)] = &[
     ("cert-manager.io", "clusterissuers", "ClusterIssuer", "Cluster"),
     ("cert-manager.io", "certificates", "Certificate", "Namespaced"),
     ("monitoring.coreos.com", "servicemonitors", "ServiceMonitor", "Namespaced"),
+    ("monitoring.coreos.com", "prometheusrules", "PrometheusRule", "Namespaced"),
 ];
 
 /// The folder of an overlay or option.
@@ -93,7 +96,7 @@ pub(crate) fn apply(cluster: &Cluster, path: &str, more: &[&str]) -> Result<()> 
 }
 
 /// The standard output of a command that succeeds.
-fn stdout_of(command: &mut Command) -> Result<String> {
+pub(crate) fn stdout_of(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
     if !output.status.success() {
         bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));

@@ -14,6 +14,7 @@
 //! `OLM_RECORDINGS=DIR` records the commands and what they print, a file for each page.
 
 mod coverage;
+mod examples;
 mod named;
 mod page;
 mod recording;

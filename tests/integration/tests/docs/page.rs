@@ -48,7 +48,7 @@ impl Block {
     }
 }
 
-/// The pages of the root and all of docs, by name, but for the specification: it has nothing to run.
+/// The pages of the root, of the examples and all of docs, by name, but for the specification: it has nothing to run.
 pub(crate) fn pages() -> Result<Vec<PathBuf>> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
         for entry in std::fs::read_dir(folder)? {
@@ -64,7 +64,9 @@ pub(crate) fn pages() -> Result<Vec<PathBuf>> {
         Ok(())
     }
     let root = repository();
-    let mut found = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(|name| root.join(name)).to_vec();
+    let mut found = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "examples/README.md"]
+        .map(|name| root.join(name))
+        .to_vec();
     walk(&root.join("docs"), &mut found)?;
     found.sort();
     Ok(found)

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use olm_kit::image::Image;
 use olm_kit::{
     BundleImage, Ca, CatalogImage, Cluster, Crd, Entry, Package, Process, Program, Registry, RunDir,
     SYSTEM_NAMESPACE, Signer, Stack, Tools, built, repository, sample,
@@ -19,7 +20,14 @@ use serde_json::{Value, json};
 use super::shell::Session;
 
 /// Verbs whose exit code 1 is an answer, as that of `kubectl diff` is.
-const ANSWERS: &str = "plan:1|diff:1|upgrade-check:1";
+const ANSWERS: &str = "plan:1|diff:1|upgrade-check:1|migrate:1";
+
+/// The file that leads from public registries to the one of this test, for the controllers and the reader.
+const MIRRORS: &str = "registries.conf";
+
+fn mirrors(registry: &str) -> String {
+    format!("[[registry]]\nprefix = \"quay.io\"\nlocation = \"{registry}/quay.io\"\n")
+}
 
 /// A reader's surroundings.
 pub(crate) struct Site {
@@ -51,6 +59,7 @@ impl Site {
         )?;
         std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755))?;
         std::fs::write(programs.path().join("authorities.pem"), Ca::shared()?.pem())?;
+        std::fs::write(programs.path().join(MIRRORS), mirrors(registry.address()))?;
         Ok(Self {
             stack: None,
             parts: Some((cluster, registry)),
@@ -74,8 +83,10 @@ impl Site {
     /// Starts the two controllers as the manifests' overlay `kubernetes` does: with certificates that they issue themselves.
     pub(crate) async fn start_controllers(&mut self) -> Result<()> {
         let Some((cluster, registry)) = self.parts.take() else { return Ok(()) };
+        let mirrors = self.programs.path().join(MIRRORS).display().to_string();
         let own = |program: Program, name: &str| {
             program
+                .env("CONTAINERS_REGISTRIES_CONF", &mirrors)
                 .without("--tls-cert")
                 .without("--tls-key")
                 .flag("--tls-self-issued", name)
@@ -130,6 +141,7 @@ impl Site {
             ("HOME", text(self.home.path())),
             ("KUBECONFIG", text(&cluster.kubeconfig())),
             ("SSL_CERT_FILE", format!("{programs}/authorities.pem")),
+            ("CONTAINERS_REGISTRIES_CONF", format!("{programs}/{MIRRORS}")),
             ("LANG", "C.UTF-8".to_owned()),
         ];
         let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
@@ -137,17 +149,23 @@ impl Site {
         let mut names = vec![
             ("registry.example.com".to_owned(), self.registry()?.address().to_owned()),
             (
-                "https://github.com/olm-rs/olm-rs//manifests/overlays/kubernetes?ref=v0.1.0".to_owned(),
+                format!(
+                    "https://github.com/olm-rs/olm-rs//manifests/overlays/kubernetes?ref=v{}",
+                    env!("CARGO_PKG_VERSION")
+                ),
                 "../manifests/overlays/kubernetes".to_owned(),
             ),
         ];
         if let Some(stack) = &self.stack {
-            let content = stack.catalogd.content_url().replace("https://", "");
-            names.push(("127.0.0.1:8443".to_owned(), content));
+            let address = |url: String| url.replace("https://", "");
+            names.push(("127.0.0.1:8443".to_owned(), address(stack.catalogd.content_url())));
+            names.push(("127.0.0.1:7443".to_owned(), address(stack.catalogd.metrics_url())));
         }
         let shell = Session::new(environment, names)?;
         furnish(&shell.work(), fixtures)?;
         std::fs::write(shell.work().join("acme.pub"), self.signer.public_key())?;
+        std::fs::write(shell.work().join("mirror.crt"), Ca::shared()?.pem())?;
+        copy_examples(&shell)?;
         Ok(shell)
     }
 
@@ -159,6 +177,16 @@ impl Site {
             |process: &Process| format!("--- {}\n{}\n", process.name(), olm_kit::tail(&process.log(), 0, 40));
         processes.into_iter().chain(&stack.cluster_operator).map(tail).collect()
     }
+}
+
+/// The examples of the repository, with the names that hold here.
+fn copy_examples(shell: &Session) -> Result<()> {
+    for path in super::examples::files()? {
+        let name = format!("examples/{}", path.display());
+        std::fs::create_dir_all(shell.work().join(&name).parent().context("no folder")?)?;
+        shell.save(&name, &std::fs::read_to_string(repository().join(&name))?)?;
+    }
+    Ok(())
 }
 
 /// The entries of the repository, a catalog, a bundle and two versions of a definition.
@@ -193,7 +221,8 @@ fn furnish(work: &Path, fixtures: bool) -> Result<()> {
 
 /// `catalog:latest` has the packages *sample* (three versions), *backup* and *guard* (with a webhook); `catalog:next` a later
 /// *sample*; `limits:latest` packages that declare the last version of OpenShift that they run on; `greeter-catalog:latest` the
-/// demo's operator; `acme/catalog:1.0.0` is signed.
+/// demo's operator; `acme/catalog:1.0.0` is signed; `quay.io/operatorhubio/catalog:latest` has *cert-manager* with the names and edges of the
+/// community's catalog.
 async fn push(registry: &Registry, signer: &Signer) -> Result<()> {
     let bundle = async |image: BundleImage, package: &str, version: &str| -> Result<String> {
         let repository = format!("{package}/bundle");
@@ -232,6 +261,20 @@ async fn push(registry: &Registry, signer: &Signer) -> Result<()> {
     registry.sign(&signed, signer).await?;
     registry.push("catalog", "next", &CatalogImage::new().package(&next).image()).await?;
 
+    let mut community = Package::new("cert-manager");
+    for version in ["1.15.2", "1.16.1", "1.16.5"] {
+        community = community.bundle(version, &plain("cert-manager", version).await?);
+    }
+    let entries = [
+        Entry::new("1.15.2"),
+        Entry::new("1.16.1").replaces("1.15.2"),
+        Entry::new("1.16.5").replaces("1.16.1"),
+    ];
+    let community = community.channel("stable", entries);
+    registry
+        .push("quay.io/operatorhubio/catalog", "latest", &CatalogImage::new().package(&community).image())
+        .await?;
+
     let mut limits = CatalogImage::new();
     for (name, limit) in [
         ("early", Some(json!("4.18"))),
@@ -254,5 +297,38 @@ async fn push(registry: &Registry, signer: &Signer) -> Result<()> {
         limits = limits.package(&package.channel("stable", entries));
     }
     registry.push("limits", "latest", &limits.image()).await?;
+    push_mirrored(registry).await?;
     sample::push(registry).await.map(|_| ())
+}
+
+/// `quay.io/example/catalog:latest` with the package *sample* in three versions, where the page about mirrors reads it: in `public/`, which
+/// plays the internet, and in `mirror/quay.io/example/` without what 2.0.0 needs.
+async fn push_mirrored(registry: &Registry) -> Result<()> {
+    let versions = ["1.0.0", "1.1.0", "2.0.0"];
+    let mut package = Package::new("sample").channel(
+        "stable",
+        [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0"), Entry::new("2.0.0").replaces("1.1.0")],
+    );
+    let push = async |name: &str, tag: &str, image: &Image, mirrored: bool| -> Result<String> {
+        let pushed = registry.push(&format!("public/{name}"), tag, image).await?;
+        if mirrored {
+            registry.push(&format!("mirror/quay.io/example/{name}"), tag, image).await?;
+        }
+        let digest = pushed.by_digest();
+        Ok(digest.split_once('@').context("no digest")?.1.to_owned())
+    };
+    for version in versions {
+        let mirrored = version != "2.0.0";
+        let tag = format!("v{version}");
+        let bundle =
+            push("sample-bundle", &tag, &BundleImage::new("sample", version).image(), mirrored).await?;
+        push("sample", &tag, &Image::new().label("version", version), mirrored).await?;
+        package = package.document(json!({
+            "schema": "olm.bundle", "package": "sample", "name": format!("sample.v{version}"),
+            "image": format!("quay.io/example/sample-bundle@{bundle}"),
+            "properties": [{"type": "olm.package", "value": {"packageName": "sample", "version": version}}],
+            "relatedImages": [{"name": "operator", "image": format!("quay.io/example/sample:{tag}")}],
+        }));
+    }
+    push("catalog", "latest", &CatalogImage::new().package(&package).image(), true).await.map(drop)
 }

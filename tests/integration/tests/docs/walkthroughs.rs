@@ -42,12 +42,23 @@ macro_rules! catalog {
 }
 const CATALOG: &str = catalog!("operators", "catalog:latest");
 const LIMITS: &str = catalog!("limits", "limits:latest");
+/// The Prometheus Operator is not installed: its account, and a stand-in for the kind that it reads.
+const MONITORING: &str = "kubectl create namespace monitoring
+kubectl -n monitoring create serviceaccount prometheus
+kubectl apply -f - <<END
+{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: servicemonitors.monitoring.coreos.com}, spec: {
+  group: monitoring.coreos.com, scope: Namespaced, names: {kind: ServiceMonitor, plural: servicemonitors}, versions: [{name: v1, served: true,
+  storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}
+END
+kubectl wait --for=condition=Established --timeout=1m crd/servicemonitors.monitoring.coreos.com";
 const GREETER: &str = catalog!("demo", "greeter-catalog:latest");
 
 /// The cluster is empty before the first one. `install.md` ends with removing everything, so it is the last one.
 const WALKTHROUGHS: &[Walkthrough] = &[
     Walkthrough { page: "README.md", ..PLAIN },
     Walkthrough { page: "docs/getting-started.md", ..PLAIN },
+    Walkthrough { page: "examples/README.md", before: &[MONITORING], ..PLAIN },
+    Walkthrough { page: "docs/upgrading.md", ..PLAIN },
     Walkthrough { page: "docs/how-to/install.md", before: &[CATALOG], ..PLAIN },
     Walkthrough {
         page: "docs/how-to/roll-back.md",
@@ -101,7 +112,24 @@ const WALKTHROUGHS: &[Walkthrough] = &[
         openshift: Some("4.18.5"),
         ..PLAIN
     },
-    Walkthrough { page: "docs/migration.md", ..PLAIN },
+    Walkthrough {
+        page: "docs/migration.md",
+        // what the Go implementation leaves behind
+        before: &[GREETER, "kubectl apply -f tests/integration/reference/objects.yaml"],
+        ..PLAIN
+    },
+    Walkthrough {
+        page: "docs/how-to/mirror-images.md",
+        // the registry plays quay.io
+        before: &["cat > internet.conf <<END
+[[registry]]
+location = \"quay.io/example\"
+[[registry.mirror]]
+location = \"registry.example.com/public\"
+END
+export CONTAINERS_REGISTRIES_CONF=$PWD/internet.conf"],
+        ..PLAIN
+    },
     Walkthrough { page: "docs/install.md", before: &["kubectl create namespace team-a"], ..PLAIN },
 ];
 
@@ -109,7 +137,7 @@ const WALKTHROUGHS: &[Walkthrough] = &[
 const TIDY: &str = "kubectl delete clusterextensions --all --timeout=2m
 kubectl delete clustercatalogs --all --timeout=2m
 kubectl wait --for=delete pods --all-namespaces --field-selector metadata.namespace!=olmv1-system --timeout=2m
-kubectl delete namespace --ignore-not-found --wait=true --timeout=2m sample-system backup guard greeter
+kubectl delete namespace --ignore-not-found --wait=true --timeout=2m sample-system backup guard greeter cert-manager
 ";
 
 /// The command after which OLM is there.

@@ -13,6 +13,7 @@ use kube::api::{DynamicObject, GroupVersionKind, ListParams, PostParams};
 use kube::discovery::{self, Scope};
 use kube::{Api, ResourceExt as _};
 use olm_bundle::{RegistryV1, RenderOptions, render};
+use olm_integration::package::Package;
 use olm_kit::BundleImage;
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ use crate::world::World;
 
 /// An extension that the reference has installed.
 pub(crate) struct Helm<'a> {
-    world: &'a World,
+    package: &'a Package,
     uid: String,
     pub(crate) secrets: Api<Secret>,
 }
@@ -39,20 +40,25 @@ impl<'a> Helm<'a> {
     /// The extension exists, and is paused so that the controller ignores it for now.
     pub(crate) async fn new(world: &'a World) -> Result<Self> {
         world.pause(true).await?;
-        let uid = world.extensions.get(&world.name).await?.uid().context("no UID")?;
-        let client = world.stack.cluster.client().await?;
-        Ok(Self { world, uid, secrets: Api::namespaced(client, olm_kit::SYSTEM_NAMESPACE) })
+        Self::of_package(world).await
+    }
+
+    /// The extension exists, and no controller of olm-rs runs.
+    pub(crate) async fn of_package(package: &'a Package) -> Result<Self> {
+        let uid = package.extensions.get(&package.name).await?.uid().context("no UID")?;
+        let secrets = Api::namespaced(package.client.clone(), olm_kit::SYSTEM_NAMESPACE);
+        Ok(Self { package, uid, secrets })
     }
 
     /// What the reference makes of a bundle: rendered objects, owned and labelled.
     pub(crate) fn objects(&self, bundle: &BundleImage) -> Result<Vec<Value>> {
         let bundle = RegistryV1::from_files(bundle.files())?;
-        let rendered = render(&bundle, &RenderOptions::new(&self.world.name))?;
+        let rendered = render(&bundle, &RenderOptions::new(&self.package.name))?;
         Ok(rendered
             .into_iter()
             .map(|mut object| {
                 object.set_label("olm.operatorframework.io/owner-kind", "ClusterExtension");
-                object.set_label("olm.operatorframework.io/owner-name", &self.world.name);
+                object.set_label("olm.operatorframework.io/owner-name", &self.package.name);
                 let mut object = object.into_value();
                 object["metadata"]["ownerReferences"] = json!([self.owner()]);
                 object
@@ -61,7 +67,7 @@ impl<'a> Helm<'a> {
     }
 
     fn owner(&self) -> Value {
-        json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": self.world.name, "uid": self.uid,
+        json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": self.package.name, "uid": self.uid,
                "controller": true, "blockOwnerDeletion": true})
     }
 
@@ -70,7 +76,7 @@ impl<'a> Helm<'a> {
         for object in objects {
             let mut object: DynamicObject = serde_json::from_value(object.clone())?;
             object.labels_mut().insert("app.kubernetes.io/managed-by".into(), "Helm".into());
-            let marks = [("release-name", &self.world.name), ("release-namespace", &self.world.name)];
+            let marks = [("release-name", &self.package.name), ("release-namespace", &self.package.name)];
             for (key, value) in marks {
                 object.annotations_mut().insert(format!("meta.helm.sh/{key}"), value.clone());
             }
@@ -81,7 +87,7 @@ impl<'a> Helm<'a> {
     }
 
     async fn api(&self, object: &DynamicObject) -> Result<Api<DynamicObject>> {
-        let client = self.world.stack.cluster.client().await?;
+        let client = self.package.client.clone();
         let types = object.types.as_ref().context("no kind")?;
         let (resource, capabilities) =
             discovery::oneshot::pinned_kind(&client, &GroupVersionKind::try_from(types)?).await?;
@@ -103,7 +109,7 @@ impl<'a> Helm<'a> {
 
     /// The Secrets of a release, the index first.
     pub(crate) fn secrets_of(&self, release: &Release) -> Result<Vec<Secret>> {
-        let name = &self.world.name;
+        let name = &self.package.name;
         let manifest: String = release.objects.iter().map(|object| format!("---\n{object}\n")).collect();
         let version = release.bundle_version;
         let payload = json!({
@@ -160,7 +166,7 @@ impl<'a> Helm<'a> {
     /// How many Secrets of releases there are.
     pub(crate) async fn count(&self) -> Result<usize> {
         let ours =
-            ListParams::default().labels(&format!("name={},owner=operator-controller", self.world.name));
+            ListParams::default().labels(&format!("name={},owner=operator-controller", self.package.name));
         Ok(self.secrets.list_metadata(&ours).await?.items.len())
     }
 }

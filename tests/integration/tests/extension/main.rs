@@ -14,6 +14,7 @@ mod events;
 mod helm;
 mod major_versions;
 mod many;
+mod migration;
 mod signatures;
 mod status;
 mod steady_state;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::viewer::bind_viewer_role;
 
-const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// The program as a user runs it.
 pub(crate) struct User {

@@ -5,6 +5,7 @@ mod bundle_image;
 mod catalog_image;
 mod cluster;
 mod image;
+mod mirror;
 mod planning;
 mod support;
 mod upgrade_check;

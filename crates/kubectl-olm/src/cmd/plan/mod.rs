@@ -377,7 +377,7 @@ pub(crate) async fn made(
 }
 
 /// The revision that adopts a release, as it will be.
-fn adopted(release: &InstalledRelease) -> ClusterObjectSet {
+pub(crate) fn adopted(release: &InstalledRelease) -> ClusterObjectSet {
     let mut set = release.revision.set.clone();
     let (true_, generation) = (ConditionStatus::True, Some(1));
     let reason = reason::SUCCEEDED;
