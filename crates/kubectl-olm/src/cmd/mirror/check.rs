@@ -22,8 +22,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    #[command(flatten)]
-    selection: Selection,
     /// Only ask mirrors: an image that only the registry in its name has counts as missing
     #[arg(long)]
     mirrors_only: bool,
@@ -32,6 +30,8 @@ pub(crate) struct Check {
     parallel: u8,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    selection: Selection,
 }
 
 /// An image, and whether it is reachable. `-o json` prints a list of these.

@@ -42,9 +42,9 @@ pub(crate) enum Verb {
 #[derive(Debug, Args)]
 pub(crate) struct List {
     #[command(flatten)]
-    selection: Selection,
-    #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    selection: Selection,
 }
 
 #[derive(Debug, Args)]
