@@ -198,6 +198,15 @@ spelling: ## Find misspelt words in code and pages with typos
 	@test -x $(typos_dir)/bin/typos || $(CARGO) install --locked --version $(TYPOS_VERSION) --root $(typos_dir) typos-cli
 	@$(typos_dir)/bin/typos --config hack/typos.toml
 
+ZIZMOR_VERSION = 1.32.0
+zizmor_dir = $(target_dir)/zizmor-$(ZIZMOR_VERSION)
+
+.PHONY: workflows
+workflows: ## Find what zizmor calls unsafe in the workflows (needs Python 3)
+	@test -x $(zizmor_dir)/bin/zizmor || { python3 -m venv $(zizmor_dir) && \
+	    $(zizmor_dir)/bin/pip install --quiet --disable-pip-version-check zizmor==$(ZIZMOR_VERSION); }
+	@$(zizmor_dir)/bin/zizmor --offline .github
+
 .PHONY: acceptance
 acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=regex, JOBS=4, UPDATE=1: write what passes; RBAC=0: all rights)
 	@python=$$(hack/lab-python.sh $(venv)); $(demo_tools); $(kit) acceptance --python "$$python" --programs $(programs_dir) \
@@ -311,7 +320,7 @@ endif
 
 # each as typed; all of them run, also after one failed
 NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade soak \
-    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling acceptance-exact conformance generate demo-down
+    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact conformance generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed
