@@ -23,8 +23,12 @@ pub(super) const ZSTD_COPY: &str = "copy-zstd";
 const GZIP_FILE: &str = "catalog.jsonl.gz";
 /// Precompressed copy for `Content-Encoding: zstd`.
 const ZSTD_FILE: &str = "catalog.jsonl.zst";
-/// The lowest level that comes within 5 % of the bytes that `gzip -6` makes of catalogs.
-const GZIP_LEVEL: u32 = 5;
+/// From this level on zlib-rs searches as thoroughly as `gzip -6`: published catalogs take as many bytes.
+const GZIP_LEVEL: u32 = 7;
+/// The lowest level that comes within 5 % of the bytes that `gzip -6` makes of a large catalog, at 0.6 of the time of level 7.
+const GZIP_LEVEL_OF_LARGE: u32 = 4;
+/// Above this many bytes a catalog is large: the processor time of its copy matters more than a twelfth of the bytes.
+const LARGE: u64 = 32 << 20;
 /// The fastest level that still beats gzip's best on catalogs.
 const ZSTD_LEVEL: i32 = 3;
 /// The encoder looks back 512 KiB: that is several objects, and its memory stays small.
@@ -74,11 +78,13 @@ enum Encoder {
 }
 
 impl Encoder {
-    fn new(coding: Coding, dir: &Path) -> io::Result<Self> {
+    /// For a copy of `size` bytes.
+    fn new(coding: Coding, size: u64, dir: &Path) -> io::Result<Self> {
         Ok(match coding {
             Coding::Gzip => {
                 let file = Counted::new(File::create(dir.join(GZIP_FILE))?);
-                Self::Gzip(flate2::write::GzEncoder::new(file, flate2::Compression::new(GZIP_LEVEL)))
+                let level = if size > LARGE { GZIP_LEVEL_OF_LARGE } else { GZIP_LEVEL };
+                Self::Gzip(flate2::write::GzEncoder::new(file, flate2::Compression::new(level)))
             }
             Coding::Zstd => {
                 let file = Counted::new(File::create(dir.join(ZSTD_FILE))?);
@@ -114,7 +120,7 @@ pub(super) fn write(
 ) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(into)?;
     let encoders: io::Result<Vec<Encoder>> =
-        codings.iter().map(|coding| Encoder::new(*coding, into)).collect();
+        codings.iter().map(|coding| Encoder::new(*coding, plain.size(), into)).collect();
     let mut encoders = encoders?;
     let mut buffer = vec![0; BUFFER];
     let mut at = 0;
