@@ -113,6 +113,17 @@ impl Sample<'_> {
         .await
     }
 
+    /// Deletes the extension, which removes its operator, and then the catalog.
+    pub(crate) async fn remove(&self) -> Result<()> {
+        let Package { name, client, extensions, catalogs, .. } = self.package;
+        extensions.delete(name, &DeleteParams::default()).await?;
+        self.package.gone().await?;
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), name);
+        Wait::new(&deployments, &format!("{name}-ctrl")).within(LIMIT).to_be_gone().await?;
+        catalogs.delete(name, &DeleteParams::default()).await?;
+        Wait::new(catalogs, name).within(LIMIT).to_be_gone().await
+    }
+
     /// Stores a Widget of a size in v1, checks it in v2, and that the operator rejects one that is too large.
     async fn webhooks_answer(&self, site: &Site) -> Result<()> {
         let cluster = &site.node.cluster;

@@ -1,6 +1,6 @@
 //! What an installation offers to others: metrics through its Services.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
@@ -15,7 +15,7 @@ async fn node_metrics_are_scraped_through_services() -> Result<()> {
     site.kubectl(&["-n", "default", "create", "serviceaccount", "scraper"]).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(site.client().await?, "default");
     let token = accounts.create_token_request("scraper", &PostParams::default(), &Default::default()).await?;
-    let token = token.status.map(|status| status.token).unwrap_or_default();
+    let token = token.status.and_then(|status| status.token).context("no token")?;
     for (program, port, series) in [
         ("catalogd", 7443, "catalogd_served_catalogs"),
         ("operator-controller", 8443, "leader_election_master_status"),

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use olm_kit::{ForeignProcess, Tools, eventually, repository};
+use olm_kit::{ForeignProcess, Tools, built, eventually};
 
 use crate::site::{LIMIT, must, report};
 
@@ -119,15 +119,11 @@ fn processes_in(namespace: &Path) -> Result<Vec<String>> {
     Ok(inside.map(|entry| entry.path().display().to_string()).collect())
 }
 
-/// `make …`, as a user types it, with the cluster in `folder`.
-fn make(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new("make");
-    command.current_dir(repository()).args(arguments).env("OLM_RUN_DIR", folder);
-    // of the make that runs this test
-    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"] {
-        command.env_remove(name);
-    }
-    command
+/// `olm-kit cluster …`, which `make cluster-up` and `make cluster-down` run, with the cluster in `folder`.
+fn cluster(folder: &Path, arguments: &[&str]) -> Result<Command> {
+    let mut command = Command::new(built("olm-kit")?);
+    command.arg("cluster").args(arguments).env("OLM_RUN_DIR", folder);
+    Ok(command)
 }
 
 fn identity(file: &Path) -> Result<ForeignProcess> {
@@ -170,7 +166,7 @@ async fn machine_is_unchanged_after_a_node() -> Result<()> {
     compare(&before, &state()?).context("the machine changes by itself")?;
     for killed in [false, true] {
         let started = Instant::now();
-        must(make(folder.path(), &["cluster-up", "NODE=real"])).await?;
+        must(cluster(folder.path(), &["up", "--node", "real"])?).await?;
         report("a real node is up", started);
         let process_1 = identity(&home.join("process-1"))?;
         let namespace = std::fs::read_link(format!("/proc/{}/ns/pid", process_1.pid()))?;
@@ -184,7 +180,7 @@ async fn machine_is_unchanged_after_a_node() -> Result<()> {
             kill.args(["-KILL", &identity(&home.join("owner"))?.pid().to_string()]);
             must(kill).await?;
         } else {
-            must(make(folder.path(), &["cluster-down"])).await?;
+            must(cluster(folder.path(), &["down"])?).await?;
             compare(&before, &state()?).context("after `make cluster-down`")?;
         }
         eventually("the machine is as before", LIMIT, || async {

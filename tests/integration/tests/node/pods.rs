@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
 use olm_integration::package::Package;
-use olm_kit::{SYSTEM_NAMESPACE, eventually, node};
+use olm_kit::{SYSTEM_NAMESPACE, eventually};
 use serde_json::json;
 
 use crate::extension::Sample;
@@ -133,8 +133,8 @@ async fn node_drain_keeps_one_replica_of_each() -> Result<()> {
     // there is no other node: pods that were evicted wait, and the budgets hold the drain
     package.want_with(json!({}), json!({"version": "1.1.0"})).await?;
     let selector = "--pod-selector=app.kubernetes.io/part-of=olm";
-    let drained =
-        site.kubectl(&["drain", node::NAME, selector, "--delete-emptydir-data", "--timeout=15s"]).await;
+    let node = site.node_name().await?;
+    let drained = site.kubectl(&["drain", &node, selector, "--delete-emptydir-data", "--timeout=15s"]).await;
     let held = drained.err().context("the budgets did not hold the drain")?;
     ensure!(format!("{held:#}").contains("disruption budget"), "{held:#}");
     for program in PROGRAMS {
@@ -145,7 +145,7 @@ async fn node_drain_keeps_one_replica_of_each() -> Result<()> {
     ensure!(site.content(&package.name).await?.contains("olm.package"), "the catalog is not served");
 
     let started = Instant::now();
-    site.kubectl(&["uncordon", node::NAME]).await?;
+    site.kubectl(&["uncordon", &node]).await?;
     for program in PROGRAMS {
         site.ready_pods(program, 2, &[]).await?;
     }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Service};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use olm_kit::node::EnteredNode;
@@ -27,7 +27,7 @@ pub(crate) struct Site {
 /// The installation; `None`, with a line that reports why, where this process runs on no real node.
 pub(crate) async fn site() -> Result<Option<&'static Site>> {
     static SITE: OnceCell<Option<Site>> = OnceCell::const_new();
-    let site = SITE.get_or_try_init(Site::install).await?.as_ref();
+    let site = SITE.get_or_try_init(Site::start).await?.as_ref();
     if site.is_none() {
         println!("SKIPPED: no real node; run it by `make test-node`");
     }
@@ -35,7 +35,7 @@ pub(crate) async fn site() -> Result<Option<&'static Site>> {
 }
 
 impl Site {
-    async fn install() -> Result<Option<Self>> {
+    async fn start() -> Result<Option<Self>> {
         let Some(node) = EnteredNode::from_environment()? else { return Ok(None) };
         let images = std::env::var_os("OLM_NODE_IMAGES").context("OLM_NODE_IMAGES is not set")?;
         let site = Self { node };
@@ -49,25 +49,37 @@ impl Site {
         let image = Image::new().layer(layer).entrypoint("/sample-operator");
         site.node.registry.push("sample/operator", "1", &image).await?;
         report("images are pushed", started);
-
-        // the namespace comes with the overlay; pods wait for this
-        let authority = std::fs::read_to_string(site.node.authority())?;
-        let started = Instant::now();
-        site.apply("overlay").await?;
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": authority},
-            "metadata": {"name": "registry-ca", "namespace": SYSTEM_NAMESPACE}});
-        site.node.cluster.apply(&map.to_string()).await?;
-        site.rolled_out().await?;
-        report("the overlay is applied and all pods are Ready", started);
+        site.install().await?;
         Ok(Some(site))
     }
 
-    /// Applies a kustomization beside this file.
-    pub(crate) async fn apply(&self, overlay: &str) -> Result<()> {
-        let folder = repository().join("tests/integration/tests/node").join(overlay);
-        // an object that another manager of fields changed, as the test of volumes does, is applied all the same
-        let arguments = ["apply", "--server-side", "--force-conflicts", "-k"];
-        self.kubectl(&[&arguments[..], &[&folder.display().to_string()]].concat()).await.map(drop)
+    /// Applies the overlay, and waits until all pods are Ready.
+    pub(crate) async fn install(&self) -> Result<()> {
+        let started = Instant::now();
+        self.kubectl(&["apply", "--server-side", "-k", &overlay()]).await?;
+        self.trust_registry().await?;
+        self.rolled_out().await?;
+        report("the overlay is applied and all pods are Ready", started);
+        Ok(())
+    }
+
+    /// Removes the programs, with their namespace and the kinds, as docs/install.md describes it.
+    pub(crate) async fn remove(&self) -> Result<()> {
+        for resource in ["clusterextensions", "clustercatalogs"] {
+            self.kubectl(&["delete", resource, "--all"]).await?;
+        }
+        let left = self.kubectl(&["get", "clusterobjectsets", "-o", "name"]).await?;
+        ensure!(left.is_empty(), "revisions are left: {left}");
+        // those of the chart are gone already, but for kinds and namespace
+        self.kubectl(&["delete", "--ignore-not-found", "-k", &overlay()]).await.map(drop)
+    }
+
+    /// Creates the ConfigMap with the authority of the node's registry, for which the pods wait.
+    pub(crate) async fn trust_registry(&self) -> Result<()> {
+        let authority = std::fs::read_to_string(self.node.authority())?;
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": authority},
+            "metadata": {"name": "registry-ca", "namespace": SYSTEM_NAMESPACE}});
+        self.node.cluster.apply(&map.to_string()).await.map(drop)
     }
 
     /// Waits until the Deployments of the installation have replaced all their pods.
@@ -104,6 +116,22 @@ impl Site {
         let mut command = self.node.cluster.kubectl()?;
         command.args(arguments);
         must(command).await
+    }
+
+    /// Runs helm in the namespace of the installation; it has to succeed.
+    pub(crate) async fn helm(&self, arguments: &[&str]) -> Result<()> {
+        let mut command = Tools::locate()?.command("helm")?;
+        command.args(["--namespace", SYSTEM_NAMESPACE]).args(arguments);
+        command.env("KUBECONFIG", self.node.cluster.kubeconfig()).env("HOME", self.node.state());
+        must(command).await.map(drop)
+    }
+
+    /// The name of the only node.
+    pub(crate) async fn node_name(&self) -> Result<String> {
+        let nodes: Api<Node> = Api::all(self.client().await?);
+        let nodes = nodes.list(&ListParams::default()).await?.items;
+        let [node] = &nodes[..] else { bail!("{} nodes", nodes.len()) };
+        Ok(node.name_any())
     }
 
     pub(crate) async fn client(&self) -> Result<Client> {
@@ -154,6 +182,11 @@ impl Site {
         let url = format!("https://catalogd-service.{SYSTEM_NAMESPACE}.svc/catalogs/{catalog}/api/v1/all");
         Ok(client.get(url).send().await?.error_for_status()?.text().await?)
     }
+}
+
+/// An overlay of the installation for the node's registry.
+fn overlay() -> String {
+    repository().join("tests/integration/tests/node/overlay").display().to_string()
 }
 
 pub(crate) fn is_ready(pod: &Pod) -> bool {

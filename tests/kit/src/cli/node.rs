@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +18,9 @@ pub(crate) enum Action {
     Check,
     /// Start a node, run a command inside, and end both
     Run {
+        /// start no node but a registry at 10.240.0.1:5000, and run the command here, for the node of this cluster
+        #[arg(long)]
+        kubeconfig: Option<PathBuf>,
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
@@ -37,7 +40,8 @@ pub(crate) enum Action {
 pub(crate) async fn run(action: Action) -> Result<ExitCode> {
     match action {
         Action::Check => Ok(check()),
-        Action::Run { command } => run_inside(&command).await,
+        Action::Run { kubeconfig: None, command } => run_inside(&command).await,
+        Action::Run { kubeconfig: Some(file), command } => run_beside(&file, &command).await,
         Action::Serve { state, ready, command } => serve(&state, ready.as_deref(), &command).await,
     }
 }
@@ -86,10 +90,7 @@ async fn run_inside(command: &[OsString]) -> Result<ExitCode> {
     let state = RunDir::new("node")?;
     let mut namespaces = Namespaces::start(state.path(), &inside(state.path(), None, command)?).await?;
     tokio::select! {
-        status = namespaces.wait() => {
-            let code = status?.code().and_then(|code| u8::try_from(code).ok());
-            Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
-        }
+        status = namespaces.wait() => Ok(code(status?)),
         signal = stopped => Ok(ExitCode::from(128 + signal?.0)),
     }
 }
@@ -105,15 +106,35 @@ async fn serve(state: &Path, ready: Option<&Path>, command: &[OsString]) -> Resu
     if let Some(ready) = ready {
         std::fs::write(ready, node.registry().address())?;
     }
-    let Some((program, arguments)) = command.split_first() else {
+    if command.is_empty() {
         std::future::pending::<()>().await;
-        return Ok(ExitCode::SUCCESS);
-    };
-    let mut run = tokio::process::Command::from(node.command(program)?);
-    let status = run.args(arguments).status().await;
-    let status = status.with_context(|| format!("cannot run {}", program.display()))?;
+    }
+    let status = finish(command, state).await?;
     if !status.success() {
         eprintln!("{}", node.log_ends());
     }
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    Ok(code(status))
+}
+
+/// Runs the command for the node of another cluster.
+async fn run_beside(kubeconfig: &Path, command: &[OsString]) -> Result<ExitCode> {
+    let stopped = interruption();
+    let state = RunDir::new("node")?;
+    let _registry = node::registry_for(kubeconfig, state.path()).await?;
+    tokio::select! {
+        status = finish(command, state.path()) => Ok(code(status?)),
+        signal = stopped => Ok(ExitCode::from(128 + signal?.0)),
+    }
+}
+
+/// Runs a command that uses a node until it ends.
+async fn finish(command: &[OsString], state: &Path) -> Result<ExitStatus> {
+    let (program, arguments) = command.split_first().context("no command")?;
+    let mut run = tokio::process::Command::from(node::command(program, state)?);
+    let status = run.args(arguments).kill_on_drop(true).status().await;
+    status.with_context(|| format!("cannot run {}", program.display()))
+}
+
+fn code(status: ExitStatus) -> ExitCode {
+    status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }

@@ -8,7 +8,7 @@ mod configuration;
 mod namespaces;
 mod programs;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,7 +18,7 @@ pub(crate) use configuration::credentials;
 pub use namespaces::Namespaces;
 pub use programs::RealNode;
 
-use crate::{Cluster, Registry};
+use crate::{Ca, Cluster, Registry, Tools};
 
 /// The name of the node.
 pub const NAME: &str = "node-1";
@@ -101,12 +101,24 @@ impl EnteredNode {
     pub fn authority(&self) -> PathBuf {
         authority(&self.state)
     }
+}
 
-    /// The folders of the node's cgroups, one for each controller (one for all in cgroups v2).
-    pub fn cgroups(&self) -> Result<Vec<PathBuf>> {
-        let name = std::env::var(CGROUP).with_context(|| format!("{CGROUP} is not set"))?;
-        namespaces::cgroups(&name)
-    }
+/// Starts a registry at [`REGISTRY`], which has to be an address of this machine, for the node of another cluster, such as one of kind.
+/// Commands of [`command`] then find the cluster of this kubeconfig.
+pub async fn registry_for(kubeconfig: &Path, state: &Path) -> Result<Registry> {
+    let folder = state.join("control-plane");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    std::fs::copy(kubeconfig, folder.join("kubeconfig"))
+        .with_context(|| format!("cannot copy {}", kubeconfig.display()))?;
+    let ca = Ca::create(state, "olm-rs node")?;
+    Registry::launch_at(&ca, &state.join("registry"), REGISTRY).await
+}
+
+/// A command that finds its node by [`EnteredNode::from_environment`].
+pub fn command(program: &OsStr, state: &Path) -> Result<Command> {
+    let mut command = Command::new(program);
+    command.envs(environment(state, Tools::locate()?.bin()));
+    Ok(command)
 }
 
 /// The variables for commands that run inside, beside those of the namespaces.

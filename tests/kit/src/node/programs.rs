@@ -1,7 +1,7 @@
 //! The programs of a node, started inside its namespaces.
 
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -24,7 +24,6 @@ pub struct RealNode {
     children: Vec<Child>,
     registry: Registry,
     cluster: Cluster,
-    state: PathBuf,
 }
 
 impl RealNode {
@@ -56,7 +55,7 @@ impl RealNode {
         };
         let (runtime, registry, cluster) =
             tokio::try_join!(runtime, registry, Cluster::start_with(&options))?;
-        let mut node = Self { children: vec![runtime], registry, cluster, state: state.to_owned() };
+        let mut node = Self { children: vec![runtime], registry, cluster };
 
         let mut kubelet = tools.command("kubelet")?;
         kubelet
@@ -104,13 +103,6 @@ impl RealNode {
     /// The registry.
     pub fn registry(&self) -> &Registry {
         &self.registry
-    }
-
-    /// A command with the variables of [`super::EnteredNode`].
-    pub fn command(&self, program: &std::ffi::OsStr) -> Result<Command> {
-        let mut command = Command::new(program);
-        command.envs(environment(&self.state, Tools::locate()?.bin()));
-        Ok(command)
     }
 
     /// The ends of the logs of the node's programs, for an error message.
