@@ -291,10 +291,10 @@ test-images: static ## Run `make images` and `make release`, and start what come
 # outside of the node, then inside, where there is no network
 node_tests = $(CARGO) test $(locked) --workspace --test node -- --nocapture --test-threads=1
 .PHONY: test-node
-test-node: ## Install our images on a real node, and an operator that runs (root on Linux; REQUIRED=1: fail where it cannot run)
+test-node: ## Install our images on a real node, and an operator that runs (root on Linux; REQUIRED=1: fail where it cannot run; IMAGE_PROFILE=release)
 	@$(call build,$(everything))
 	@hack/node-packages.sh; outcome=0; $(kit) node check || outcome=$$?; [ $$outcome != 2 ] || exit $(if $(REQUIRED),1,0); [ $$outcome = 0 ]; \
-	    $(node_tools); $(MAKE) images PROFILE=dev; \
+	    $(node_tools); $(MAKE) images PROFILE=$(or $(IMAGE_PROFILE),dev); \
 	    OLM_NODE_MACHINE=1 $(with_programs) $(node_tests) machine_; \
 	    OLM_NODE_IMAGES=$(abspath $(target_dir)/images) CARGO_NET_OFFLINE=true $(kit) node run -- $(node_tests) --skip machine_
 
@@ -302,7 +302,7 @@ kind_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes registry pause sample-oper
 .PHONY: test-kind
 test-kind: ## Run the tests of test-node on a cluster of kind instead (root and Docker on Linux)
 	@$(call build,$(everything))
-	@$(kind_tools); $(MAKE) images PROFILE=dev; OLM_NODE_IMAGES=$(abspath $(target_dir)/images) \
+	@$(kind_tools); $(MAKE) images PROFILE=$(or $(IMAGE_PROFILE),dev); OLM_NODE_IMAGES=$(abspath $(target_dir)/images) \
 	    hack/kind.sh $(kit) $(node_tests) --skip machine_
 
 .PHONY: fuzz
@@ -330,7 +330,7 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade soak \
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade soak \
     simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling acceptance-exact conformance generate demo-down
 
 .PHONY: nightly

@@ -15,10 +15,13 @@ work=$(mktemp -d)
 export TMPDIR=$work KUBECONFIG=$work/kubeconfig
 
 down() {
-    "$kind" delete cluster --name "$cluster"
+    # each step, also where an earlier one failed
+    set +e
     ip addr del "$registry/32" dev lo
+    "$kind" delete cluster --name "$cluster"
     rm -rf "$work"
 }
+docker version >/dev/null
 ip addr add "$registry/32" dev lo
 trap down EXIT
 "$kind" create cluster --name "$cluster" --wait 180s --config - <<END

@@ -84,6 +84,7 @@ mod tests {
             "cluster down",
             "node check",
             "node run -- cargo test --workspace --test node -- --nocapture",
+            "node run --kubeconfig k -- cargo test --workspace --test node -- --nocapture",
             "demo",
             "demo --oneshot",
             "demo --catalog ./catalog",
