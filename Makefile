@@ -27,6 +27,8 @@ with_programs = OLM_BIN_DIR=$(abspath $(programs_dir))
 demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry' hack/tools/build.sh)}"; export OLM_TOOLS
 manifest_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm api-lint actionlint rule-test' hack/tools/build.sh)}"; export OLM_TOOLS
 release_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm' hack/tools/build.sh)}"; export OLM_TOOLS
+node_modules = kubernetes registry node containerd cni coredns pause sample-operator helm
+node_tools = [ -x "$${OLM_TOOLS:-}/kubelet" ] || OLM_TOOLS="$$(OLM_TOOLS_ONLY='$(node_modules)' hack/tools/build.sh)"; export OLM_TOOLS
 all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"; export OLM_TOOLS
 
 .PHONY: help
@@ -59,10 +61,11 @@ else
 endif
 
 .PHONY: test-all
-test-all: ## Run all other tests: faults, failover, real content, documentation, deployment, oracles, images
+test-all: ## Run all other tests: faults, failover, real content, documentation, deployment, oracles, images, a real node
 	@$(call build,$(everything))
 	@$(all_tools); $(with_programs) $(kit) test rest
 	@$(MAKE) test-images
+	@$(MAKE) test-node
 
 .PHONY: test-apiserver
 test-apiserver: ## Compare the simulated apiserver with a real one in generated request sequences (SEQUENCES=2000; SEED=n: the first)
@@ -128,8 +131,8 @@ demo-down: ## Stop a running demo
 	@if [ -x $(kit) ]; then $(kit) demo-down; else echo "no demo is running"; fi
 
 .PHONY: cluster-up
-cluster-up: kit ## Start a control plane and a registry to play with
-	@$(demo_tools); $(kit) cluster up
+cluster-up: kit ## Start a control plane and a registry to play with (NODE=real: with a node that runs pods; root on Linux)
+	@$(if $(filter real,$(NODE)),hack/node-packages.sh; $(node_tools),$(demo_tools)); $(kit) cluster up $(if $(NODE),--node $(NODE))
 
 .PHONY: cluster-down
 cluster-down: ## Stop them
@@ -294,6 +297,23 @@ test-images: static ## Run `make images` and `make release`, and start what come
 	@$(all_tools); OLM_IMAGES_PROFILE=$(PROFILE) $(CARGO) test $(if $(CI),--locked --workspace,-p olm-integration) --test images -- \
 	    --exact images_and_release_of_make_start_programs
 
+# outside of the node, then inside, where there is no network
+node_tests = $(CARGO) test $(locked) --workspace --test node -- --nocapture --test-threads=1
+.PHONY: test-node
+test-node: ## Install our images on a real node, and an operator that runs (root on Linux; REQUIRED=1: fail where it cannot run; IMAGE_PROFILE=release)
+	@$(call build,$(everything))
+	@hack/node-packages.sh; outcome=0; $(kit) node check || outcome=$$?; [ $$outcome != 2 ] || exit $(if $(REQUIRED),1,0); [ $$outcome = 0 ]; \
+	    $(node_tools); $(MAKE) images PROFILE=$(or $(IMAGE_PROFILE),dev); \
+	    OLM_NODE_MACHINE=1 $(with_programs) $(node_tests) machine_; \
+	    OLM_NODE_IMAGES=$(abspath $(target_dir)/images) CARGO_NET_OFFLINE=true $(kit) node run -- $(node_tests) --skip machine_
+
+kind_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes registry pause sample-operator helm kind' hack/tools/build.sh)"; export OLM_TOOLS
+.PHONY: test-kind
+test-kind: ## Run the tests of test-node on a cluster of kind instead (root and Docker on Linux)
+	@$(call build,$(everything))
+	@$(kind_tools); $(MAKE) images PROFILE=$(or $(IMAGE_PROFILE),dev); OLM_NODE_IMAGES=$(abspath $(target_dir)/images) \
+	    hack/kind.sh $(kit) $(node_tests) --skip machine_
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of foreign bytes (SECONDS=60 each; ONLY=regex, JOBS=2, SANITIZER=address: see docs/internals/fuzzing.md)
 	@SECONDS_EACH=$(or $(SECONDS),60) ONLY='$(ONLY)' JOBS=$(or $(JOBS),2) SANITIZER=$(SANITIZER) fuzz/run.sh
@@ -319,7 +339,7 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade soak \
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade soak \
     simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact conformance generate demo-down
 
 .PHONY: nightly

@@ -4,7 +4,7 @@
 #
 # Each folder beside this file with a go.mod is one Go module: the programs are its `tool` directives, and the module's own
 # main package (named like the folder) if it has one; so are the folders of hack/oracles/. A `build.conf` in the folder may say
-# `tags=…` and `ldflags=…`. Adding a tool is adding a folder.
+# `tags=…`, `ldflags=…`, and `on-demand=yes`: built only where OLM_TOOLS_ONLY names it. Adding a tool is adding a folder.
 #
 # Where: ${XDG_CACHE_HOME:-$HOME/.cache}/olm-rs/tools/<hash of all module files>/bin. A module is built once for its own
 # hash into a temporary folder that is renamed when complete, so that an interrupted or failed build is never taken for a
@@ -25,12 +25,18 @@ fail() { say "tools: $*"; exit 1; }
 command -v go >/dev/null || fail "the Go tool chain is needed to build them; install Go and put \`go\` on PATH"
 export GOWORK=off CGO_ENABLED=0
 
+conf() { if [ -f "$1/build.conf" ]; then sed -n "s/^$2=//p" "$1/build.conf"; fi; }
+
 modules=()
 for dir in "$here"/*/ "$root"/hack/oracles/*/; do
     dir=${dir%/}
     [ -f "$dir/go.mod" ] || continue
     name=$(basename "$dir")
-    case " ${OLM_TOOLS_ONLY:-$name} " in *" $name "*) modules+=("$dir") ;; esac
+    if [ -z "${OLM_TOOLS_ONLY:-}" ]; then
+        [ "$(conf "$dir" on-demand)" = yes ] || modules+=("$dir")
+    else
+        case " $OLM_TOOLS_ONLY " in *" $name "*) modules+=("$dir") ;; esac
+    fi
 done
 
 assets=
@@ -58,8 +64,6 @@ hash_of() {
         done
     } | sha256sum | cut -c1-16
 }
-
-conf() { if [ -f "$1/build.conf" ]; then sed -n "s/^$2=//p" "$1/build.conf"; fi; }
 
 # the import paths that a module builds, one a line
 programs_of() {

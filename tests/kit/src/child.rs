@@ -21,11 +21,13 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-/// Commands on standard input: `+ <pid> <start time>`, `- <pid>`, `d <folder to remove at the end>`.
+/// Commands on standard input: `+ <pid> <start time>`, `- <pid>`, `d <folder to remove at the end>`, `g <cgroups to remove at the
+/// end, in each hierarchy>`.
 const WATCHDOG: &str = r#"
 trap '' INT TERM HUP QUIT
 pids=' '
 dirs=
+groups=
 newline='
 '
 while read -r op rest; do
@@ -35,6 +37,7 @@ while read -r op rest; do
        for p in $pids; do [ "${p%%:*}" = "$rest" ] || kept="$kept$p "; done
        pids=$kept ;;
     d) dirs="$dirs$rest$newline" ;;
+    g) groups="$groups$rest$newline" ;;
   esac
 done
 for p in $pids; do
@@ -44,6 +47,20 @@ for p in $pids; do
   [ "${20}" = "${p#*:}" ] && kill -KILL "$pid" 2>/dev/null
 done
 IFS=$newline
+for group in $groups; do
+  case $group in olm-kit-*) ;; *) continue ;; esac
+  # the processes in them need a moment to end
+  for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    left=
+    for dir in /sys/fs/cgroup/"$group" /sys/fs/cgroup/*/"$group"; do
+      [ -d "$dir" ] || continue
+      find "$dir" -depth -type d -exec rmdir {} + 2>/dev/null
+      [ ! -d "$dir" ] || left=1
+    done
+    [ -n "$left" ] || break
+    sleep 0.5
+  done
+done
 for dir in $dirs; do
   case $dir in */olm-kit-*) rm -rf -- "$dir" ;; esac
 done
@@ -72,6 +89,22 @@ fn watchdog(line: &str) -> Result<()> {
 /// Has `dir` removed when this process ends without removing it. Only folders named `olm-kit-…` are ever removed.
 pub(crate) fn remove_at_end(dir: &Path) -> Result<()> {
     watchdog(&format!("d {}", dir.display()))
+}
+
+/// Has the cgroups of this name removed, in each hierarchy, when this process ends without removing them. Only names `olm-kit-…` are
+/// ever removed.
+pub(crate) fn remove_cgroups_at_end(name: &str) -> Result<()> {
+    watchdog(&format!("g {name}"))
+}
+
+/// Has the process, a child of this one, killed when this one ends.
+pub(crate) fn kill_at_end(pid: u32) -> Result<()> {
+    watchdog(&format!("+ {pid} {}", start_time(pid)?))
+}
+
+/// Takes back [`kill_at_end`], once the process was reaped.
+pub(crate) fn do_not_kill_at_end(pid: u32) {
+    let _ = watchdog(&format!("- {pid}"));
 }
 
 /// One running program with its log file.
@@ -303,8 +336,17 @@ pub struct ForeignProcess {
 impl ForeignProcess {
     /// This very process, to be written to a file that [`ForeignProcess::parse`] reads.
     pub fn me() -> Result<Self> {
-        let pid = std::process::id();
+        Self::with_pid(std::process::id())
+    }
+
+    /// Another process that runs now.
+    pub fn with_pid(pid: u32) -> Result<Self> {
         Ok(Self { pid, start: start_time(pid)? })
+    }
+
+    /// The process id.
+    pub fn pid(self) -> u32 {
+        self.pid
     }
 
     /// Reads what `Display` wrote.
@@ -366,6 +408,16 @@ fn stat_fields(pid: u32) -> Result<Vec<String>> {
         std::fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("no process {pid}"))?;
     let (_, rest) = text.rsplit_once(") ").context("unreadable /proc stat line")?;
     Ok(rest.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+/// The child of a process, the first one found; `None` when it has none.
+pub(crate) fn first_child(parent: u32) -> Option<Result<ForeignProcess>> {
+    let parent = parent.to_string();
+    let pids =
+        std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let mut children =
+        pids.filter(|&pid: &u32| stat_fields(pid).is_ok_and(|fields| fields.get(1) == Some(&parent)));
+    Some(ForeignProcess::with_pid(children.next()?))
 }
 
 /// Start time in clock ticks since boot; an ended process that is not reaped yet counts as gone.

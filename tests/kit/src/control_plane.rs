@@ -1,5 +1,6 @@
 //! A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok, which
-//! plays the kubelet of one node (pods become Running and Ready, Deployments Available; nothing is executed).
+//! plays the kubelet of one node (pods become Running and Ready, Deployments Available; nothing is executed). [`crate::node`] has a
+//! real node instead.
 //!
 //! It deliberately knows nothing of OLM. Everything lives in one folder and ends with this value.
 
@@ -13,7 +14,7 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use crate::pki::{self, Ca, Identity};
-use crate::{Child, RunDir, Tools, Wait, audit, free_port, kubeconfig};
+use crate::{Child, RunDir, Tools, Wait, audit, free_port, kubeconfig, node};
 
 /// How long the parts may take to become ready, each. Generous: the machine may be busy.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -29,6 +30,8 @@ pub struct Options {
     pub apiserver_flags: Vec<String>,
     /// leave out controller-manager, scheduler, kwok and the node: enough for schema, admission and watch tests
     pub api_only: bool,
+    /// no kwok and no node, but the address and the credentials of a [`crate::node::RealNode`]
+    pub real_node: bool,
 }
 
 /// A running control plane; dropping it stops everything.
@@ -152,11 +155,14 @@ impl ControlPlane {
         let dir = self.dir.clone();
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let ca = Ca::create(&dir.join("pki"), "olm-rs local control plane")?;
-        let serving = ca.server("apiserver", &["10.0.0.1", "kubernetes.default.svc"])?;
+        let names =
+            ["10.0.0.1", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", node::ADDRESS];
+        let serving = ca.server("apiserver", &names)?;
         let admin = ca.client("admin", "olm-kit-admin", Some("system:masters"))?;
         let (token_key, token_public) = pki::service_account_keys(&dir.join("pki"))?;
         let port = free_port()?;
-        let server = format!("https://127.0.0.1:{port}");
+        let host = if options.real_node { node::ADDRESS } else { "127.0.0.1" };
+        let server = format!("https://{host}:{port}");
         kubeconfig::write(&self.kubeconfig(), &server, &ca.certificate(), &admin)?;
 
         let etcd = format!("http://127.0.0.1:{}", free_port()?);
@@ -171,6 +177,16 @@ impl ControlPlane {
             .arg(dir.join("etcd"));
         self.spawn("etcd", command)?;
         let mut command = apiserver(tools.command("kube-apiserver")?, &dir, &ca, &serving, &etcd, port);
+        if options.real_node {
+            command.args(node::credentials(&dir, &ca, &server)?);
+        } else {
+            command.args([
+                "--bind-address=127.0.0.1",
+                "--advertise-address=127.0.0.1",
+                "--endpoint-reconciler-type=none",
+                "--authorization-mode=RBAC",
+            ]);
+        }
         command
             .arg("--service-account-key-file")
             .arg(&token_public)
@@ -202,6 +218,9 @@ impl ControlPlane {
         let mut command = tools.command("kube-scheduler")?;
         command.args(limits).arg("--kubeconfig").arg(&config);
         self.spawn("kube-scheduler", command)?;
+        if options.real_node {
+            return self.wait_accounts().await;
+        }
         let mut command = tools.command("kwok")?;
         command
             // without renewed leases the node turns NotReady after some 50 s, and its pods with it
@@ -243,7 +262,7 @@ impl ControlPlane {
     /// The node is Ready (kwok works) and namespaces get their service account (controller-manager works).
     async fn wait_working(&self) -> Result<()> {
         let client = kubeconfig::client(&self.kubeconfig()).await?;
-        let nodes: Api<Node> = Api::all(client.clone());
+        let nodes: Api<Node> = Api::all(client);
         let node = serde_json::from_value(json!({
             "metadata": {"name": "node-1", "labels": {
                 "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": "node-1",
@@ -251,6 +270,11 @@ impl ControlPlane {
         }))?;
         nodes.create(&Default::default(), &node).await.context("cannot create the node")?;
         Wait::new(&nodes, "node-1").within(START_LIMIT).for_condition("Ready", "True").await?;
+        self.wait_accounts().await
+    }
+
+    async fn wait_accounts(&self) -> Result<()> {
+        let client = kubeconfig::client(&self.kubeconfig()).await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
         Wait::new(&accounts, "default").within(START_LIMIT).to_exist().await?;
         Ok(())
@@ -275,12 +299,7 @@ fn apiserver(
 ) -> Command {
     command
         .args(["--etcd-servers", etcd, "--secure-port", &port.to_string()])
-        .args([
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
-        ])
-        .args(["--authorization-mode=RBAC", "--allow-privileged", "--service-cluster-ip-range=10.0.0.0/24"])
+        .args(["--allow-privileged", "--service-cluster-ip-range=10.0.0.0/24"])
         .arg("--service-account-issuer=https://kubernetes.default.svc.cluster.local")
         .arg("--cert-dir")
         .arg(dir.join("pki"))

@@ -57,6 +57,7 @@ mod cluster;
 mod control_plane;
 pub mod image;
 mod kubeconfig;
+pub mod node;
 mod pki;
 mod ports;
 mod process;

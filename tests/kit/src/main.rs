@@ -1,4 +1,4 @@
-//! `olm-kit`: what the Makefile runs. The demo, a cluster to play with, the test run and the acceptance lab.
+//! `olm-kit`: what the Makefile runs. The demo, a cluster to play with, a real node, the test run and the acceptance lab.
 
 mod cli;
 
@@ -20,6 +20,11 @@ enum Command {
     Cluster {
         #[command(subcommand)]
         action: cli::cluster::Action,
+    },
+    /// A real node with a control plane and a registry, in namespaces of its own
+    Node {
+        #[command(subcommand)]
+        action: cli::node::Action,
     },
     /// Install, query, upgrade, roll back: the main job on a cluster of its own
     Demo {
@@ -45,6 +50,7 @@ enum Command {
 async fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Cluster { action } => cli::cluster::run(action).await,
+        Command::Node { action } => cli::node::run(action).await,
         Command::Demo { oneshot, catalog } => cli::demo::run(oneshot, catalog.as_deref()).await,
         Command::DemoDown => cli::demo::down(),
         Command::Test { tier } => cli::test::run(tier).await,
@@ -74,7 +80,11 @@ mod tests {
     fn args_of_the_makefile_are_accepted() {
         for line in [
             "cluster up",
+            "cluster up --node real",
             "cluster down",
+            "node check",
+            "node run -- cargo test --workspace --test node -- --nocapture",
+            "node run --kubeconfig k -- cargo test --workspace --test node -- --nocapture",
             "demo",
             "demo --oneshot",
             "demo --catalog ./catalog",

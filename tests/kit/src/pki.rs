@@ -109,16 +109,20 @@ impl Ca {
 
     /// An HTTP client that trusts this authority alone and never uses a proxy.
     pub fn http_client(&self) -> Result<reqwest::Client> {
-        crate::install_crypto();
-        let certificate = reqwest::Certificate::from_pem(self.pem().as_bytes())?;
-        Ok(reqwest::Client::builder()
-            .tls_certs_only([certificate])
-            .no_proxy()
-            // a kept connection belongs to the runtime of the test that made it
-            .pool_max_idle_per_host(0)
-            .timeout(std::time::Duration::from_secs(60))
-            .build()?)
+        http_client(self.pem().as_bytes())
     }
+}
+
+/// An HTTP client that trusts this authority alone and never uses a proxy.
+pub(crate) fn http_client(pem: &[u8]) -> Result<reqwest::Client> {
+    crate::install_crypto();
+    Ok(reqwest::Client::builder()
+        .tls_certs_only([reqwest::Certificate::from_pem(pem)?])
+        .no_proxy()
+        // a kept connection belongs to the runtime of the test that made it
+        .pool_max_idle_per_host(0)
+        .timeout(std::time::Duration::from_secs(60))
+        .build()?)
 }
 
 /// Writes a key pair for service-account tokens: returns (private key file, public key file).

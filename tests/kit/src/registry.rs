@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use base64::Engine;
 use http::{Method, StatusCode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use crate::image::{Defect, Image, Index, OCI_INDEX, sha256};
@@ -24,13 +25,19 @@ const HTPASSWD: &str = "kit:$2a$04$sPoxmus9Dl4AiAVNoOBB9.zqqRFjJevqttEIyEnFm4my6
 /// A running registry; dropping it stops it and removes its content.
 #[derive(Debug)]
 pub struct Registry {
-    child: Child,
-    command: Command,
+    /// absent when another process runs it
+    server: Option<Server>,
     address: String,
     client: reqwest::Client,
     auth: bool,
     dir: PathBuf,
     _temporary: Option<RunDir>,
+}
+
+#[derive(Debug)]
+struct Server {
+    child: Child,
+    command: Command,
 }
 
 /// What a push made.
@@ -84,18 +91,36 @@ impl Registry {
         };
         let client = ca.http_client()?;
         let mut tries = 0;
-        let (child, command, address) = loop {
+        let (server, address) = loop {
             let address = format!("127.0.0.1:{}", free_port()?);
             let mut command = serve(ca, &dir, &address, auth)?;
             let mut child = spawn(&mut command, &dir)?;
             match wait_serving(&client, &address, &mut child).await {
-                Ok(()) => break (child, command, address),
+                Ok(()) => break (Server { child, command }, address),
                 // the port was taken in between
                 Err(_) if tries < 2 && child.log_text().contains("address already in use") => tries += 1,
                 Err(problem) => return Err(problem),
             }
         };
-        Ok(Self { child, command, address, client, auth, dir, _temporary: temporary })
+        Ok(Self { server: Some(server), address, client, auth, dir, _temporary: temporary })
+    }
+
+    /// With a certificate of `ca`, in `dir`, at `address`, open to everybody.
+    pub(crate) async fn launch_at(ca: &Ca, dir: &Path, address: &str) -> Result<Self> {
+        let client = ca.http_client()?;
+        let mut command = serve(ca, dir, address, false)?;
+        let mut child = spawn(&mut command, dir)?;
+        wait_serving(&client, address, &mut child).await?;
+        let (server, address) = (Some(Server { child, command }), address.to_owned());
+        Ok(Self { server, address, client, auth: false, dir: dir.to_owned(), _temporary: None })
+    }
+
+    /// The registry that another process runs in `dir` at `address`, open to everybody, with a certificate of the authority in the
+    /// file `ca`.
+    pub fn attach(address: &str, dir: &Path, ca: &Path) -> Result<Self> {
+        let pem = std::fs::read(ca).with_context(|| format!("cannot read {}", ca.display()))?;
+        let (client, address) = (pki::http_client(&pem)?, address.to_owned());
+        Ok(Self { server: None, address, client, auth: false, dir: dir.to_owned(), _temporary: None })
     }
 
     /// `127.0.0.1:<port>`, the first part of image references.
@@ -103,15 +128,16 @@ impl Registry {
         &self.address
     }
 
-    /// The program.
-    pub fn child(&mut self) -> &mut Child {
-        &mut self.child
+    /// The program, when it is ours.
+    pub fn child(&mut self) -> Result<&mut Child> {
+        Ok(&mut self.server.as_mut().context("another process runs the registry")?.child)
     }
 
     /// Starts a killed registry again, at the same address and with its content.
     pub async fn start_again(&mut self) -> Result<()> {
-        self.child = spawn(&mut self.command, &self.dir)?;
-        wait_serving(&self.client, &self.address, &mut self.child).await
+        let server = self.server.as_mut().context("another process runs the registry")?;
+        server.child = spawn(&mut server.command, &self.dir)?;
+        wait_serving(&self.client, &self.address, &mut server.child).await
     }
 
     /// A docker `config.json` (or a Secret of type kubernetes.io/dockerconfigjson) that logs in here.
@@ -148,6 +174,35 @@ impl Registry {
         let manifest = index.manifest()?;
         self.put_manifest(repository, tag, OCI_INDEX, &manifest).await?;
         Ok(self.pushed(repository, tag, &manifest))
+    }
+
+    /// Pushes an OCI image layout, as `make images` leaves it in a folder: everything that its first manifest refers to.
+    pub async fn push_layout(&self, repository: &str, tag: &str, layout: &Path) -> Result<Pushed> {
+        let read = |digest: &str| {
+            let path = layout.join("blobs").join(digest.replace(':', "/"));
+            std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let index = layout.join("index.json");
+        let index = std::fs::read(&index).with_context(|| format!("cannot read {}", index.display()))?;
+        let index: Value = serde_json::from_slice(&index)?;
+        let top = text(&index["manifests"][0]["digest"]);
+        // parents first; pushed the other way round
+        let (mut open, mut manifests) = (vec![index["manifests"][0].clone()], Vec::new());
+        while let Some(entry) = open.pop() {
+            let body = read(&text(&entry["digest"]))?;
+            let manifest: Value = serde_json::from_slice(&body)?;
+            open.extend(manifest["manifests"].as_array().into_iter().flatten().cloned());
+            for blob in manifest["layers"].as_array().into_iter().flatten().chain(manifest.get("config")) {
+                self.put_blob(repository, &read(&text(&blob["digest"]))?).await?;
+            }
+            manifests.push((text(&entry["digest"]), text(&entry["mediaType"]), body));
+        }
+        for (digest, media_type, body) in manifests.iter().rev() {
+            let reference = if *digest == top { tag } else { digest };
+            self.put_manifest(repository, reference, media_type, body).await?;
+        }
+        Ok(Pushed { repository: format!("{}/{repository}", self.address), tag: tag.to_owned(), digest: top })
     }
 
     /// Lets `tag` point to what was pushed before.
@@ -256,7 +311,9 @@ impl Registry {
 }
 
 fn serve(ca: &Ca, dir: &Path, address: &str, auth: bool) -> Result<Command> {
-    let identity = ca.server(&crate::unique("registry"), &[])?;
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let names: Vec<&str> = Some(host).filter(|it| *it != "127.0.0.1").into_iter().collect();
+    let identity = ca.server(&crate::unique("registry"), &names)?;
     let mut config = serde_json::json!({
         "version": "0.1",
         "log": {"level": "warn"},

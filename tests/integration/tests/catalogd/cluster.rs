@@ -157,7 +157,7 @@ async fn catalog_lifecycle_from_creation_to_deletion() -> Result<()> {
 
     // The registry is gone and the process is killed: what is on disk is served again, dated as before.
     let date = world.api.get("life").await?.status.and_then(|status| status.last_unpacked);
-    world.registry.child().kill();
+    world.registry.child()?.kill();
     catalogd.kill9();
     catalogd.restart().await?;
     assert_eq!(world.get(&catalogd, "life").await?.1, two);

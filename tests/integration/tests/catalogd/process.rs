@@ -179,7 +179,7 @@ async fn probes_and_metrics_have_the_reference_names() -> Result<()> {
 
     // A replica with an empty disk is not ready before it serves the content that the status names.
     drop(catalogd);
-    registry.child().kill();
+    registry.child()?.kill();
     let mut other = Program::catalogd(cluster)?.launch()?;
     let probe = format!("{}/readyz/catalog-server", other.health_url());
     eventually("readiness waits for the content", LIMIT, || async {

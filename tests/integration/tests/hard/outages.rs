@@ -66,7 +66,7 @@ async fn fault_registry_outage_stops_only_what_needs_it() -> Result<()> {
     package.want("1.0.0").await?;
     package.installed("1.0.0").await?;
 
-    site.registry.child().kill();
+    site.registry.child()?.kill();
     package.heals("1.0.0").await?;
     package.want("1.1.0").await?;
     let waiting = package.progressing_names(site.registry.address()).await?;

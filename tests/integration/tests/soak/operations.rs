@@ -242,7 +242,7 @@ impl Kills {
         let most = if world.full { 0 } else { PROGRAMS.len() };
         let at = dice.random_range(0..=most);
         let what = if at == most {
-            world.registry.child().kill();
+            world.registry.child()?.kill();
             tokio::time::sleep(after).await;
             world.registry.start_again().await?;
             "registry, KILL".to_owned()

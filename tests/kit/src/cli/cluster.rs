@@ -6,30 +6,48 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Subcommand;
-use olm_kit::{Ca, Cluster, Options, Registry, Tools, eventually, repository};
+use clap::{Subcommand, ValueEnum};
+use olm_kit::{Ca, Cluster, ForeignProcess, Options, Registry, Tools, eventually, node, repository};
 
+use super::node::{inside, needs};
 use super::{Home, interruption, print_line};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// Start (or show what runs)
-    Up,
+    Up {
+        /// the node of a new cluster
+        #[arg(long, default_value = "emulated")]
+        node: Kind,
+    },
     /// Stop
     Down,
     /// Show what runs; exit code 1 when nothing does
     Status,
     /// Keep it in the foreground
     #[command(hide = true)]
-    Serve,
+    Serve {
+        #[arg(long)]
+        node: Kind,
+    },
+}
+
+/// What runs pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// kwok: pods become Ready, nothing is executed
+    Emulated,
+    /// kubelet and containerd, in namespaces of their own (root on Linux)
+    Real,
 }
 
 pub(crate) async fn run(action: Action) -> Result<ExitCode> {
     let home = Home::named("cluster");
     match action {
-        Action::Up => up(&home).await,
+        Action::Up { node } => up(&home, node).await,
         Action::Status => Ok(if show(&home)? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
-        Action::Serve => serve(&home).await,
+        Action::Serve { node: Kind::Emulated } => serve(&home).await,
+        Action::Serve { node: Kind::Real } => serve_real(&home).await,
         Action::Down => {
             print_line(if home.stop()? {
                 "the local cluster is stopped"
@@ -41,8 +59,13 @@ pub(crate) async fn run(action: Action) -> Result<ExitCode> {
     }
 }
 
-async fn up(home: &Home) -> Result<ExitCode> {
+async fn up(home: &Home, node: Kind) -> Result<ExitCode> {
     if home.owner().is_none() {
+        if node == Kind::Real
+            && let Some(needs) = needs()
+        {
+            bail!("{needs}");
+        }
         // found (or built) here, where its progress can be seen
         let tools = Tools::locate()?;
         let ready = home.path().join("ready");
@@ -53,7 +76,8 @@ async fn up(home: &Home) -> Result<ExitCode> {
         let log_path = log_dir.join("cluster.log");
         let log = File::create(&log_path)?;
         let mut server = Command::new(std::env::current_exe()?)
-            .args(["cluster", "serve"])
+            .args(["cluster", "serve", "--node"])
+            .arg(node.to_possible_value().context("no name")?.get_name())
             .env("OLM_TOOLS", tools.bin())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -83,15 +107,52 @@ fn show(home: &Home) -> Result<bool> {
         print_line("no local cluster is running; `make cluster-up` starts one");
         return Ok(false);
     };
+    let process_1 = std::fs::read_to_string(home.path().join(PROCESS_1)).ok();
+    let process_1 = process_1.and_then(|text| ForeignProcess::parse(&text));
+    let state = process_1.map_or_else(|| home.path().to_owned(), |_| state(home));
+    let tools = Tools::locate()?;
+    let kubeconfig = state.join("control-plane/kubeconfig");
     print_line(format_args!(
         "registry: {} (certificates of {})",
         registry.trim(),
-        home.path().join("ca/ca.crt").display()
+        state.join("ca/ca.crt").display()
     ));
-    print_line(format_args!("logs:     {}", home.path().join("control-plane/logs").display()));
-    print_line(format_args!("programs: {}", Tools::locate()?.bin().display()));
-    print_line(format_args!("export KUBECONFIG={}", home.path().join("control-plane/kubeconfig").display()));
+    print_line(format_args!("logs:     {}", state.join("control-plane/logs").display()));
+    print_line(format_args!("programs: {}", tools.bin().display()));
+    match process_1 {
+        None => print_line(format_args!("export KUBECONFIG={}", kubeconfig.display())),
+        Some(process_1) => print_line(format_args!(
+            "enter it: nsenter -t {} -m -n -p env KUBECONFIG={} PATH={}:\"$PATH\" bash",
+            process_1.pid(),
+            kubeconfig.display(),
+            tools.bin().display()
+        )),
+    }
     Ok(true)
+}
+
+/// The file with process 1 of a real node.
+const PROCESS_1: &str = "process-1";
+
+fn state(home: &Home) -> std::path::PathBuf {
+    home.path().join("node")
+}
+
+/// [`serve`] with a real node: the programs are inside its namespaces, and those end with this process.
+async fn serve_real(home: &Home) -> Result<ExitCode> {
+    home.take()?;
+    let stopped = interruption();
+    let work = async {
+        let command = inside(&state(home), Some(&home.path().join("ready")), &[])?;
+        let mut namespaces = node::Namespaces::start(&state(home), &command).await?;
+        std::fs::write(home.path().join(PROCESS_1), namespaces.process_1().to_string())?;
+        let status = namespaces.wait().await?;
+        bail!("the node ended: {status}")
+    };
+    tokio::select! {
+        outcome = work => outcome,
+        signal = stopped => signal.map(|_| ExitCode::SUCCESS),
+    }
 }
 
 /// Everything is owned by this process: it stops with it, however it ends.

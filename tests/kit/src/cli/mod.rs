@@ -3,6 +3,7 @@
 pub(crate) mod acceptance;
 pub(crate) mod cluster;
 pub(crate) mod demo;
+pub(crate) mod node;
 pub(crate) mod test;
 
 use std::fmt::Display;

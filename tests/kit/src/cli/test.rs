@@ -31,9 +31,11 @@ pub(crate) enum Tier {
 const CORE: [&str; 5] = ["api", "certificates", "extension", "gate", "objectset"];
 /// Packages whose tests need a control plane or a registry.
 const ON_A_CLUSTER: [&str; 3] = ["olm-integration", "olm-kit", "olm-simulation"];
-/// Tests that a command of their own runs, with settings: (test program, test, command).
-const ELSEWHERE: [(&str, &str, &str); 3] = [
+/// Tests that a command of their own runs, with settings: (test program, test or a part of the names of several, command).
+const ELSEWHERE: [(&str, &str, &str); 5] = [
     ("images", "images_and_release_of_make_start_programs", "make test-images"),
+    ("node", "machine_is_unchanged_after_a_node", "make test-node"),
+    ("node", "node_", "make test-node"),
     ("operations", "upgrade::upgrade_and_rollback_write_nothing", "make test-upgrade"),
     ("soak", "soak_churn_leaves_nothing_behind", "make soak"),
 ];

@@ -209,6 +209,7 @@ fn append(
 pub struct Image {
     layers: Vec<Layer>,
     labels: BTreeMap<String, String>,
+    entrypoint: Vec<String>,
     os: String,
     architecture: String,
     docker: bool,
@@ -220,6 +221,7 @@ impl Default for Image {
         Self {
             layers: Vec::new(),
             labels: BTreeMap::new(),
+            entrypoint: Vec::new(),
             os: "linux".to_owned(),
             architecture: host_architecture().to_owned(),
             docker: false,
@@ -267,6 +269,13 @@ impl Image {
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Sets the program that a container of the image runs.
+    #[must_use]
+    pub fn entrypoint(mut self, path: &str) -> Self {
+        self.entrypoint = vec![path.to_owned()];
         self
     }
 
@@ -349,12 +358,16 @@ impl Image {
             descriptors.push(descriptor(&format!("{layer_type}{suffix}"), &packed));
             layers.push(packed);
         }
-        let config = serde_json::to_vec(&json!({
+        let mut config = json!({
             "architecture": self.architecture,
             "os": self.os,
             "config": {"Labels": self.labels},
             "rootfs": {"type": "layers", "diff_ids": diff_ids},
-        }))?;
+        });
+        if !self.entrypoint.is_empty() {
+            config["config"]["Entrypoint"] = json!(self.entrypoint);
+        }
+        let config = serde_json::to_vec(&config)?;
         let manifest = serde_json::to_vec(&json!({
             "schemaVersion": 2,
             "mediaType": media_type,

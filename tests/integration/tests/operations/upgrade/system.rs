@@ -231,7 +231,7 @@ impl System {
 
     /// What the registry logged from byte `start` on, and where its log ends.
     pub(crate) fn registry_log(&mut self, start: u64) -> Result<(String, u64)> {
-        let log = self.registry.child().log().to_owned();
+        let log = self.registry.child()?.log().to_owned();
         let text = olm_kit::tail(&log, start, usize::MAX);
         let end = start + u64::try_from(text.len())?;
         Ok((text, end))

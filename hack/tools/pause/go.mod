@@ -1,0 +1,3 @@
+module olm-rs/tools/pause
+
+go 1.26.0

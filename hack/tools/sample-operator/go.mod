@@ -1,0 +1,3 @@
+module olm-rs/tools/sample-operator
+
+go 1.26.0

@@ -1,0 +1,10 @@
+//! An installation on a real node: our images run by containerd and kubelet, Services by kube-proxy, names by CoreDNS.
+//!
+//! `make test-node` runs these tests inside the namespaces of one node (`olm-kit node run`), and [`machine`] outside of them.
+
+mod extension;
+mod installation;
+mod machine;
+mod pods;
+mod site;
+mod volume;
