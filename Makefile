@@ -27,6 +27,7 @@ with_programs = OLM_BIN_DIR=$(abspath $(programs_dir))
 demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry' hack/tools/build.sh)}"; export OLM_TOOLS
 manifest_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm api-lint actionlint rule-test' hack/tools/build.sh)}"; export OLM_TOOLS
 release_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm' hack/tools/build.sh)}"; export OLM_TOOLS
+gitops_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes kwok registry argocd-health kustomize-controller' hack/tools/build.sh)"; export OLM_TOOLS
 all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"; export OLM_TOOLS
 
 .PHONY: help
@@ -118,6 +119,13 @@ test-upgrade: ## Replace another commit's programs by today's on a live system, 
 	    OLM_UPGRADE_FROM="$$from" OLM_UPGRADE_SECONDS=$(or $(SECONDS),60) $(with_programs) \
 	    $(CARGO) test $(locked) --workspace --test operations -- --nocapture --exact \
 	    upgrade::upgrade_and_rollback_write_nothing
+
+.PHONY: test-gitops
+test-gitops: ## Install olm-rs and an extension from git with Flux's kustomize-controller, which is built for it
+	@$(call build,$(everything))
+	@$(gitops_tools); OLM_GITOPS=1 $(with_programs) $(CARGO) test $(locked) --workspace --test deploy -- --nocapture --exact \
+	    gitops::gitops_flux_installs_repairs_and_prunes
+
 
 .PHONY: demo
 demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step; CATALOG=ref or folder: that catalog instead)
@@ -310,7 +318,7 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade soak \
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade test-gitops test-oldest soak \
     simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling acceptance-exact conformance generate demo-down
 
 .PHONY: nightly

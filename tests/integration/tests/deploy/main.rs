@@ -7,6 +7,7 @@ mod applied;
 mod argocd;
 mod audit;
 mod chart;
+mod gitops;
 mod guards;
 mod install;
 mod manifests;

@@ -32,7 +32,8 @@ const CORE: [&str; 5] = ["api", "certificates", "extension", "gate", "objectset"
 /// Packages whose tests need a control plane or a registry.
 const ON_A_CLUSTER: [&str; 3] = ["olm-integration", "olm-kit", "olm-simulation"];
 /// Tests that a command of their own runs, with settings: (test program, test, command).
-const ELSEWHERE: [(&str, &str, &str); 3] = [
+const ELSEWHERE: [(&str, &str, &str); 4] = [
+    ("deploy", "gitops::gitops_flux_installs_repairs_and_prunes", "make test-gitops"),
     ("images", "images_and_release_of_make_start_programs", "make test-images"),
     ("operations", "upgrade::upgrade_and_rollback_write_nothing", "make test-upgrade"),
     ("soak", "soak_churn_leaves_nothing_behind", "make soak"),
