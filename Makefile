@@ -28,6 +28,7 @@ demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registr
 manifest_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm api-lint actionlint rule-test' hack/tools/build.sh)}"; export OLM_TOOLS
 release_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm' hack/tools/build.sh)}"; export OLM_TOOLS
 gitops_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes kwok registry argocd-health kustomize-controller' hack/tools/build.sh)"; export OLM_TOOLS
+oldest_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes helm kubeconform kubernetes-1.31' hack/tools/build.sh)"; export OLM_TOOLS
 all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"; export OLM_TOOLS
 
 .PHONY: help
@@ -126,6 +127,10 @@ test-gitops: ## Install olm-rs and an extension from git with Flux's kustomize-c
 	@$(gitops_tools); OLM_GITOPS=1 $(with_programs) $(CARGO) test $(locked) --workspace --test deploy -- --nocapture --exact \
 	    gitops::gitops_flux_installs_repairs_and_prunes
 
+.PHONY: test-oldest
+test-oldest: ## Check every manifest with the oldest supported apiserver, which is built for it
+	@$(oldest_tools); OLM_KUBE_APISERVER=kube-apiserver-1.31 $(CARGO) test $(locked) --workspace --test deploy -- --nocapture --exact \
+	    accepted::manifests_are_accepted_and_fit_their_schemas
 
 .PHONY: demo
 demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step; CATALOG=ref or folder: that catalog instead)
