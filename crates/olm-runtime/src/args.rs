@@ -10,6 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Subcommand};
 use k8s_openapi::jiff::SignedDuration;
 
+use crate::check::CheckArgs;
 use crate::duration::GoDuration;
 use crate::features::{FeatureGateError, FeatureGates, Gate, go_bool};
 use crate::intervals::Intervals;
@@ -54,10 +55,12 @@ pub fn switch() -> impl TypedValueParser<Value = bool> {
 }
 
 /// Another job of a process than its own.
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Print which build this is
     Version,
+    /// Check that a URL answers over TLS; for `helm test`
+    Check(CheckArgs),
 }
 
 /// What a controller process needs to run.

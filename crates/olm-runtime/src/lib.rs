@@ -8,6 +8,7 @@
 pub mod apply;
 pub mod args;
 pub mod backoff;
+pub mod check;
 pub mod client;
 pub mod controller;
 pub mod duration;

@@ -652,7 +652,7 @@ async fn chart_is_accepted_by_the_apiserver() -> Result<()> {
 }
 
 /// `helm` for a cluster.
-fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+pub(crate) fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     let mut command: Command = Tools::locate()?.command("helm")?;
     stdout_of(command.args(arguments).env("KUBECONFIG", cluster.kubeconfig()).env("HOME", cluster.dir()))
 }

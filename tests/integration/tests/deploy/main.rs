@@ -10,6 +10,7 @@ mod audit;
 mod chart;
 mod gitops;
 mod guards;
+mod helm_test;
 mod install;
 mod manifests;
 mod rights;
