@@ -16,6 +16,7 @@ pub mod error_text;
 pub mod events;
 pub mod features;
 mod fence;
+pub mod foreign;
 pub mod health;
 pub mod intervals;
 pub mod leader;
