@@ -29,6 +29,8 @@ manifest_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm api
 release_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm' hack/tools/build.sh)}"; export OLM_TOOLS
 node_modules = kubernetes registry node containerd cni coredns pause sample-operator helm
 node_tools = [ -x "$${OLM_TOOLS:-}/kubelet" ] || OLM_TOOLS="$$(OLM_TOOLS_ONLY='$(node_modules)' hack/tools/build.sh)"; export OLM_TOOLS
+gitops_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes kwok registry argocd-health kustomize-controller' hack/tools/build.sh)"; export OLM_TOOLS
+oldest_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes helm kubeconform kubernetes-1.31' hack/tools/build.sh)"; export OLM_TOOLS
 all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"; export OLM_TOOLS
 
 .PHONY: help
@@ -121,6 +123,17 @@ test-upgrade: ## Replace another commit's programs by today's on a live system, 
 	    OLM_UPGRADE_FROM="$$from" OLM_UPGRADE_SECONDS=$(or $(SECONDS),60) $(with_programs) \
 	    $(CARGO) test $(locked) --workspace --test operations -- --nocapture --exact \
 	    upgrade::upgrade_and_rollback_write_nothing
+
+.PHONY: test-gitops
+test-gitops: ## Install olm-rs and an extension from git with Flux's kustomize-controller, which is built for it
+	@$(call build,$(everything))
+	@$(gitops_tools); OLM_GITOPS=1 $(with_programs) $(CARGO) test $(locked) --workspace --test deploy -- --nocapture --exact \
+	    gitops::gitops_flux_installs_repairs_and_prunes
+
+.PHONY: test-oldest
+test-oldest: ## Check every manifest with the oldest supported apiserver, which is built for it
+	@$(oldest_tools); OLM_KUBE_APISERVER=kube-apiserver-1.31 $(CARGO) test $(locked) --workspace --test deploy -- --nocapture --exact \
+	    accepted::manifests_are_accepted_and_fit_their_schemas
 
 .PHONY: demo
 demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step; CATALOG=ref or folder: that catalog instead)
@@ -339,8 +352,8 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade soak \
-    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact conformance generate demo-down
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade \
+    test-gitops test-oldest soak simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact conformance generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

@@ -128,7 +128,7 @@ pub(crate) fn lifecycle_one_way() -> Rule {
 
 pub(crate) fn phase_name() -> Rule {
     rule(
-        "!format.dns1123Label().validate(self).hasValue()",
+        matches(DNS1123_LABEL),
         "the value must consist of only lowercase alphanumeric characters and hyphens, and must start and end with an alphanumeric character.",
     )
 }

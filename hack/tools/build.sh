@@ -5,6 +5,8 @@
 # Each folder beside this file with a go.mod is one Go module: the programs are its `tool` directives, and the module's own
 # main package (named like the folder) if it has one; so are the folders of hack/oracles/. A `build.conf` in the folder may say
 # `tags=…`, `ldflags=…`, and `on-demand=yes`: built only where OLM_TOOLS_ONLY names it. Adding a tool is adding a folder.
+# Lines `files=MODULE PATH` or `files=MODULE@VERSION PATH` put a file of a Go module beside the programs, under its own name;
+# `suffix=…` ends the names of the programs.
 #
 # Where: ${XDG_CACHE_HOME:-$HOME/.cache}/olm-rs/tools/<hash of all module files>/bin. A module is built once for its own
 # hash into a temporary folder that is renamed when complete, so that an interrupted or failed build is never taken for a
@@ -65,6 +67,16 @@ hash_of() {
     } | sha256sum | cut -c1-16
 }
 
+# copies what `files=…` names; a module without a version is one of go.mod
+copy_files() {
+    local dir=$1 to=$2 module path root
+    while read -r module path; do
+        case $module in *@*) cd / ;; *) cd "$dir" ;; esac
+        root=$(go mod download -json "$module" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p')
+        install -m 644 "$root/$path" "$to/" || fail "$dir/build.conf: $module has no $path"
+    done < <(conf "$dir" files)
+}
+
 # the import paths that a module builds, one a line
 programs_of() {
     (
@@ -117,7 +129,7 @@ for item in ${plan[@]+"${plan[@]}"}; do
     read -r dir path done_dir <<<"$item"
     number=$((number + 1))
     staging=$done_dir.partial
-    program=$(program_name "$dir" "$path")
+    program=$(program_name "$dir" "$path")$(conf "$dir" suffix)
     mkdir -p "$staging"
     started=$SECONDS
     log=$staging/.$program.log
@@ -151,7 +163,7 @@ for item in ${plan[@]+"${plan[@]}"}; do
     # the last program of a module completes it
     case ${plan[$number]:-} in
         *" $done_dir") ;;
-        *) mv "$staging" "$done_dir" ;;
+        *) (copy_files "$dir" "$staging"); mv "$staging" "$done_dir" ;;
     esac
 done
 

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use olm_runtime::args::Command;
-use olm_runtime::process;
+use olm_runtime::{check, process};
 
 use crate::args::Cli;
 
@@ -30,6 +30,7 @@ pub fn main() -> ExitCode {
     match cli.command {
         // one Go-quoted string (catalogd §2.1)
         Some(Command::Version) => process::print_line(&format!("{:?}", process::build().replace('"', ""))),
+        Some(Command::Check(args)) => process::run(check::run(args)),
         None => process::run(run::run(cli.serve)),
     }
 }

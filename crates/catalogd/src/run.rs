@@ -11,6 +11,7 @@ use futures::FutureExt as _;
 use olm_certificates::Source;
 use olm_oci::{CertificateDirs, Config, Credentials as Access, Puller, SharedKeyring, parse_reference};
 use olm_runtime::events::Events;
+use olm_runtime::foreign;
 use olm_runtime::health::{self, Check};
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{KubeReviews, Metrics};
@@ -116,6 +117,9 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let watching = tokio::spawn(task::supervised("watch of pull secrets", watching));
     let (lead, leader) = watch::channel(!args.run.leader_elect);
     let election = args.run.leader_elect.then(|| Election::new(LEASE, args.run.system_namespace()));
+    if let Some(election) = &election {
+        foreign::check(&client, election, args.run.foreign_olm, &stop).await?;
+    }
     let writing = match &election {
         Some(election) => election.connect(args.run.kubeconfig(), &metrics).await?,
         None => client.clone(),

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use olm_runtime::args::Command;
-use olm_runtime::process;
+use olm_runtime::{check, process};
 
 use crate::args::Cli;
 
@@ -41,6 +41,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Some(Command::Version) => process::print_line(&process::build()),
+        Some(Command::Check(args)) => process::run(check::run(args)),
         None => process::run(run::run(cli.serve)),
     }
 }

@@ -10,8 +10,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Subcommand};
 use k8s_openapi::jiff::SignedDuration;
 
+use crate::check::CheckArgs;
 use crate::duration::GoDuration;
 use crate::features::{FeatureGateError, FeatureGates, Gate, go_bool};
+use crate::foreign::ForeignOlm;
 use crate::intervals::Intervals;
 use crate::telemetry::{LogFormat, TelemetryError};
 use crate::tls::{ProfileError, TlsSettings};
@@ -54,10 +56,12 @@ pub fn switch() -> impl TypedValueParser<Value = bool> {
 }
 
 /// Another job of a process than its own.
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Print which build this is
     Version,
+    /// Check that a URL answers over TLS; for `helm test`
+    Check(CheckArgs),
 }
 
 /// What a controller process needs to run.
@@ -70,6 +74,11 @@ pub struct RunArgs {
     /// Work only while holding the lease, so that several replicas can run
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, action = ArgAction::Set, value_parser = switch())]
     pub leader_elect: bool,
+
+    /// What to do if another OLM v1 manages the same objects: it holds a lease of the same name in another namespace. With
+    /// --leader-elect alone
+    #[arg(long, value_enum, value_name = "MODE", default_value_t)]
+    pub foreign_olm: ForeignOlm,
 
     /// Where /healthz and /readyz are served, without TLS
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]

@@ -8,6 +8,7 @@
 pub mod apply;
 pub mod args;
 pub mod backoff;
+pub mod check;
 pub mod client;
 pub mod controller;
 pub mod duration;
@@ -15,6 +16,7 @@ pub mod error_text;
 pub mod events;
 pub mod features;
 mod fence;
+pub mod foreign;
 pub mod health;
 pub mod intervals;
 pub mod leader;

@@ -17,6 +17,7 @@ use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store
 use olm_resolver::{Environment, ReleaseField};
 use olm_runtime::args::service_names;
 use olm_runtime::controller::Workers;
+use olm_runtime::foreign;
 use olm_runtime::health;
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, Metrics};
@@ -91,6 +92,9 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     }
 
     let election = args.run.leader_elect.then(|| Election::new(LEASE, namespace));
+    if let Some(election) = &election {
+        foreign::check(&client, election, args.run.foreign_olm, &stop).await?;
+    }
     let writing = match &election {
         Some(election) => election.connect(args.run.kubeconfig(), &metrics).await?,
         None => client.clone(),

@@ -38,6 +38,9 @@ const FORMS: &[Form] = &[
     form("newTag: ", "ghcr.io/olm-rs/"),
     // a remote base of kustomize
     form("?ref=v", "github.com/olm-rs/olm-rs"),
+    // the tag that Flux and Argo CD follow
+    form("tag: v", ""),
+    form("targetRevision: v", ""),
     // a file of the release's page
     form("/releases/download/v", "github.com/olm-rs/olm-rs"),
     // the chart in a registry

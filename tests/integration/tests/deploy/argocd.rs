@@ -8,7 +8,7 @@ use olm_kit::{Tools, repository};
 use serde_json::{Value, json};
 
 /// Health and message of each object by the script for its kind.
-fn health(objects: &[Value]) -> Result<Vec<Value>> {
+pub(crate) fn health(objects: &[Value]) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(repository().join("manifests/argocd/argocd-cm.yaml"))?;
     let map: Value = serde_saphyr::from_str(&text).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let mut command = Tools::locate()?.command("oracle-argocd-health")?;

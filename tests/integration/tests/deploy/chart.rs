@@ -12,7 +12,7 @@ use olm_api::ClusterExtension;
 use olm_kit::{Cluster, Options, SYSTEM_NAMESPACE, Tools};
 use serde_json::{Value, json};
 
-use crate::manifests::{apply, find, folder, prepare, stdout_of};
+use crate::manifests::{apply, find, folder, make_default_account, prepare, stdout_of};
 
 /// Values that are set as a whole.
 const WHOLE: &[&str] = &["resources", "nodeSelector", "affinity", "podSecurityContext"];
@@ -38,7 +38,7 @@ struct Case {
 }
 
 /// `helm template` with these values.
-fn template(values: &Value) -> Result<Vec<Value>> {
+pub(crate) fn template(values: &Value) -> Result<Vec<Value>> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), values.to_string())?;
     let text = stdout_of(
@@ -625,18 +625,10 @@ async fn chart_is_accepted_by_the_apiserver() -> Result<()> {
     prepare(&cluster).await?;
     // a dry run makes neither the namespace nor the kinds that the other objects need. (On OpenShift pods mount folders of the host.)
     apply(&cluster, "overlays/openshift", &[])?;
-    let mut values: Vec<(String, Value)> = Vec::new();
-    for entry in std::fs::read_dir(folder("chart/presets"))? {
-        let path = entry?.path();
-        let text = std::fs::read_to_string(&path)?;
-        let preset = serde_saphyr::from_str(&text).map_err(|problem| anyhow::anyhow!("{problem}"))?;
-        values.push((path.display().to_string(), preset));
-    }
-    ensure!(!values.is_empty());
+    make_default_account(&cluster).await?;
     let elsewhere = |(name, _): &(&str, Value)| *name != "namespace";
-    values.extend(
-        groups(&cases()).into_iter().filter(elsewhere).map(|(name, values)| (name.to_owned(), values)),
-    );
+    let values: Vec<(&str, Value)> = groups(&cases()).into_iter().filter(elsewhere).collect();
+    ensure!(!values.is_empty());
     for (name, values) in values {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": template(&values)?});
         let file = tempfile::NamedTempFile::with_suffix(".json")?;
@@ -660,7 +652,7 @@ async fn chart_is_accepted_by_the_apiserver() -> Result<()> {
 }
 
 /// `helm` for a cluster.
-fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+pub(crate) fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     let mut command: Command = Tools::locate()?.command("helm")?;
     stdout_of(command.args(arguments).env("KUBECONFIG", cluster.kubeconfig()).env("HOME", cluster.dir()))
 }

@@ -17,7 +17,8 @@ use olm_api::{ClusterCatalog, condition, labels, secret_types};
 use olm_bundle::{SUPPORTED_KINDS, Scope, SupportedKind};
 use olm_integration::extension::installed_version;
 use olm_kit::{
-    BundleImage, Cluster, Crd, Entry, Options, Program, Registry, SYSTEM_NAMESPACE, Stack, Wait, eventually,
+    BundleImage, Cluster, Crd, Entry, Options, Process, Program, Registry, SYSTEM_NAMESPACE, Stack, Wait,
+    eventually,
 };
 use serde_json::{Value, json};
 
@@ -40,13 +41,7 @@ async fn installed(overlay: &str) -> Result<&'static Stack> {
     let options = Options { audit: true, ..Options::default() };
     let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
     apply(&cluster, overlay, &[])?;
-    let documents = render(overlay)?;
-    let catalogd = as_deployed(Program::catalogd(&cluster)?, &cluster, &documents, CATALOGD).await?;
-    let catalogd = catalogd.flag("--global-pull-secret", &format!("{SYSTEM_NAMESPACE}/pull-secret"));
-    let controller = Program::operator_controller(&cluster)?.without("--catalogd-cas-dir");
-    let controller = as_deployed(controller, &cluster, &documents, CONTROLLER).await?;
-    let controller = controller.flag("--tls-self-issued-names", "127.0.0.1");
-    let (catalogd, operator_controller) = tokio::try_join!(catalogd.start(), controller.start())?;
+    let (catalogd, operator_controller) = start_programs(&cluster, &render(overlay)?).await?;
     Ok(Box::leak(Box::new(Stack {
         catalogd,
         operator_controller,
@@ -54,6 +49,16 @@ async fn installed(overlay: &str) -> Result<&'static Stack> {
         registry,
         cluster,
     })))
+}
+
+/// Starts catalogd and operator-controller as these manifests, which are applied, describe them.
+pub(crate) async fn start_programs(cluster: &Cluster, documents: &[Value]) -> Result<(Process, Process)> {
+    let catalogd = as_deployed(Program::catalogd(cluster)?, cluster, documents, CATALOGD).await?;
+    let catalogd = catalogd.flag("--global-pull-secret", &format!("{SYSTEM_NAMESPACE}/pull-secret"));
+    let controller = Program::operator_controller(cluster)?.without("--catalogd-cas-dir");
+    let controller = as_deployed(controller, cluster, documents, CONTROLLER).await?;
+    let controller = controller.flag("--tls-self-issued-names", "127.0.0.1");
+    tokio::try_join!(catalogd.start(), controller.start())
 }
 
 /// The program with the Deployment's flags, under its service account.

@@ -3,11 +3,14 @@
 //! kwok makes pods Running; no container runs. The processes run beside the cluster, under the service accounts of the
 //! manifests and with the flags of their Deployments.
 
+mod accepted;
 mod applied;
 mod argocd;
 mod audit;
 mod chart;
+mod gitops;
 mod guards;
+mod helm_test;
 mod install;
 mod manifests;
 mod rights;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use olm_kit::{Cluster, Tools, repository};
+use olm_kit::{Cluster, SYSTEM_NAMESPACE, Tools, repository};
 use serde_json::Value;
 
 /// Whole installations, and what can be applied beside them.
@@ -26,13 +26,13 @@ pub(crate) const OPTIONS: &[&str] = &[
     "options/prometheus-cert-manager",
 ];
 
-/// Kinds of others that manifests name: group, plural, kind, scope.
-const FOREIGN: &[(&str, &str, &str, &str)] = &[
-    ("cert-manager.io", "issuers", "Issuer", "Namespaced"),
-    ("cert-manager.io", "clusterissuers", "ClusterIssuer", "Cluster"),
-    ("cert-manager.io", "certificates", "Certificate", "Namespaced"),
-    ("monitoring.coreos.com", "servicemonitors", "ServiceMonitor", "Namespaced"),
-    ("monitoring.coreos.com", "prometheusrules", "PrometheusRule", "Namespaced"),
+/// Kinds of others that manifests name: the files of their CRDs beside the tools.
+const FOREIGN: &[&str] = &[
+    "cert-manager.io_certificates.yaml",
+    "cert-manager.io_clusterissuers.yaml",
+    "cert-manager.io_issuers.yaml",
+    "monitoring.coreos.com_prometheusrules.yaml",
+    "monitoring.coreos.com_servicemonitors.yaml",
 ];
 
 /// The folder of an overlay or option.
@@ -64,20 +64,18 @@ pub(crate) async fn prepare(cluster: &Cluster) -> Result<()> {
             .apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}"))
             .await?;
     }
-    for (group, plural, kind, scope) in FOREIGN {
-        let crd = serde_json::json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{plural}.{group}")},
-            "spec": {
-                "group": group, "scope": scope,
-                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                    "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
-            },
-        });
-        cluster.apply(&crd.to_string()).await?;
+    for file in FOREIGN {
+        cluster.apply(&std::fs::read_to_string(Tools::locate()?.program(file)?)?).await?;
     }
     Ok(())
+}
+
+/// Makes the account of pods that name none, where no controller-manager runs that would.
+pub(crate) async fn make_default_account(cluster: &Cluster) -> Result<()> {
+    let account = format!(
+        "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: default, namespace: {SYSTEM_NAMESPACE}}}}}"
+    );
+    cluster.apply(&account).await.map(drop)
 }
 
 /// `kubectl apply --server-side -k`, and no warning about it. Unknown fields are errors.

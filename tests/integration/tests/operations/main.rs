@@ -2,6 +2,7 @@
 //! authentication, leaders that fail, traces, and what must not be in a log.
 
 mod failover;
+mod foreign;
 mod metrics;
 mod proxy;
 mod report;

@@ -6,6 +6,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
+use olm_runtime::foreign::{is_held, is_of_olm_rs};
 use serde::Serialize;
 
 use super::super::output::{Table, age, or_dash};
@@ -66,20 +67,14 @@ impl LeaseRow {
     }
 }
 
-/// Who has the lease at this time. olm-rs ends its identities with 32 hexadecimal digits, the Go implementation with a UUID.
+/// Who has the lease at this time.
 fn holder(spec: &LeaseSpec, now: Timestamp) -> Holder {
-    let identity = spec.holder_identity.as_deref().unwrap_or_default();
-    let suffix = identity.rsplit_once('_').map_or("", |(_, suffix)| suffix);
-    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    if identity.is_empty() {
-        return Holder::None;
+    match spec.holder_identity.as_deref().unwrap_or_default() {
+        "" => Holder::None,
+        identity if is_of_olm_rs(identity) => Holder::OlmRs,
+        _ if is_held(spec, now) => Holder::Other,
+        _ => Holder::OtherExpired,
     }
-    if suffix.len() == 32 && suffix.bytes().all(is_hex) {
-        return Holder::OlmRs;
-    }
-    let renewed = spec.renew_time.as_ref().map_or(0, |time| time.0.as_second());
-    let lasts = i64::from(spec.lease_duration_seconds.unwrap_or_default());
-    if renewed + lasts >= now.as_second() { Holder::Other } else { Holder::OtherExpired }
 }
 
 /// The leases of all namespaces.
