@@ -10,12 +10,13 @@
 //! keep working.
 //!
 //! The CRD manifests are generated from these types ([`crds`]); `manifests/crds` holds the result. [`openshift`] has two kinds of
-//! OpenShift, whose definitions for other clusters are in `manifests/openshift`.
+//! OpenShift, whose definitions for other clusters are in `manifests/openshift`. [`classic`] has the kinds of OLM Classic.
 
 #![warn(missing_docs)]
 
 pub mod annotations;
 pub mod cel;
+pub mod classic;
 pub mod cluster_catalog;
 pub mod cluster_extension;
 pub mod cluster_object_set;

@@ -1,4 +1,5 @@
-//! `manifests/crds/*.yaml`, and `manifests/openshift/*.yaml` for clusters that are no OpenShift, from the types in olm-api.
+//! `manifests/crds/*.yaml`, `manifests/classic/*.yaml`, and `manifests/openshift/*.yaml` for clusters that are no OpenShift, from the
+//! types in olm-api.
 
 use std::path::PathBuf;
 
@@ -13,8 +14,11 @@ const HEAD: &str = "# Generated from api/ by `make generate`. Do not edit.\n";
 pub(crate) fn files() -> Result<Vec<(PathBuf, String)>> {
     let own = olm_api::crds().context("cannot make the CRDs")?;
     let foreign = olm_api::openshift::definitions().context("cannot make the CRDs of OpenShift's kinds")?;
+    let classic = olm_api::classic::crds().context("cannot make the CRDs of OLM Classic")?;
     let own = own.into_iter().map(|crd| ("manifests/crds", crd));
-    own.chain(foreign.into_iter().map(|crd| ("manifests/openshift", crd)))
+    let classic = classic.into_iter().map(|crd| ("manifests/classic", crd));
+    own.chain(classic)
+        .chain(foreign.into_iter().map(|crd| ("manifests/openshift", crd)))
         .map(|(folder, crd)| {
             let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
             let mut value = serde_json::to_value(&crd)?;

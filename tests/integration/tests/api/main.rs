@@ -5,6 +5,7 @@
 
 mod cases;
 mod catalog;
+mod classic;
 mod extension;
 mod object_set;
 mod recorded;
