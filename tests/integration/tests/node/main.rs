@@ -2,6 +2,8 @@
 //!
 //! `make test-node` runs these tests inside the namespaces of one node (`olm-kit node run`), and [`machine`] outside of them.
 
+#![expect(clippy::print_stdout, reason = "helpers of tests that print what they skip, and figures")]
+
 mod extension;
 mod installation;
 mod machine;
