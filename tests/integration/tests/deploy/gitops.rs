@@ -34,11 +34,14 @@ const KUSTOMIZATIONS: [&str; 3] = ["olm-rs", "catalogs", "extensions"];
 /// What a commit changes: files by their path in the repository, with their text or deleted.
 type Changes<'a> = &'a [(&'a str, &'a str)];
 
+/// What the artifact server serves, by name.
+type Archives = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
+
 /// The repository, and Flux on a cluster.
 struct Flux {
     cluster: Cluster,
     registry: Registry,
-    archives: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    archives: Archives,
     address: String,
     controller: Child,
     _log: RunDir,
@@ -174,10 +177,7 @@ impl Flux {
     }
 }
 
-async fn archive(
-    State(archives): State<Arc<Mutex<BTreeMap<String, Vec<u8>>>>>,
-    Path(name): Path<String>,
-) -> Result<Vec<u8>, StatusCode> {
+async fn archive(State(archives): State<Archives>, Path(name): Path<String>) -> Result<Vec<u8>, StatusCode> {
     archives.lock().get(&name).cloned().ok_or(StatusCode::NOT_FOUND)
 }
 
