@@ -1,4 +1,4 @@
-//! `OperatorCondition`: what an operator says about itself to OLM, such as that it must not be replaced now.
+//! `OperatorCondition`: a report of an operator about itself to OLM, such as that it must not be replaced now.
 //!
 //! Rule: classic-apis §8. `v2` is stored; in [`v1`] the operator writes its conditions into the status.
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Unknown, absent};
 use crate::Condition;
 
-/// What the operator and the administrator say.
+/// Conditions that the operator and the administrator set.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -67,7 +67,7 @@ pub struct OperatorConditionStatus {
 pub mod v1 {
     use super::*;
 
-    /// What the administrator says.
+    /// Conditions that the administrator sets.
     #[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(rename_all = "camelCase")]
     #[kube(
@@ -103,7 +103,7 @@ pub mod v1 {
         pub unknown: Unknown,
     }
 
-    /// What the operator says.
+    /// Conditions that the operator sets, as a status.
     #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(rename_all = "camelCase")]
     pub struct OperatorConditionStatus {

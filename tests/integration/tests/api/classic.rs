@@ -78,6 +78,7 @@ fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) -> Result<()>
 }
 
 /// The ClusterServiceVersions of the shared bundles; `None`, with a line that reports why, without them.
+#[expect(clippy::print_stdout, reason = "what is skipped is printed")]
 fn shared_versions() -> Result<Option<Vec<Value>>> {
     let Some(shared) = olm_kit::shared_material() else {
         println!("SKIPPED: the shared reference material (../shared or OLM_SHARED) is absent");

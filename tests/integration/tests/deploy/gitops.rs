@@ -181,7 +181,7 @@ async fn archive(State(archives): State<Archives>, Path(name): Path<String>) -> 
     archives.lock().get(&name).cloned().ok_or(StatusCode::NOT_FOUND)
 }
 
-/// Whether Flux or one of our programs changed something: not by comparing, and but for what says how they are themselves.
+/// Whether Flux or one of our programs changed something: not by comparing, and but for reports of their own state.
 fn changes(request: &Request) -> bool {
     let own = [
         "kustomize.toolkit.fluxcd.io",

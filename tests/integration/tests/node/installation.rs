@@ -1,4 +1,4 @@
-//! What an installation offers to others: metrics through its Services.
+//! Metrics of an installation, read through its Services.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ServiceAccount;

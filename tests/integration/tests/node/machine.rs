@@ -1,4 +1,4 @@
-//! What a real node leaves on the machine, which is nothing: compared before it starts, after `make cluster-down`, and after its owner was
+//! A real node leaves nothing on the machine: compared before it starts, after `make cluster-down`, and after its owner was
 //! killed. `make test-node` runs this outside of any node.
 
 use std::collections::{BTreeMap, BTreeSet};

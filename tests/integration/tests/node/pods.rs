@@ -1,4 +1,4 @@
-//! How our pods run: rights, limits and root file system as the kernel has them, and what happens when they are deleted.
+//! Our pods as they run: rights, limits and root file system as the kernel has them, and what happens when they are deleted.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
