@@ -52,10 +52,10 @@ impl Catalog {
         catalog
     }
 
-    /// A catalog of installed CSVs: each is the only entry of a channel without a name.
-    pub(crate) fn from_installed(contents: impl IntoIterator<Item = (Content, String)>) -> Self {
+    /// A catalog of installed CSVs: each is the only entry of a channel without a name, and has no edges.
+    pub(crate) fn from_installed(contents: impl IntoIterator<Item = Content>) -> Self {
         let mut catalog = Self::default();
-        for (content, replaces) in contents {
+        for content in contents {
             let (channel, content_index) = (catalog.channels.len(), catalog.contents.len());
             let package = content.packages.first().cloned().unwrap_or_default();
             catalog.contents.push(content);
@@ -64,7 +64,7 @@ impl Catalog {
             catalog.add_entry(Entry {
                 channel: index(channel),
                 content: index(content_index),
-                replaces: non_empty(&replaces),
+                replaces: None,
                 skips: Vec::new(),
                 skip_range: None,
             });

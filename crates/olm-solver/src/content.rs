@@ -2,6 +2,8 @@
 //!
 //! Rule: update-graph §7.1.
 
+use std::cell::Cell;
+
 use olm_core::{Range, Version};
 use olm_resolver::constraint::{Facts, cel};
 use olm_resolver::{GvkRef, Property};
@@ -123,20 +125,32 @@ impl Content {
     }
 }
 
-impl Facts for Content {
+/// A content that constraints are held against, and the work that it was.
+pub(crate) struct Weighed<'a> {
+    pub(crate) content: &'a Content,
+    /// Steps of CEL rules.
+    pub(crate) steps: Cell<usize>,
+}
+
+impl Facts for Weighed<'_> {
     fn provides(&self, gvk: &GvkRef) -> bool {
-        self.provides.contains(gvk)
+        self.content.provides.contains(gvk)
     }
 
     /// Name and range need not be met by the same `olm.package` property.
     fn is_of(&self, package: &str, range: &Range) -> bool {
-        self.packages.iter().any(|known| **known == *package)
-            && self.version.iter().chain(&self.package_versions).any(|version| range.contains(version))
+        self.content.packages.iter().any(|known| **known == *package)
+            && self
+                .content
+                .version
+                .iter()
+                .chain(&self.content.package_versions)
+                .any(|version| range.contains(version))
     }
 
     fn has_label(&self, label: &str) -> bool {
         let is_label = |value: Value| value.get("label").and_then(Value::as_str) == Some(label);
-        self.properties.iter().any(|property| {
+        self.content.properties.iter().any(|property| {
             &*property.kind == "olm.label" && serde_json::from_str(&property.value).is_ok_and(is_label)
         })
     }
@@ -144,8 +158,10 @@ impl Facts for Content {
     fn meets(&self, rule: &cel::Rule) -> bool {
         let value = |property: &Property| serde_json::from_str(&property.value).unwrap_or(Value::Null);
         let properties: Vec<(&str, Value)> =
-            self.properties.iter().map(|property| (&*property.kind, value(property))).collect();
-        rule.holds(&properties)
+            self.content.properties.iter().map(|property| (&*property.kind, value(property))).collect();
+        let (is_true, steps) = rule.evaluate(&properties);
+        self.steps.set(self.steps.get() + steps);
+        is_true
     }
 }
 

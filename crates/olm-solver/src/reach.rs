@@ -3,6 +3,7 @@
 //! From the Subscriptions and the installed CSVs along all dependencies, of every candidate, chosen or not. A bundle that cannot be
 //! read, or a channel without an order, is a problem as soon as it is reached (update-graph §2, §7.2, §7.3).
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use olm_resolver::constraint::{self, Constraint};
@@ -10,7 +11,7 @@ use olm_resolver::{ChannelOrderError, Property};
 
 use crate::catalog::{Catalog, Channel, ChannelIndex, EntryIndex, in_order};
 use crate::conflict::describe;
-use crate::content::Content;
+use crate::content::{Content, Weighed};
 use crate::error::{Problem, SolveError};
 use crate::namespace::{Namespace, Subscription};
 use crate::sources::{INSTALLED, SourceIndex, Sources};
@@ -302,11 +303,22 @@ impl<'a> Reach<'a> {
         self.step(narrow.len())?;
         // a bundle that is in several channels is looked at once
         let mut known: HashMap<*const Content, bool> = HashMap::new();
-        let mut holds = |entry: &EntryIndex| {
-            let content = catalog.content(*entry);
-            *known.entry(std::ptr::from_ref(content)).or_insert_with(|| constraint.holds_for(content))
-        };
-        Ok(narrow.into_iter().filter(|entry| holds(entry)).collect())
+        let mut matching = Vec::new();
+        for entry in narrow {
+            let content = catalog.content(entry);
+            let is_match = match known.get(&std::ptr::from_ref(content)) {
+                Some(known) => *known,
+                None => {
+                    let weighed = Weighed { content, steps: Cell::new(0) };
+                    let is_match = constraint.holds_for(&weighed);
+                    self.step(weighed.steps.get())?;
+                    known.insert(content, is_match);
+                    is_match
+                }
+            };
+            matching.extend(is_match.then_some(entry));
+        }
+        Ok(matching)
     }
 
     /// What a Subscription may install: the whole channel, or what follows the installed CSV.

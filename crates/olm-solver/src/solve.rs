@@ -242,16 +242,17 @@ impl<'a> Rules<'a> {
         if !sat.solve(&all)? {
             left.retain(|&rule| sat.is_to_blame(active[rule]));
         }
-        let mut at = 0;
-        while at < left.len() {
-            let others = left.iter().enumerate().filter(|(other, _)| *other != at);
-            let assumptions: Vec<Lit> = others.map(|(_, &rule)| active[rule]).collect();
-            if sat.solve(&assumptions)? {
-                at += 1;
+        // of several reasons the first stays: later rules are left out first
+        let mut at = left.len();
+        while at > 0 {
+            at -= 1;
+            let dropped = left.remove(at);
+            let others: Vec<Lit> = left.iter().map(|&rule| active[rule]).collect();
+            if sat.solve(&others)? {
+                left.insert(at, dropped);
             } else {
-                let dropped = left[at];
-                left.retain(|&rule| rule != dropped && sat.is_to_blame(active[rule]));
-                at = 0;
+                left.retain(|&rule| sat.is_to_blame(active[rule]));
+                at = at.min(left.len());
             }
         }
         let mut clauses: Vec<Clause> = left.iter().map(|&rule| self.clause(&self.rules[rule])).collect();

@@ -45,10 +45,7 @@ impl<'a> Sources<'a> {
             }
         }
         installed.sort_by(|a, b| a.name.cmp(&b.name));
-        let contents = installed.iter().map(|csv| {
-            let content = Content::from_installed(csv, package_of(namespace, csv));
-            (content, csv.replaces.clone())
-        });
+        let contents = installed.iter().map(|csv| Content::from_installed(csv, package_of(namespace, csv)));
         let is_owned =
             |csv: &&InstalledCsv| namespace.subscriptions.iter().any(|it| it.installed_csv == csv.name);
         let is_owned = installed.iter().map(is_owned).collect();
@@ -89,31 +86,27 @@ fn package_of<'a>(namespace: &'a Namespace, csv: &InstalledCsv) -> Option<&'a st
     packages.all(|package| package == first).then_some(first)
 }
 
-/// The CSVs that no other replaces. Those that are replaced must be in the phase for it.
+/// Leaves out the CSVs below one that failed. What is replaced must be in the phase for it.
 fn without_replaced<'a>(installed: &[&'a InstalledCsv]) -> Result<Vec<&'a InstalledCsv>, Problem> {
-    let by_name: HashMap<&str, &InstalledCsv> =
-        installed.iter().map(|csv| (csv.name.as_str(), *csv)).collect();
-    let mut replaced: HashMap<&str, &InstalledCsv> = HashMap::new();
-    for csv in installed {
-        let Some(&older) = by_name.get(csv.replaces.as_str()) else { continue };
-        let phase = if older.phase.is_empty() { "Succeeded" } else { &older.phase };
-        if phase != "Replacing" {
-            let (csv, phase, by) = (older.name.clone(), phase.to_owned(), csv.name.clone());
-            return Err(Problem::NotReplacing { csv, phase, by });
-        }
-        replaced.insert(&older.name, csv);
-    }
-    for csv in installed {
-        let mut next = csv;
-        for _ in 0..installed.len() {
-            match replaced.get(next.name.as_str()) {
-                Some(newer) => next = newer,
-                None => break,
+    let replaced_by: HashMap<&str, &InstalledCsv> =
+        installed.iter().map(|csv| (csv.replaces.as_str(), *csv)).collect();
+    let mut left = Vec::new();
+    for &csv in installed {
+        let (mut newest, mut hops) = (csv, 0);
+        while let Some(&newer) = replaced_by.get(newest.name.as_str()) {
+            let phase = if newest.phase.is_empty() { "Succeeded" } else { &newest.phase };
+            if phase != "Replacing" {
+                let (csv, phase, by) = (newest.name.clone(), phase.to_owned(), newer.name.clone());
+                return Err(Problem::NotReplacing { csv, phase, by });
             }
+            if hops > installed.len() {
+                return Err(Problem::ReplacesLoop { csv: newest.name.clone() });
+            }
+            (newest, hops) = (newer, hops + 1);
         }
-        if replaced.contains_key(next.name.as_str()) {
-            return Err(Problem::ReplacesLoop { csv: next.name.clone() });
+        if hops == 0 || newest.phase != "Failed" {
+            left.push(csv);
         }
     }
-    Ok(installed.iter().copied().filter(|csv| !replaced.contains_key(csv.name.as_str())).collect())
+    Ok(left)
 }

@@ -63,10 +63,12 @@ impl Value {
     }
 }
 
-pub(super) fn evaluate(expr: &Expr, properties: Vec<Value>) -> Result<Value, EvaluationError> {
+pub(super) fn evaluate(expr: &Expr, properties: Vec<Value>) -> (Result<Value, EvaluationError>, usize) {
     let mut machine =
         Machine { left: BUDGET, names: vec![("properties".into(), Value::List(properties.into()))] };
-    machine.value(expr)
+    let value = machine.value(expr);
+    let steps = if matches!(value, Err(OUT)) { BUDGET } else { BUDGET - machine.left };
+    (value, steps)
 }
 
 struct Machine {

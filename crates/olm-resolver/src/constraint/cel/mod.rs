@@ -43,6 +43,11 @@ impl Rule {
 
     /// Whether the rule is true for these properties. An error while evaluating, or too much work, counts as false.
     pub fn holds(&self, properties: &[(&str, Json)]) -> bool {
+        self.evaluate(properties).0
+    }
+
+    /// As [`Self::holds`], with the number of steps that it took.
+    pub fn evaluate(&self, properties: &[(&str, Json)]) -> (bool, usize) {
         let list = properties
             .iter()
             .map(|(kind, value)| {
@@ -52,7 +57,8 @@ impl Rule {
                 ])
             })
             .collect();
-        matches!(evaluate(&self.expr, list), Ok(Value::Bool(true)))
+        let (value, steps) = evaluate(&self.expr, list);
+        (matches!(value, Ok(Value::Bool(true))), steps)
     }
 }
 
