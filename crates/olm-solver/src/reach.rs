@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
 
 use olm_resolver::constraint::{self, Constraint};
 use olm_resolver::{ChannelOrderError, Property};
@@ -35,7 +36,7 @@ pub(crate) struct Reach<'a> {
     max_steps: u64,
     ids: HashMap<(SourceIndex, EntryIndex), Id>,
     to_follow: VecDeque<Id>,
-    list_of: HashMap<(SourceIndex, &'a str, &'a str), Option<(ListId, String)>>,
+    need_of: HashMap<Declaration<'a>, Option<Need>>,
     order_of: HashMap<(SourceIndex, ChannelIndex), Vec<EntryIndex>>,
     problems: Vec<Problem>,
 }
@@ -48,12 +49,15 @@ pub(crate) struct Candidate {
     pub(crate) needs: Vec<Need>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Need {
     pub(crate) list: ListId,
     /// In words.
-    pub(crate) text: String,
+    pub(crate) text: Rc<str>,
 }
+
+/// The source of a bundle, and type and value of a property. What meets it depends on nothing else.
+type Declaration<'a> = (SourceIndex, &'a str, &'a str);
 
 /// A Subscription and what it may come to.
 #[derive(Debug)]
@@ -89,7 +93,7 @@ impl<'a> Reach<'a> {
             max_steps,
             ids: HashMap::new(),
             to_follow: VecDeque::new(),
-            list_of: HashMap::new(),
+            need_of: HashMap::new(),
             order_of: HashMap::new(),
             problems: Vec::new(),
         };
@@ -207,10 +211,10 @@ impl<'a> Reach<'a> {
         property: &'a Property,
     ) -> Result<Option<Need>, SolveError> {
         let key = (source, &*property.kind, &*property.value);
-        if let Some(known) = self.list_of.get(&key) {
-            return Ok(known.as_ref().map(|(list, text)| Need { list: *list, text: text.clone() }));
+        if let Some(known) = self.need_of.get(&key) {
+            return Ok(known.clone());
         }
-        let found = match constraint::read(property) {
+        let need = match constraint::read(property) {
             None => return Ok(None),
             Some(Err(problem)) => {
                 self.add_problem(Problem::Property { bundle: self.name(id), problem });
@@ -218,11 +222,10 @@ impl<'a> Reach<'a> {
             }
             Some(Ok(need)) => {
                 let ids = self.providers(source, &need.constraint)?;
-                Some((self.add_list(ids), describe(&need.constraint)))
+                Some(Need { list: self.add_list(ids), text: describe(&need.constraint).into() })
             }
         };
-        let need = found.as_ref().map(|(list, text)| Need { list: *list, text: text.clone() });
-        self.list_of.insert(key, found);
+        self.need_of.insert(key, need.clone());
         Ok(need)
     }
 

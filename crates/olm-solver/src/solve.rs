@@ -234,30 +234,34 @@ impl<'a> Rules<'a> {
         Ok(Some(chosen))
     }
 
-    /// Rules that contradict each other, none of which can be left out.
     fn explain(&self, decisions: u64) -> Result<Conflict, OutOfBudget> {
+        let rules = self.contradicting(decisions)?;
+        let mut clauses: Vec<Clause> = rules.iter().map(|&rule| self.clause(&self.rules[rule])).collect();
+        clauses.sort_by_cached_key(Clause::to_string);
+        Ok(Conflict { clauses })
+    }
+
+    /// Places of rules that contradict each other, none of which can be left out.
+    fn contradicting(&self, decisions: u64) -> Result<Vec<usize>, OutOfBudget> {
         let Encoded { mut sat, active, .. } = self.encode(true, decisions);
         let mut left: Vec<usize> = (0..self.rules.len()).collect();
         let all: Vec<Lit> = left.iter().map(|&rule| active[rule]).collect();
         if !sat.solve(&all)? {
             left.retain(|&rule| sat.is_to_blame(active[rule]));
         }
-        // of several reasons the first stays: later rules are left out first
-        let mut at = left.len();
-        while at > 0 {
-            at -= 1;
+        let mut needed = 0;
+        while needed < left.len() {
+            let at = left.len() - 1 - needed;
             let dropped = left.remove(at);
             let others: Vec<Lit> = left.iter().map(|&rule| active[rule]).collect();
             if sat.solve(&others)? {
                 left.insert(at, dropped);
+                needed += 1;
             } else {
                 left.retain(|&rule| sat.is_to_blame(active[rule]));
-                at = at.min(left.len());
             }
         }
-        let mut clauses: Vec<Clause> = left.iter().map(|&rule| self.clause(&self.rules[rule])).collect();
-        clauses.sort_by_cached_key(Clause::to_string);
-        Ok(Conflict { clauses })
+        Ok(left)
     }
 
     fn clause(&self, rule: &Rule<'_>) -> Clause {
@@ -278,7 +282,7 @@ impl<'a> Rules<'a> {
             Rule::Unreferenced(id) => Clause::Unreferenced { csv: self.reach.content(*id).name.to_string() },
             Rule::Needs(id, need) => Clause::Requires {
                 bundle: self.reach.content(*id).name.to_string(),
-                need: self.reach.candidates[*id].needs[*need].text.clone(),
+                need: self.reach.candidates[*id].needs[*need].text.to_string(),
             },
             Rule::Deprecated(id) => Clause::Deprecated { candidate: self.reach.name(*id) },
             Rule::OnePackage(package, ids) => {
@@ -291,5 +295,43 @@ impl<'a> Rules<'a> {
                 Clause::Replaces { candidate: self.reach.name(*one), installed: self.reach.name(*other) }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::recorded_cases;
+
+    #[test]
+    fn conflicts_are_contradictory_and_minimal() {
+        let Some(cases) = recorded_cases() else { return };
+        let mut checked = 0;
+        for case in
+            cases.iter().filter(|case| case.expect.as_ref().is_some_and(|it| it["kind"] == "unsatisfiable"))
+        {
+            let sources = Sources::new(&case.namespace);
+            let limits = Limits::default();
+            let reach = Reach::new(&case.namespace, &sources, limits.steps).unwrap();
+            let rules = Rules::new(&reach);
+            let found = rules.contradicting(limits.decisions).unwrap();
+            // a fresh solver each time, which knows nothing of the search
+            let is_met_without = |left_out: Option<usize>| {
+                let Encoded { mut sat, active, .. } = rules.encode(true, limits.decisions);
+                let left = found.iter().filter(|&&rule| Some(rule) != left_out);
+                sat.solve(&left.map(|&rule| active[rule]).collect::<Vec<_>>()).unwrap()
+            };
+            assert!(!is_met_without(None), "{}: not contradictory", case.id);
+            for &rule in &found {
+                assert!(
+                    is_met_without(Some(rule)),
+                    "{}: {} can be left out",
+                    case.id,
+                    rules.clause(&rules.rules[rule])
+                );
+            }
+            checked += 1;
+        }
+        assert!(checked > 400, "{checked}");
     }
 }

@@ -35,6 +35,7 @@ impl<'a> Sources<'a> {
         let mut problems = Vec::new();
         let mut installed: Vec<&InstalledCsv> =
             namespace.installed.iter().filter(|csv| !csv.is_copied).collect();
+        installed.sort_by(|a, b| a.name.cmp(&b.name));
         if namespace.fail_forward {
             match without_replaced(&installed) {
                 Ok(left) => installed = left,
@@ -44,7 +45,6 @@ impl<'a> Sources<'a> {
                 }
             }
         }
-        installed.sort_by(|a, b| a.name.cmp(&b.name));
         let contents = installed.iter().map(|csv| Content::from_installed(csv, package_of(namespace, csv)));
         let is_owned =
             |csv: &&InstalledCsv| namespace.subscriptions.iter().any(|it| it.installed_csv == csv.name);

@@ -1,8 +1,11 @@
 //! Cases for this resolver as lines of JSON, in the format of the recorded answers of OLM Classic: for tests, benches and the example
 //! `cases`.
 
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use flate2::read::GzDecoder;
 use olm_resolver::{ChannelEntry, GvkRef, Property};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -50,6 +53,26 @@ impl Case {
             expect: raw.expect,
         })
     }
+}
+
+/// The folder of the shared reference material: `$OLM_SHARED`, else `../shared` beside the repository.
+#[expect(clippy::disallowed_methods, reason = "the one setting of tests")]
+pub fn shared_material() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let folder = std::env::var_os("OLM_SHARED").map_or_else(beside, PathBuf::from);
+    folder.is_dir().then_some(folder)
+}
+
+/// The recorded cases; without the shared material there are none, and that is printed.
+#[expect(clippy::print_stdout, clippy::unwrap_used, reason = "a test that cannot read its cases fails")]
+pub fn recorded_cases() -> Option<Vec<Case>> {
+    let file = shared_material().map(|shared| shared.join("classic/solver/cases.jsonl.gz"));
+    let Some(file) = file.filter(|file| file.is_file()) else {
+        println!("SKIPPED: recorded resolutions of OLM Classic: no cases (set OLM_SHARED)");
+        return None;
+    };
+    let lines = BufReader::new(GzDecoder::new(std::fs::File::open(file).unwrap())).lines();
+    Some(lines.map(|line| Case::parse(&line.unwrap()).unwrap()).collect())
 }
 
 /// An answer in the format of the recorded ones.
