@@ -1,9 +1,9 @@
 //! The dependency resolver of OLM Classic: which bundles of many packages a namespace gets together, or why none.
 //!
 //! [`solve`] takes a [`Namespace`]: catalogs, Subscriptions and installed CSVs. It works in three steps, one module each:
-//! `reach` collects the candidates of the Subscriptions and, along all dependencies, of the candidates themselves; `solve` makes them
-//! rules for a SAT solver and takes alternatives by preference as long as the rules can be met; if they cannot, it looks for a smallest
-//! set of rules that contradict each other, which `conflict` prints in Classic's words.
+//! `reach` collects the candidates of the Subscriptions and, along all dependencies, of the candidates themselves; `solve` takes
+//! alternatives by preference; if that comes to a dead end, `rules` asks a SAT solver with which alternatives the rules can still be
+//! met, or for a smallest set of rules that contradict each other, which `conflict` prints in Classic's words.
 //!
 //! Pure: no clock, no client, and the same answer for the same input in any order. The work is bounded by [`Limits`].
 //! Rules: update-graph §2 and §7; where this crate differs from OLM Classic: decision 50.
@@ -14,6 +14,7 @@ mod content;
 mod error;
 mod namespace;
 mod reach;
+mod rules;
 mod sat;
 mod solve;
 mod sources;

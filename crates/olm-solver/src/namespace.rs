@@ -44,6 +44,7 @@ pub struct Subscription {
     pub installed_csv: String,
 }
 
+/// A CSV of the namespace. One that is being replaced counts as installed: it is the caller's decision to leave it out.
 #[derive(Debug, Clone, Default)]
 pub struct InstalledCsv {
     pub name: String,

@@ -391,6 +391,16 @@ impl<'a> Reach<'a> {
         Ok(ordered)
     }
 
+    /// Candidates of a Subscription, each with the installed CSV that it would replace.
+    pub(crate) fn replacements(&self) -> impl Iterator<Item = (Id, Id)> {
+        self.subscriptions.iter().flat_map(|subscribed| {
+            let pair = subscribed.alternatives.as_ref().ok().zip(subscribed.installed);
+            pair.into_iter().flat_map(|(&list, installed)| {
+                self.lists[list].iter().filter(move |&&id| id != installed).map(move |&id| (id, installed))
+            })
+        })
+    }
+
     pub(crate) fn content(&self, id: Id) -> &'a Content {
         let Candidate { source, entry, .. } = self.candidates[id];
         self.catalog(source).content(entry)

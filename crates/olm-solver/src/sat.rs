@@ -9,6 +9,10 @@ const PAIRWISE: usize = 5;
 
 pub(crate) struct Sat {
     solver: Solver<Budget>,
+    /// Reused for every clause.
+    clause: Vec<Lit>,
+    /// Whether the last answer was yes.
+    has_model: bool,
 }
 
 /// The solver makes more decisions than it may.
@@ -30,7 +34,12 @@ impl Callbacks for Budget {
 
 impl Sat {
     pub(crate) fn new(decisions: u64) -> Self {
-        Self { solver: Solver::new(batsat::SolverOpts::default(), Budget { left: Cell::new(decisions) }) }
+        let budget = Budget { left: Cell::new(decisions) };
+        Self {
+            solver: Solver::new(batsat::SolverOpts::default(), budget),
+            clause: Vec::new(),
+            has_model: false,
+        }
     }
 
     pub(crate) fn new_literal(&mut self) -> Lit {
@@ -38,10 +47,16 @@ impl Sat {
         Lit::new(self.solver.new_var(lbool::FALSE, true), true)
     }
 
+    /// A literal that follows from others, and is false otherwise: the solver decides nothing about it.
+    pub(crate) fn new_auxiliary(&mut self) -> Lit {
+        Lit::new(self.solver.new_var(lbool::FALSE, false), true)
+    }
+
     /// At least one of them.
     pub(crate) fn add(&mut self, literals: impl IntoIterator<Item = Lit>) {
-        let mut clause: Vec<Lit> = literals.into_iter().collect();
-        self.solver.add_clause_reuse(&mut clause);
+        self.clause.clear();
+        self.clause.extend(literals);
+        self.solver.add_clause_reuse(&mut self.clause);
     }
 
     /// At most one of them, if `active`; in linear space.
@@ -55,7 +70,7 @@ impl Sat {
         let mut before: Option<Lit> = None;
         for &literal in literals {
             // true as soon as one of those up to here is
-            let so_far = self.new_literal();
+            let so_far = self.new_auxiliary();
             self.add([!literal, so_far]);
             if let Some(before) = before {
                 self.add([!before, so_far]);
@@ -68,15 +83,16 @@ impl Sat {
     /// Whether all clauses can be met together with these literals.
     pub(crate) fn solve(&mut self, assumptions: &[Lit]) -> Result<bool, OutOfBudget> {
         let answer = self.solver.solve_limited(assumptions);
+        self.has_model = answer == lbool::TRUE;
         if answer == lbool::UNDEF {
             return Err(OutOfBudget);
         }
-        Ok(answer == lbool::TRUE)
+        Ok(self.has_model)
     }
 
-    /// After an answer that is yes: whether the literal is true in it.
+    /// Whether the last answer was yes, and the literal is true in it.
     pub(crate) fn is_true(&self, literal: Lit) -> bool {
-        self.solver.value_lit(literal) == lbool::TRUE
+        self.has_model && self.solver.value_lit(literal) == lbool::TRUE
     }
 
     /// Whether the clauses alone make the literal false.
