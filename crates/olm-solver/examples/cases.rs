@@ -3,13 +3,13 @@
 
 use std::io::BufRead;
 
-use olm_solver::testing::{Case, answer};
+use olm_solver::testing::{Case, render_answer};
 use olm_solver::{Limits, solve};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for line in std::io::stdin().lock().lines() {
         let case = Case::parse(&line?)?;
-        println!("{}", answer(&case.id, &solve(&case.namespace, Limits::default())));
+        println!("{}", render_answer(&case.id, &solve(&case.namespace, Limits::default())));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Why the rules cannot all be met, in the words of OLM Classic (update-graph §7.4).
+//! Contradictions between rules, in the words of OLM Classic (update-graph §7.4).
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a bundle, or an installed CSV, is to the rules: its packages, versions, APIs and properties.
+//! Bundles and installed CSVs as the rules see them: packages, versions, APIs and properties.
 //!
 //! Rule: update-graph §7.1.
 

@@ -1,4 +1,4 @@
-//! Why a namespace has no resolution.
+//! Errors of a resolution.
 
 use olm_core::go;
 use olm_resolver::ChannelOrderError;
@@ -12,7 +12,7 @@ pub enum SolveError {
     Unsatisfiable(#[from] Conflict),
     /// Something that the resolution reaches cannot be used; all of it.
     #[error("{}", join(.0))]
-    Problems(Vec<Problem>),
+    Input(Vec<InputError>),
     /// More work than [`crate::Limits`] allow.
     #[error(
         "resolution of namespace {} was given up after {steps} steps with {candidates} candidates; \
@@ -35,17 +35,17 @@ impl SolveError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Unsatisfiable(_) => ErrorKind::Unsatisfiable,
-            Self::Problems(problems) if problems.iter().all(|it| matches!(it, Problem::Order { .. })) => {
+            Self::Input(problems) if problems.iter().all(|it| matches!(it, InputError::Order { .. })) => {
                 ErrorKind::Ambiguous
             }
-            Self::Problems(_) | Self::TooMuchWork { .. } => ErrorKind::Other,
+            Self::Input(_) | Self::TooMuchWork { .. } => ErrorKind::Other,
         }
     }
 }
 
 /// An object that cannot be used, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum InputError {
     #[error("error using catalogsource {namespace}/{name}: {problem}; fix or delete the CatalogSource")]
     NoContent { name: String, namespace: String, problem: String },
     #[error(
@@ -64,7 +64,7 @@ pub enum Problem {
     Property { bundle: String, problem: String },
 }
 
-fn join(problems: &[Problem]) -> String {
-    let texts: Vec<String> = problems.iter().map(Problem::to_string).collect();
+fn join(problems: &[InputError]) -> String {
+    let texts: Vec<String> = problems.iter().map(InputError::to_string).collect();
     texts.join("\n")
 }

@@ -23,7 +23,7 @@ pub mod testing;
 
 pub use catalog::Catalog;
 pub use conflict::{Clause, Conflict};
-pub use error::{ErrorKind, Problem, SolveError};
+pub use error::{ErrorKind, InputError, SolveError};
 pub use namespace::{
     BundleDraft, CatalogSource, ChannelDraft, InstalledCsv, Namespace, PackageDraft, Subscription,
 };

@@ -1,4 +1,4 @@
-//! What is resolved: a namespace with its catalogs, Subscriptions and CSVs.
+//! The input of a resolution: a namespace with its catalogs, Subscriptions and CSVs.
 
 use std::sync::Arc;
 

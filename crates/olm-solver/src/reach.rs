@@ -1,4 +1,4 @@
-//! Which bundles can take part in a resolution, and the rules between them.
+//! The bundles that can take part in a resolution, and their dependencies.
 //!
 //! From the Subscriptions and the installed CSVs along all dependencies, of every candidate, chosen or not. A bundle that cannot be
 //! read, or a channel without an order, is a problem as soon as it is reached (update-graph §2, §7.2, §7.3).
@@ -13,7 +13,7 @@ use olm_resolver::{ChannelOrderError, Property};
 use crate::catalog::{Catalog, Channel, ChannelIndex, EntryIndex, in_order};
 use crate::conflict::describe;
 use crate::content::{Content, Weighed};
-use crate::error::{Problem, SolveError};
+use crate::error::{InputError, SolveError};
 use crate::namespace::{Namespace, Subscription};
 use crate::sources::{INSTALLED, SourceIndex, Sources};
 
@@ -38,7 +38,7 @@ pub(crate) struct Reach<'a> {
     to_follow: VecDeque<Id>,
     need_of: HashMap<Declaration<'a>, Option<Need>>,
     order_of: HashMap<(SourceIndex, ChannelIndex), Vec<EntryIndex>>,
-    problems: Vec<Problem>,
+    problems: Vec<InputError>,
 }
 
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl<'a> Reach<'a> {
     fn check_problems(&mut self) -> Result<(), SolveError> {
         match std::mem::take(&mut self.problems) {
             problems if problems.is_empty() => Ok(()),
-            problems => Err(SolveError::Problems(problems)),
+            problems => Err(SolveError::Input(problems)),
         }
     }
 
@@ -135,7 +135,7 @@ impl<'a> Reach<'a> {
                 }
                 Err(SubscriptionError::Nothing(problem)) => Err(problem),
                 Err(SubscriptionError::Order(source)) => {
-                    self.add_problem(Problem::Order { catalog: None, source });
+                    self.add_problem(InputError::Order { catalog: None, source });
                     continue;
                 }
             };
@@ -164,7 +164,7 @@ impl<'a> Reach<'a> {
         Err(SolveError::TooMuchWork { namespace, steps: self.max_steps, candidates })
     }
 
-    fn add_problem(&mut self, problem: Problem) {
+    fn add_problem(&mut self, problem: InputError) {
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
@@ -192,7 +192,10 @@ impl<'a> Reach<'a> {
             let content = self.catalog(source).content(entry);
             self.step(1 + content.properties.len())?;
             if let Some(problem) = &content.problem {
-                self.add_problem(Problem::Property { bundle: self.name(id), problem: problem.to_string() });
+                self.add_problem(InputError::Property {
+                    bundle: self.name(id),
+                    problem: problem.to_string(),
+                });
             }
             for property in &content.properties {
                 if let Some(need) = self.need(id, source, property)? {
@@ -217,7 +220,7 @@ impl<'a> Reach<'a> {
         let need = match constraint::read(property) {
             None => return Ok(None),
             Some(Err(problem)) => {
-                self.add_problem(Problem::Property { bundle: self.name(id), problem });
+                self.add_problem(InputError::Property { bundle: self.name(id), problem });
                 None
             }
             Some(Ok(need)) => {
@@ -277,7 +280,7 @@ impl<'a> Reach<'a> {
         for (package, group) in of_package {
             match in_order(&group, package, "") {
                 Ok(order) => ids.extend(order.into_iter().map(|at| self.id(INSTALLED, group[at].1))),
-                Err(source) => self.add_problem(Problem::Order { catalog: None, source }),
+                Err(source) => self.add_problem(InputError::Order { catalog: None, source }),
             }
         }
     }
@@ -288,7 +291,7 @@ impl<'a> Reach<'a> {
             let order = self.catalog(source).channel_in_order(channel).unwrap_or_else(|error| {
                 let of = &self.sources.list[source];
                 let catalog = Some(format!("{}/{}", of.namespace, of.name));
-                self.add_problem(Problem::Order { catalog, source: error });
+                self.add_problem(InputError::Order { catalog, source: error });
                 Vec::new()
             });
             self.order_of.insert((source, channel), order);
@@ -304,7 +307,7 @@ impl<'a> Reach<'a> {
         let catalog = self.catalog(source);
         let narrow = narrow(catalog, constraint).unwrap_or_else(|| (0..catalog.len()).collect());
         self.step(narrow.len())?;
-        // a bundle that is in several channels is looked at once
+        // one check for a bundle that is in several channels
         let mut known: HashMap<*const Content, bool> = HashMap::new();
         let mut matching = Vec::new();
         for entry in narrow {
@@ -373,7 +376,7 @@ impl<'a> Reach<'a> {
             .collect())
     }
 
-    /// Default channels first, then by package and channel; catalogs are not told apart.
+    /// Default channels first, then by package and channel; whatever the catalog.
     fn in_order(
         &self,
         mut entries: Vec<(SourceIndex, EntryIndex)>,

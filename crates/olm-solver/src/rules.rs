@@ -45,7 +45,7 @@ pub(crate) struct Rules<'a> {
 struct Encoded {
     sat: Sat,
     candidates: Vec<Lit>,
-    /// What switches each rule on; the same for all unless rules are told apart.
+    /// What switches each rule on; the same for all if no conflict is explained.
     active: Vec<Lit>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Rules<'a> {
         Self { reach, rules }
     }
 
-    /// All rules as clauses; each with a switch of its own if they are to be told apart.
+    /// All rules as clauses; each with a switch of its own if a conflict is to be explained.
     fn encode(&self, is_apart: bool, decisions: u64) -> Encoded {
         let mut sat = Sat::new(decisions);
         let candidates: Vec<Lit> = self.reach.candidates.iter().map(|_| sat.new_literal()).collect();
@@ -119,7 +119,7 @@ impl<'a> Rules<'a> {
     pub(crate) fn choose_or_explain(&self, decisions: u64) -> Result<Vec<Id>, ChoiceError> {
         let Encoded { mut sat, candidates, .. } = self.encode(false, decisions);
         let can_be_met = sat.solve(&[])?;
-        // no choice is undone: the solver says whether the rules can still be met with it
+        // no choice is undone: the solver knows whether the rules can still be met with it
         let take = |id: Id| -> Result<bool, OutOfBudget> {
             let literal = candidates[id];
             let can_be_met =
@@ -203,7 +203,7 @@ impl<'a> Rules<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::solve::{Limits, Taken};
+    use crate::solve::{Limits, Selection};
     use crate::sources::Sources;
     use crate::testing::recorded_cases;
 
@@ -247,8 +247,9 @@ mod tests {
         for case in &cases {
             let sources = Sources::new(&case.namespace);
             let Ok(reach) = Reach::new(&case.namespace, &sources, limits.steps) else { continue };
-            let mut taken = Taken::new(&reach);
-            let Some(chosen) = choose(&reach, |id| Ok::<bool, OutOfBudget>(taken.take(id))).unwrap() else {
+            let mut selection = Selection::new(&reach);
+            let Some(chosen) = choose(&reach, |id| Ok::<bool, OutOfBudget>(selection.take(id))).unwrap()
+            else {
                 continue;
             };
             let ahead = Rules::new(&reach).choose_or_explain(limits.decisions);

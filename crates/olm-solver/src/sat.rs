@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use batsat::{Callbacks, Lit, Solver, SolverInterface, lbool};
 
-/// Up to this size, at most one of a set is said for every pair.
+/// Up to this size, at most one of a set is a clause for every pair.
 const PAIRWISE: usize = 5;
 
 pub(crate) struct Sat {

@@ -42,7 +42,7 @@ pub struct ChosenBundle {
     pub channel: String,
     pub name: String,
     pub package: String,
-    /// The installed CSV that it replaces, or what its entry says if nothing is installed. May be empty.
+    /// The installed CSV that it replaces, or the one that its entry replaces if nothing is installed. May be empty.
     pub replaces: String,
 }
 
@@ -53,8 +53,8 @@ pub struct ChosenBundle {
 pub fn solve(namespace: &Namespace, limits: Limits) -> Result<Solution, SolveError> {
     let sources = Sources::new(namespace);
     let reach = Reach::new(namespace, &sources, limits.steps)?;
-    let mut taken = Taken::new(&reach);
-    let straight: Result<_, Infallible> = choose(&reach, |id| Ok(taken.take(id)));
+    let mut selection = Selection::new(&reach);
+    let straight: Result<_, Infallible> = choose(&reach, |id| Ok(selection.take(id)));
     let chosen = match straight {
         Ok(Some(chosen)) => Ok(chosen),
         Ok(None) => Rules::new(&reach).choose_or_explain(limits.decisions),
@@ -115,11 +115,11 @@ pub(crate) fn choose<Error>(
     Ok(Some(chosen))
 }
 
-/// What was taken; takes what does not contradict it, without looking ahead.
+/// Bundles that do not contradict each other, taken without looking ahead.
 ///
 /// If that leads to an end, it is the choice that looking ahead makes, too: what was taken can be met, by that end, and what was passed
 /// over cannot. Most namespaces need no more.
-pub(crate) struct Taken<'a> {
+pub(crate) struct Selection<'a> {
     reach: &'a Reach<'a>,
     packages: HashSet<&'a str>,
     provided: HashSet<&'a GvkRef>,
@@ -127,7 +127,7 @@ pub(crate) struct Taken<'a> {
     replaced: HashSet<Id>,
 }
 
-impl<'a> Taken<'a> {
+impl<'a> Selection<'a> {
     pub(crate) fn new(reach: &'a Reach<'a>) -> Self {
         Self { reach, packages: HashSet::new(), provided: HashSet::new(), replaced: HashSet::new() }
     }

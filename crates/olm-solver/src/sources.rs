@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::catalog::Catalog;
 use crate::content::Content;
-use crate::error::Problem;
+use crate::error::InputError;
 use crate::namespace::{InstalledCsv, Namespace};
 
 /// Place of a source; [`INSTALLED`] is the first.
@@ -27,7 +27,7 @@ pub(crate) struct Sources<'a> {
     /// For each installed CSV, whether a Subscription names it.
     pub(crate) is_owned: Vec<bool>,
     /// Catalogs without content, and CSVs that stand in the way.
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<InputError>,
 }
 
 impl<'a> Sources<'a> {
@@ -60,7 +60,7 @@ impl<'a> Sources<'a> {
         for source in catalogs {
             let catalog = source.content.clone().unwrap_or_else(|problem| {
                 let (name, namespace) = (source.name.clone(), source.namespace.clone());
-                problems.push(Problem::NoContent { name, namespace, problem });
+                problems.push(InputError::NoContent { name, namespace, problem });
                 Arc::default()
             });
             list.push(Source { name: &source.name, namespace: &source.namespace, catalog });
@@ -87,7 +87,7 @@ fn package_of<'a>(namespace: &'a Namespace, csv: &InstalledCsv) -> Option<&'a st
 }
 
 /// Leaves out the CSVs below one that failed. What is replaced must be in the phase for it.
-fn without_replaced<'a>(installed: &[&'a InstalledCsv]) -> Result<Vec<&'a InstalledCsv>, Problem> {
+fn without_replaced<'a>(installed: &[&'a InstalledCsv]) -> Result<Vec<&'a InstalledCsv>, InputError> {
     let replaced_by: HashMap<&str, &InstalledCsv> =
         installed.iter().map(|csv| (csv.replaces.as_str(), *csv)).collect();
     let mut left = Vec::new();
@@ -97,10 +97,10 @@ fn without_replaced<'a>(installed: &[&'a InstalledCsv]) -> Result<Vec<&'a Instal
             let phase = if newest.phase.is_empty() { "Succeeded" } else { &newest.phase };
             if phase != "Replacing" {
                 let (csv, phase, by) = (newest.name.clone(), phase.to_owned(), newer.name.clone());
-                return Err(Problem::NotReplacing { csv, phase, by });
+                return Err(InputError::NotReplacing { csv, phase, by });
             }
             if hops > installed.len() {
-                return Err(Problem::ReplacesLoop { csv: newest.name.clone() });
+                return Err(InputError::ReplacesLoop { csv: newest.name.clone() });
             }
             (newest, hops) = (newer, hops + 1);
         }

@@ -76,7 +76,7 @@ pub fn recorded_cases() -> Option<Vec<Case>> {
 }
 
 /// An answer in the format of the recorded ones.
-pub fn answer(id: &str, result: &Result<Solution, SolveError>) -> Value {
+pub fn render_answer(id: &str, result: &Result<Solution, SolveError>) -> Value {
     match result {
         Ok(solution) => {
             let bundles: Vec<Value> = solution
@@ -96,7 +96,7 @@ pub fn answer(id: &str, result: &Result<Solution, SolveError>) -> Value {
                 SolveError::Unsatisfiable(conflict) => {
                     conflict.clauses.iter().map(ToString::to_string).collect()
                 }
-                SolveError::Problems(_) | SolveError::TooMuchWork { .. } => Vec::new(),
+                SolveError::Input(_) | SolveError::TooMuchWork { .. } => Vec::new(),
             };
             json!({"id": id, "error": error.to_string(), "kind": kind(error.kind()), "clauses": clauses})
         }

@@ -51,13 +51,15 @@ fn dependency_prefers_catalogs_then_channels() {
     let wanting = || a(needs("Foo"), []);
     let newer = pkg("foo", "1.2.0").channel("fast", "1.3.0").all(&[provides("Foo")]);
     let second = pkg("foo", "1.2.0").channel("fast", "1.3.0").channel("beta", "1.4.0");
-    let second = second.with("1.3.0", &[provides("Foo/v2")]).with("1.4.0", &[provides("Foo/v2")]);
+    let second = second
+        .with_properties("1.3.0", &[provides("Foo/v2")])
+        .with_properties("1.4.0", &[provides("Foo/v2")]);
     let chain = || pkg("foo", "1.0.0; 1.1.0 r 1.0.0; 1.2.0 r 1.1.0");
-    let skipped = pkg("foo", "1.0.0; 2.0.0 s 1.0.0").with("1.0.0", &[provides("Foo")]);
+    let skipped = pkg("foo", "1.0.0; 2.0.0 s 1.0.0").with_properties("1.0.0", &[provides("Foo")]);
     let old = pkg("foo", "1.0.0; 1.1.0 r 1.0.0; 2.0.0 r 1.1.0")
-        .with("1.0.0", &[provides("Foo")])
-        .with("1.1.0", &[provides("Foo")])
-        .with("2.0.0", &[provides("Foo/v2")]);
+        .with_properties("1.0.0", &[provides("Foo")])
+        .with_properties("1.1.0", &[provides("Foo")])
+        .with_properties("2.0.0", &[provides("Foo/v2")]);
     check([
         (
             "D1",
@@ -121,10 +123,10 @@ fn dependency_constraints() {
     ];
     let two = |first: &str, second: &str| {
         pkg("blue", "0.9.0; 1.0.0 r 0.9.0")
-            .with("0.9.0", &[provides(first)])
-            .with("1.0.0", &[provides(second)])
+            .with_properties("0.9.0", &[provides(first)])
+            .with_properties("1.0.0", &[provides(second)])
     };
-    let newer = pkg("blue", "1.0.0; 1.1.0 r 1.0.0").with("1.1.0", &[provides("Green/v1alpha1")]);
+    let newer = pkg("blue", "1.0.0; 1.1.0 r 1.0.0").with_properties("1.1.0", &[provides("Green/v1alpha1")]);
     let and_not = || all(&[package("blue", ">=1.0.0"), not(&[api("Green/v1alpha1")])]);
     let green = |properties: &[olm_solver::Property]| pkg("green", "1.0.0").all(properties);
     let is = "properties.exists(p, p.type == 'certified')";
@@ -296,7 +298,7 @@ fn dependency_moves_what_is_installed_together() {
             "D24",
             own(vec![
                 pkg("p", "1.0.0; 1.1.0 r 1.0.0; 1.2.0 r 1.1.0")
-                    .with("1.2.0", &[needs_package("absent", ">=1.0.0")]),
+                    .with_properties("1.2.0", &[needs_package("absent", ">=1.0.0")]),
             ])
             .subscribe("p"),
             "p 1.1.0",
@@ -305,7 +307,8 @@ fn dependency_moves_what_is_installed_together() {
             "D24b",
             upgrading(
                 own(vec![
-                    pkg("p", "1.0.0; 1.1.0 r 1.0.0").with("1.1.0", &[needs_package("absent", ">=1.0.0")]),
+                    pkg("p", "1.0.0; 1.1.0 r 1.0.0")
+                        .with_properties("1.1.0", &[needs_package("absent", ">=1.0.0")]),
                 ]),
                 "p",
                 &[],
@@ -315,7 +318,8 @@ fn dependency_moves_what_is_installed_together() {
         (
             "D25",
             own(vec![
-                pkg("p", "1.0.0; 1.1.0 r 1.0.0").with("1.1.0", &[property("olm.deprecated", json!({}))]),
+                pkg("p", "1.0.0; 1.1.0 r 1.0.0")
+                    .with_properties("1.1.0", &[property("olm.deprecated", json!({}))]),
             ])
             .subscribe("p"),
             "p 1.0.0",
@@ -333,7 +337,7 @@ fn dependency_moves_what_is_installed_together() {
         (
             "the earlier list wins",
             own(vec![
-                pkg("a", "1.0.0; 2.0.0 r 1.0.0").with("2.0.0", &[needs_package("b", "1.0.0")]),
+                pkg("a", "1.0.0; 2.0.0 r 1.0.0").with_properties("2.0.0", &[needs_package("b", "1.0.0")]),
                 pkg("b", "1.0.0; 2.0.0 r 1.0.0"),
             ])
             .subscribe("a")
@@ -429,7 +433,7 @@ fn dependency_differs_from_classic_as_decided() {
         provides("Foo"),
         property("olm.package", json!({"packageName": "p", "version": "1.1.0"})),
     ];
-    let package = pkg("p", "1.0.0; 1.1.0 r 1.0.0").with("1.1.0", &twice);
+    let package = pkg("p", "1.0.0; 1.1.0 r 1.0.0").with_properties("1.1.0", &twice);
     assert_eq!(space().catalog("own", [package]).subscribe("p").outcome(), "p.v1.1.0");
     // a channel may have a slash in its name
     let mut package = pkg("p", "").channel("a/b", "1.0.0");

@@ -1,4 +1,4 @@
-//! Input that is wrong or made to harm: an error that names object, field and fix, within the limits.
+//! Invalid and hostile input: an error that names object, field and fix, within the limits.
 
 use olm_solver::{ErrorKind, Limits, Property, SolveError, solve};
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn hostile_properties_name_bundle_field_and_fix() {
         ),
     ] {
         // also on a candidate that would not be chosen
-        let package = pkg("p", "1.0.0; 1.1.0 r 1.0.0").with("1.0.0", &[property]);
+        let package = pkg("p", "1.0.0; 1.1.0 r 1.0.0").with_properties("1.0.0", &[property]);
         let (kind, text) = space().catalog("own", [package]).subscribe("p").error();
         assert_eq!(kind, ErrorKind::Other, "{want}");
         assert!(text.starts_with(&format!("bundle own/ns/stable/p.v1.0.0: {want}")), "{text}");
@@ -44,7 +44,8 @@ fn hostile_catalogs_and_channels_name_the_fix() {
     let text = "error using catalogsource ns/bad: connection refused; fix or delete the CatalogSource";
     assert_eq!(gone.error(), (ErrorKind::Other, text.to_owned()));
     // the channel of a dependency, although one entry would do
-    let broken = pkg("foo", "1.0.0; 1.1.0 r 1.0.0; 1.2.0 r 1.0.0").with("1.2.0", &[provides("Foo")]);
+    let broken =
+        pkg("foo", "1.0.0; 1.1.0 r 1.0.0; 1.2.0 r 1.0.0").with_properties("1.2.0", &[provides("Foo")]);
     let (kind, text) =
         space().catalog("own", [pkg("a", "1.0.0").all(&[needs("Foo")]), broken]).subscribe("a").error();
     assert_eq!(kind, ErrorKind::Ambiguous);
@@ -70,7 +71,7 @@ fn pigeons(holes: usize) -> Space {
         versions
             .iter()
             .enumerate()
-            .fold(package, |package, (at, version)| package.with(version, &[provides(&hole(at))]))
+            .fold(package, |package, (at, version)| package.with_properties(version, &[provides(&hole(at))]))
     };
     let space = space().catalog("own", (0..=holes).map(pigeon));
     (0..=holes).fold(space, |space, at| space.subscribe(&format!("pigeon{at}")))
@@ -134,7 +135,7 @@ fn any_space() -> impl Strategy<Value = Space> {
                 versions
                     .iter()
                     .zip(bundles)
-                    .fold(package, |package, (version, it)| package.with(version, &it))
+                    .fold(package, |package, (version, it)| package.with_properties(version, &it))
             });
             let mut space = space().catalog("own", packages);
             if is_installed {
