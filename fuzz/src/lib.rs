@@ -17,6 +17,7 @@ mod scenarios;
 mod secrets;
 mod server;
 mod signatures;
+mod solver;
 mod texts;
 mod versions;
 mod yaml;
@@ -41,6 +42,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("scenarios", scenarios::scenarios),
     ("secrets", secrets::secrets),
     ("signature", signatures::signature),
+    ("solver", solver::solver),
     ("stored", files::index_and_cache),
     ("versions", versions::versions),
     ("yaml", yaml::yaml),

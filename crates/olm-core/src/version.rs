@@ -31,6 +31,29 @@ impl VersionError {
 pub struct Version(semver::Version);
 
 impl Version {
+    /// Reads a version tolerantly, as blang's `ParseTolerant`: surrounding space, a leading `v`, leading zeros and missing numbers are
+    /// accepted.
+    ///
+    /// # Errors
+    /// When it is no version then either.
+    pub fn tolerant(text: &str) -> Result<Self, VersionError> {
+        let text = text.trim();
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let mut parts: Vec<String> = text.splitn(3, '.').map(str::to_owned).collect();
+        if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['-', '+'])) {
+            return Err(VersionError::new("Short version cannot contain PreRelease/Build meta data"));
+        }
+        for part in &mut parts {
+            let stripped = part.trim_start_matches('0');
+            if stripped.len() < part.len() {
+                let digit_follows = stripped.starts_with(|c: char| c.is_ascii_digit());
+                *part = if digit_follows { stripped.to_owned() } else { format!("0{stripped}") };
+            }
+        }
+        parts.resize(3, "0".to_owned());
+        parts.join(".").parse()
+    }
+
     pub fn major(&self) -> u64 {
         self.0.major
     }
@@ -236,6 +259,23 @@ mod tests {
             ("1.0.0+a+b", r#"Invalid character(s) found in build meta data "a+b""#),
         ] {
             assert_eq!(text.parse::<Version>().unwrap_err().to_string(), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn version_is_read_tolerantly() {
+        for (text, want) in [
+            ("1.2.3", Some("1.2.3")),
+            (" v1.2 ", Some("1.2.0")),
+            ("1", Some("1.0.0")),
+            ("01.02.003-rc.1+x", Some("1.2.3-rc.1+x")),
+            ("00.0.00", Some("0.0.0")),
+            ("1.2-rc.1", None),
+            ("", None),
+            ("vv1.0.0", None),
+        ] {
+            let version = Version::tolerant(text).ok().map(|version| version.to_string());
+            assert_eq!(version.as_deref(), want, "{text:?}");
         }
     }
 

@@ -4,6 +4,8 @@
 //! bundle or a typed error, always with a `Report` of the rule that kept or dropped each bundle.
 //! Nothing here knows where a catalog came from, reads a clock, or talks to anything (rules: operator-controller §4).
 
+mod chain;
+pub mod constraint;
 mod dependencies;
 mod deprecations;
 mod environment;
@@ -20,6 +22,7 @@ pub mod scenario;
 mod shortest;
 mod skipped;
 
+pub use chain::{ChainLink, ChannelOrderError, chain};
 pub use dependencies::{
     DependencyFacts, DependencyReport, InstalledPackage, Needed, Provider, Unmet, dependencies, needed,
 };

@@ -3,10 +3,7 @@
 //! Rule: update-graph §2. One package of one catalog, without dependencies and without other subscriptions; these
 //! belong to a whole namespace. Entries without a bundle do not exist for Classic.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use olm_core::go;
-
+use crate::chain::{ChainLink, ChannelOrderError, chain};
 use crate::graph::{BundleIndex, ChannelIndex, Edge, Entry, NameId, Origin, PackageGraph};
 use crate::installed::Installed;
 
@@ -51,31 +48,9 @@ pub enum ClassicError {
     NoStartingCsv { name: String, package: String, channel: String, subscription: String },
     #[error("no operators found matching the criteria of subscription {subscription}")]
     NoCandidate { subscription: String },
-    /// Every entry is replaced or skipped.
-    #[error(
-        "no channel heads (entries not replaced by another entry) found in channel {} of package {}",
-        go::quote(channel),
-        go::quote(package)
-    )]
-    NoHead { channel: String, package: String },
-    /// The chain below a head comes back to itself.
-    #[error(
-        "a cycle exists in the chain of replacement beginning with {} in channel {} of package {}",
-        go::quote(head),
-        go::quote(channel),
-        go::quote(package)
-    )]
-    Cycle { head: String, channel: String, package: String },
-    /// Several chains, each as `head...tail`.
-    #[error(
-        "a unique replacement chain within a channel is required to determine the relative order between channel entries, \
-         but {} replacement chains were found in channel {} of package {}: {}",
-        chains.len(),
-        go::quote(channel),
-        go::quote(package),
-        chains.join(", ")
-    )]
-    Heads { channel: String, package: String, chains: Vec<String> },
+    /// The order of the channel cannot be determined.
+    #[error(transparent)]
+    Order(#[from] ChannelOrderError),
 }
 
 /// The step that Classic would take next.
@@ -153,58 +128,19 @@ fn ordered<'a>(graph: &'a PackageGraph, request: &ClassicRequest) -> Result<Vec<
             channel: channel_text(),
             subscription: subscription(),
         }),
-        _ => Ok(lists.iter().map(|list| chain(graph, list)).collect::<Result<Vec<_>, _>>()?.concat()),
+        _ => Ok(lists.iter().map(|list| in_order(graph, list)).collect::<Result<Vec<_>, _>>()?.concat()),
     }
 }
 
 /// The head's replaces chain without skipped entries.
-fn chain<'a>(graph: &PackageGraph, list: &[Item<'a>]) -> Result<Vec<Item<'a>>, ClassicError> {
+fn in_order<'a>(graph: &PackageGraph, list: &[Item<'a>]) -> Result<Vec<Item<'a>>, ClassicError> {
     let Some(&(channel, _, _)) = list.first() else { return Ok(Vec::new()) };
-    let (channel, package) = (graph.channel_name(channel).to_owned(), graph.package().to_owned());
-    let all_skipped: BTreeSet<NameId> =
-        list.iter().flat_map(|(_, other, _)| other.skips.iter().copied()).collect();
-    let all_replaced: BTreeSet<NameId> = list.iter().filter_map(|(_, other, _)| other.replaces).collect();
-    let mut by_name: BTreeMap<NameId, Item<'a>> = BTreeMap::new();
-    for &item in list {
-        by_name.entry(item.1.name).or_insert(item);
-    }
-    let skipped = |entry: &Entry| all_skipped.contains(&entry.name);
-    let heads = list.iter().filter(|(_, entry, _)| !skipped(entry) && !all_replaced.contains(&entry.name));
-    // the tail below each entry seen, so that chains that run together are walked once
-    let mut tails: BTreeMap<NameId, NameId> = BTreeMap::new();
-    let mut chains: Vec<(NameId, NameId)> = Vec::new();
-    let mut first_chain: Vec<Item<'a>> = Vec::new();
-    for &head in heads {
-        let mut walked = vec![head];
-        let mut seen = BTreeSet::from([head.1.name]);
-        let mut tail = head.1.name;
-        while let Some(&next) = walked.last().and_then(|item| by_name.get(&item.1.replaces?)) {
-            if let Some(&known) = tails.get(&next.1.name) {
-                tail = known;
-                break;
-            }
-            if !seen.insert(next.1.name) {
-                let head = graph.name(head.1.name).to_owned();
-                return Err(ClassicError::Cycle { head, channel, package });
-            }
-            tail = next.1.name;
-            walked.push(next);
-        }
-        tails.extend(seen.into_iter().map(|name| (name, tail)));
-        chains.push((head.1.name, tail));
-        if chains.len() == 1 {
-            first_chain = walked;
-        }
-    }
-    match chains.len() {
-        0 => Err(ClassicError::NoHead { channel, package }),
-        1 => Ok(first_chain.into_iter().filter(|(_, entry, _)| !skipped(entry)).collect()),
-        _ => {
-            let text = |&(head, tail): &(NameId, NameId)| match head == tail {
-                true => graph.name(head).to_owned(),
-                false => format!("{}...{}", graph.name(head), graph.name(tail)),
-            };
-            Err(ClassicError::Heads { channel, package, chains: chains.iter().map(text).collect() })
-        }
-    }
+    let link = |&(_, entry, _): &Item<'a>| ChainLink {
+        name: entry.name,
+        replaces: entry.replaces,
+        skips: &entry.skips,
+    };
+    let links: Vec<ChainLink<'_, NameId>> = list.iter().map(link).collect();
+    let order = chain(&links, |name| graph.name(name), (graph.package(), graph.channel_name(channel)))?;
+    Ok(order.into_iter().map(|at| list[at]).collect())
 }

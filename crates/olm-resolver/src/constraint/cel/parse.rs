@@ -1,8 +1,12 @@
 //! Reading a rule: tokens, precedence, names, types.
 
+use regex::{Regex, RegexBuilder};
+
 const MAX_DEPTH: usize = 64;
 /// Most operators and selections; a chain of them nests the tree to the left, so this bounds the stack, too.
 const MAX_LINKS: usize = 300;
+/// Bytes that the compiled pattern of `matches` may take.
+const MAX_PATTERN: usize = 64 * 1024;
 
 #[derive(Debug, Clone)]
 pub(super) enum Expr {
@@ -25,6 +29,8 @@ pub(super) enum Expr {
     /// `list.exists(name, body)` and its like.
     Fold(Fold, Box<Expr>, Box<str>, Box<Expr>),
     Call(Function, Vec<Expr>),
+    /// `text.matches('pattern')`; the pattern is compiled when the rule is read.
+    Matches(Box<Expr>, Box<Regex>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,7 +183,8 @@ fn text_literal(rest: &str, quote: char) -> Result<(String, usize), String> {
 
 pub(super) fn parse(source: &str) -> Result<Expr, String> {
     let tokens = tokens(source)?;
-    let mut parser = Parser { tokens, at: 0, depth: 0, links: 0, names: vec!["properties".to_owned()] };
+    let mut parser =
+        Parser { tokens, at: 0, depth: 0, links: 0, names: vec![("properties".to_owned(), false)] };
     let expr = parser.expression()?;
     match parser.tokens.get(parser.at) {
         None => Ok(expr),
@@ -190,7 +197,8 @@ struct Parser {
     at: usize,
     depth: usize,
     links: usize,
-    names: Vec<String>,
+    /// Names in scope, and whether each is one of the bundle's properties.
+    names: Vec<(String, bool)>,
 }
 
 impl Parser {
@@ -325,7 +333,7 @@ impl Parser {
                 "false" => Expr::Bool(false),
                 "null" => Expr::Null,
                 name if self.take("(") => self.call(name)?,
-                name if self.names.iter().any(|known| known == name) => Expr::Name(name.into()),
+                name if self.names.iter().any(|(known, _)| known == name) => Expr::Name(name.into()),
                 name => return Err(format!("undeclared reference to {name:?} in cel rule")),
             },
             Token::Mark("(") => {
@@ -385,6 +393,17 @@ impl Parser {
             "exists_one" => Fold::ExistsOne,
             "filter" => Fold::Filter,
             "map" => Fold::Map,
+            "matches" => {
+                let [Expr::Text(pattern)] = &*self.list(")")? else {
+                    return Err("matches() in cel rule takes one value, a text in quotes".to_owned());
+                };
+                let mut builder = RegexBuilder::new(pattern);
+                let builder = builder.size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN);
+                let regex = builder.build().map_err(|error| {
+                    format!("pattern {pattern:?} of matches() in cel rule: {}", last_line(&error.to_string()))
+                })?;
+                return Ok(Expr::Matches(Box::new(of), Box::new(regex)));
+            }
             _ => {
                 let (function, count) = Function::named(name).ok_or_else(|| unknown(name))?;
                 let mut arguments = vec![of];
@@ -393,18 +412,51 @@ impl Parser {
                 return Ok(Expr::Call(function, arguments));
             }
         };
+        if self.is_property_member(&of) {
+            return Err(format!(
+                "{name}() in cel rule needs a list or a map, and the type of a property's value is not known; use `in`, or a member of the value"
+            ));
+        }
         let Some(Token::Word(variable)) = self.peek().cloned() else {
             return Err(format!("{name}() in cel rule needs a name first"));
         };
         self.at += 1;
         self.need(",")?;
-        self.names.push(variable.clone());
+        self.names.push((variable.clone(), self.is_property_list(&of)));
         let body = self.expression();
         self.names.pop();
         let body = body?;
         self.need(")")?;
         Ok(Expr::Fold(fold, Box::new(of), variable.into(), Box::new(body)))
     }
+
+    fn is_property_list(&self, expr: &Expr) -> bool {
+        match expr {
+            Expr::Name(name) => &**name == "properties",
+            Expr::Fold(Fold::Filter, of, _, _) => self.is_property_list(of),
+            _ => false,
+        }
+    }
+
+    /// `p.type`, `p.value`: of type `any` in OLM Classic, which macros do not take. Members of a value may be anything.
+    fn is_property_member(&self, expr: &Expr) -> bool {
+        let (Expr::Field(of, _) | Expr::Index(of, _)) = expr else { return false };
+        match &**of {
+            Expr::Name(name) => self
+                .names
+                .iter()
+                .rev()
+                .find(|(known, _)| **known == **name)
+                .is_some_and(|(_, is_property)| *is_property),
+            Expr::Index(of, _) => self.is_property_list(of),
+            _ => false,
+        }
+    }
+}
+
+/// What is wrong with a pattern; the lines above it repeat the pattern.
+fn last_line(text: &str) -> &str {
+    text.lines().last().unwrap_or_default().trim_start_matches("error: ")
 }
 
 fn unknown(name: &str) -> String {
@@ -422,7 +474,7 @@ pub(super) fn type_of(expr: &Expr) -> Result<Type, String> {
         Type::Other => Err(format!("cel rule applies {what} to something that is no bool")),
     };
     Ok(match expr {
-        Expr::Bool(_) | Expr::Has(..) => Type::Bool,
+        Expr::Bool(_) | Expr::Has(..) | Expr::Matches(..) => Type::Bool,
         Expr::Null | Expr::Int(_) | Expr::Double(_) | Expr::Text(_) | Expr::List(_) | Expr::Map(_) => {
             Type::Other
         }

@@ -2,8 +2,8 @@
 //!
 //! A rule sees `properties`, the list of a bundle's `{type, value}`, and must give a bool. Known: literals, lists,
 //! selection, indexing, `in`, arithmetic, comparison, `&& || ! ?:`, the macros `has exists all exists_one filter map`,
-//! and `size startsWith endsWith contains int double string semver_compare`. Anything else is refused when the rule
-//! is read, by name. There are no regular expressions, no time, and nothing of the cluster (rule: update-graph §7.2).
+//! and `size startsWith endsWith contains matches int double string semver_compare`. Anything else is refused when the
+//! rule is read, by name. There is no time, and nothing of the cluster (rule: update-graph §7.2).
 
 mod eval;
 mod parse;
@@ -18,13 +18,15 @@ const MAX_RULE: usize = 16 * 1024;
 
 /// A rule that was read and gives a bool.
 #[derive(Debug, Clone)]
-pub(crate) struct Rule {
+pub struct Rule {
     source: Box<str>,
     expr: Expr,
 }
 
 impl Rule {
-    pub(crate) fn parse(source: &str) -> Result<Self, String> {
+    /// # Errors
+    /// When it has no known form, is larger than the limits, or gives something else than a bool.
+    pub fn parse(source: &str) -> Result<Self, String> {
         if source.len() > MAX_RULE {
             return Err(format!("cel rule has more than {MAX_RULE} bytes"));
         }
@@ -35,12 +37,17 @@ impl Rule {
         }
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.source
     }
 
     /// Whether the rule is true for these properties. An error while evaluating, or too much work, counts as false.
-    pub(crate) fn holds(&self, properties: &[(&str, Json)]) -> bool {
+    pub fn holds(&self, properties: &[(&str, Json)]) -> bool {
+        self.evaluate(properties).0
+    }
+
+    /// As [`Self::holds`], with the number of steps that it took.
+    pub fn evaluate(&self, properties: &[(&str, Json)]) -> (bool, usize) {
         let list = properties
             .iter()
             .map(|(kind, value)| {
@@ -50,7 +57,8 @@ impl Rule {
                 ])
             })
             .collect();
-        matches!(evaluate(&self.expr, list), Ok(Value::Bool(true)))
+        let (value, steps) = evaluate(&self.expr, list);
+        (matches!(value, Ok(Value::Bool(true))), steps)
     }
 }
 
@@ -92,6 +100,8 @@ mod tests {
             "int('12') == 12 && string(12) == '12' && double('1.5') == 1.5",
             "'it\\'s\\n' == \"it's\\n\" && null == null",
             "{'a': 1}.a == 1 && 'a' in {'a': 1}",
+            "properties.exists(p, p.type == 'certified' && p.value.matches('^[x-z]'))",
+            "properties.exists(p, p.type == 'olm.package' && p.value.tags.exists(t, t == 'b'))",
         ] {
             assert!(holds(rule), "{rule}");
         }
@@ -124,7 +134,18 @@ mod tests {
             ("true true", "unexpected \"true\" in cel rule at byte 5"),
             ("unknown == 1", "undeclared reference to \"unknown\" in cel rule"),
             ("properties.exists(p, q)", "undeclared reference to \"q\" in cel rule"),
-            ("matches('a', 'b')", "unknown function \"matches\" in cel rule"),
+            ("duration('a')", "unknown function \"duration\" in cel rule"),
+            ("'a'.matches(properties[0].type)", "matches() in cel rule takes one value, a text in quotes"),
+            ("'a'.matches('(')", "pattern \"(\" of matches() in cel rule: unclosed group"),
+            (
+                "'a'.matches('(x{1000}){1000}')",
+                "pattern \"(x{1000}){1000}\" of matches() in cel rule: Compiled regex exceeds size limit of 65536 bytes.",
+            ),
+            (
+                "properties.exists(p, p.value.exists(a, a == 'b'))",
+                "exists() in cel rule needs a list or a map, and the type of a property's value is not known; use `in`, or a \
+                 member of the value",
+            ),
             ("'a'.lower() == 'a'", "unknown function \"lower\" in cel rule"),
             ("'open", "a text is not closed in cel rule"),
             ("1 && true", "cel rule applies && to something that is no bool"),

@@ -1,42 +1,60 @@
-//! The dependencies of a bundle, read from its properties.
+//! The dependencies of a bundle, read from its properties, and whether a bundle meets them.
 //!
 //! Rule: update-graph §7.1, §7.2. Unknown members and empty constraints are errors, as in OLM Classic.
+//! What a bundle consists of is the business of the callers, which implement [`Facts`].
+
+pub mod cel;
 
 use olm_core::{Range, go};
 use serde_json::{Map, Value};
 
-use super::cel;
 use crate::graph::{GvkRef, Property};
 
 /// Largest `olm.constraint` value in bytes.
-pub(super) const MAX_CONSTRAINT: usize = 131_072;
+pub const MAX_CONSTRAINT: usize = 131_072;
 /// Size in bytes above which a constraint is worth a warning: documentation promises no more.
-pub(super) const WARN_CONSTRAINT: usize = 65_536;
+pub(crate) const WARN_CONSTRAINT: usize = 65_536;
 
 #[derive(Debug, Clone)]
-pub(crate) enum Constraint {
+pub enum Constraint {
     Gvk(GvkRef),
-    Package { name: String, range: Box<Range> },
+    Package {
+        name: String,
+        range: Box<Range>,
+    },
+    Label(String),
     All(Vec<Self>),
     Any(Vec<Self>),
     Not(Vec<Self>),
-    Cel(Box<cel::Rule>),
+    /// A rule, with the `failureMessage` beside it.
+    Cel(Box<cel::Rule>, String),
 }
 
 /// A need with the author's words about it.
 #[derive(Debug, Clone)]
-pub(crate) struct Need {
-    pub(crate) constraint: Constraint,
-    pub(crate) message: Option<String>,
+pub struct Need {
+    pub constraint: Constraint,
+    /// `failureMessage`, if it is not empty.
+    pub message: Option<String>,
+}
+
+/// What constraints are held against: usually one bundle.
+pub trait Facts {
+    fn provides(&self, gvk: &GvkRef) -> bool;
+    /// Whether it is of this package, in a version of this range.
+    fn is_of(&self, package: &str, range: &Range) -> bool;
+    fn has_label(&self, label: &str) -> bool;
+    fn meets(&self, rule: &cel::Rule) -> bool;
 }
 
 /// Reads a property; `None` if its type declares no need.
-pub(super) fn read(property: &Property) -> Option<Result<Need, String>> {
+pub fn read(property: &Property) -> Option<Result<Need, String>> {
     let parse = || serde_json::from_str::<Value>(&property.value).map_err(|error| error.to_string());
     let plain = |constraint| Need { constraint, message: None };
     let read = match &*property.kind {
         "olm.gvk.required" => parse().and_then(|value| gvk(&value)).map(plain),
         "olm.package.required" => parse().and_then(|value| package(&value)).map(plain),
+        "olm.label.required" => parse().and_then(|value| label(&value)).map(plain),
         "olm.constraint" if property.value.len() > MAX_CONSTRAINT => {
             return Some(Err(format!(
                 "olm.constraint value is greater than max constraint size {MAX_CONSTRAINT} bytes"
@@ -94,6 +112,10 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
+fn label(value: &Value) -> Result<Constraint, String> {
+    Ok(Constraint::Label(text(members(value, &["label"])?, "label")?))
+}
+
 fn gvk(value: &Value) -> Result<Constraint, String> {
     let members = members(value, &["group", "version", "kind"])?;
     let (group, version, kind) = (text(members, "group")?, text(members, "version")?, text(members, "kind")?);
@@ -140,7 +162,7 @@ fn need(value: &Value) -> Result<Need, String> {
         Constraint::Not(several(value)?)
     } else if let Some(value) = member(members, "cel") {
         let rule = text(self::members(value, &["rule"])?, "rule")?;
-        Constraint::Cel(Box::new(cel::Rule::parse(&rule)?))
+        Constraint::Cel(Box::new(cel::Rule::parse(&rule)?), message.clone().unwrap_or_default())
     } else {
         return Err("constraint is empty".to_owned());
     };
@@ -148,6 +170,18 @@ fn need(value: &Value) -> Result<Need, String> {
 }
 
 impl Constraint {
+    pub fn holds_for(&self, facts: &impl Facts) -> bool {
+        match self {
+            Self::Gvk(gvk) => facts.provides(gvk),
+            Self::Package { name, range } => facts.is_of(name, range),
+            Self::Label(label) => facts.has_label(label),
+            Self::All(parts) => parts.iter().all(|part| part.holds_for(facts)),
+            Self::Any(parts) => parts.iter().any(|part| part.holds_for(facts)),
+            Self::Not(parts) => !parts.iter().any(|part| part.holds_for(facts)),
+            Self::Cel(rule, _) => facts.meets(rule),
+        }
+    }
+
     /// The need in words.
     pub(crate) fn describe(&self) -> String {
         let join = |parts: &[Self], word: &str| {
@@ -162,10 +196,11 @@ impl Constraint {
             Self::Package { name, range } => {
                 format!("package {} in range {}", go::quote(name), go::quote(range.as_str()))
             }
+            Self::Label(label) => format!("label {}", go::quote(label)),
             Self::All(parts) => join(parts, " and "),
             Self::Any(parts) => join(parts, " or "),
             Self::Not(parts) => format!("not {}", join(parts, " nor ")),
-            Self::Cel(rule) => format!("a bundle with {}", rule.as_str()),
+            Self::Cel(rule, _) => format!("a bundle with {}", rule.as_str()),
         }
     }
 }

@@ -63,10 +63,12 @@ impl Value {
     }
 }
 
-pub(super) fn evaluate(expr: &Expr, properties: Vec<Value>) -> Result<Value, EvaluationError> {
+pub(super) fn evaluate(expr: &Expr, properties: Vec<Value>) -> (Result<Value, EvaluationError>, usize) {
     let mut machine =
         Machine { left: BUDGET, names: vec![("properties".into(), Value::List(properties.into()))] };
-    machine.value(expr)
+    let value = machine.value(expr);
+    let steps = if matches!(value, Err(OUT)) { BUDGET } else { BUDGET - machine.left };
+    (value, steps)
 }
 
 struct Machine {
@@ -148,6 +150,13 @@ impl Machine {
                 if self.truth(condition)? { self.value(yes)? } else { self.value(no)? }
             }
             Expr::Fold(fold, of, name, body) => self.fold(*fold, of, name, body)?,
+            Expr::Matches(of, regex) => match self.value(of)? {
+                Value::Text(text) => {
+                    self.pay(text.len())?;
+                    Value::Bool(regex.is_match(&text))
+                }
+                _ => return Err(EvaluationError("no text")),
+            },
             Expr::Call(function, arguments) => {
                 let values =
                     arguments.iter().map(|argument| self.value(argument)).collect::<Result<Vec<_>, _>>()?;
@@ -303,7 +312,7 @@ impl Machine {
             Function::Contains => texts().map(|(a, b)| Value::Bool(a.contains(b)))?,
             Function::SemverCompare => {
                 let (a, b) = texts()?;
-                let (Some(a), Some(b)) = (tolerant(a), tolerant(b)) else {
+                let (Ok(a), Ok(b)) = (Version::tolerant(a), Version::tolerant(b)) else {
                     return Err(EvaluationError("no version"));
                 };
                 Value::Int(match a.cmp(&b) {
@@ -372,25 +381,4 @@ fn arithmetic(
         (Value::Double(a), Value::Double(b)) => Ok(Value::Double(doubles(*a, *b))),
         _ => Err(EvaluationError("no such operation")),
     }
-}
-
-/// A version read tolerantly: surrounding space, a leading `v`, leading zeros and missing numbers are accepted.
-fn tolerant(text: &str) -> Option<Version> {
-    let text = text.trim();
-    let text = text.strip_prefix('v').unwrap_or(text);
-    let mut parts: Vec<String> = text.splitn(3, '.').map(str::to_owned).collect();
-    if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['-', '+'])) {
-        return None;
-    }
-    for part in &mut parts {
-        let stripped = part.trim_start_matches('0');
-        if stripped.len() < part.len() {
-            let digit_follows = stripped.starts_with(|c: char| c.is_ascii_digit());
-            *part = if digit_follows { stripped.to_owned() } else { format!("0{stripped}") };
-        }
-    }
-    while parts.len() < 3 {
-        parts.push("0".to_owned());
-    }
-    parts.join(".").parse().ok()
 }

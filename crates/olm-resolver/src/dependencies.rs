@@ -3,16 +3,13 @@
 //! Rule: decision 25, with the meaning of constraints from update-graph §7.2. A need is met when the cluster serves the
 //! API, or when one installed bundle, or the bundle itself, satisfies the whole of it.
 
-mod cel;
-mod constraint;
-
 use std::collections::BTreeSet;
 
-use olm_core::{CatalogName, PackageName, VersionRelease, go};
+use olm_core::{CatalogName, PackageName, Range, VersionRelease, go};
 use serde_json::{Value, json};
 
+use crate::constraint::{self, Constraint, Facts, Need, WARN_CONSTRAINT, cel};
 use crate::graph::{BundleIndex, GvkRef, PackageGraph, Property};
-use constraint::{Constraint, Need, WARN_CONSTRAINT};
 
 #[derive(Debug, Clone, Default)]
 pub struct DependencyFacts {
@@ -108,7 +105,7 @@ pub struct Needed {
 #[must_use]
 pub fn needed(graph: &PackageGraph, bundle: BundleIndex) -> Needed {
     let mut needed = Needed::default();
-    for need in graph.properties(bundle).iter().filter_map(|property| constraint::read(property)?.ok()) {
+    for need in graph.properties(bundle).iter().filter_map(|property| read(property)?.ok()) {
         needed.add(&need.constraint);
     }
     needed
@@ -126,9 +123,15 @@ impl Needed {
             Constraint::All(parts) | Constraint::Any(parts) | Constraint::Not(parts) => {
                 parts.iter().for_each(|part| self.add(part));
             }
-            Constraint::Cel(_) => self.opaque = true,
+            Constraint::Cel(..) => self.opaque = true,
+            Constraint::Label(_) => {}
         }
     }
+}
+
+/// Reads a property that declares a need which decision 25 checks; labels are known to OLM Classic alone.
+fn read(property: &Property) -> Option<Result<Need, String>> {
+    (&*property.kind != "olm.label.required").then(|| constraint::read(property)).flatten()
 }
 
 /// One who may satisfy a need.
@@ -163,7 +166,7 @@ pub fn dependencies(
     let there: Vec<Candidate<'_>> = [own, cluster].into_iter().chain(installed).collect();
     let mut report = DependencyReport::default();
     for property in graph.properties(bundle) {
-        let Some(read) = constraint::read(property) else { continue };
+        let Some(read) = read(property) else { continue };
         if &*property.kind == "olm.constraint" && property.value.len() > WARN_CONSTRAINT {
             report.warnings.push(format!(
                 "an olm.constraint of {} bytes is larger than the documented {WARN_CONSTRAINT}",
@@ -172,7 +175,7 @@ pub fn dependencies(
         }
         let unmet = match read {
             Err(problem) => Some((problem, None, Vec::new())),
-            Ok(need) if there.iter().any(|candidate| candidate.satisfies(&need.constraint)) => None,
+            Ok(need) if there.iter().any(|candidate| need.constraint.holds_for(candidate)) => None,
             Ok(need) => Some((need.constraint.describe(), need.message.clone(), providers(&need, catalogs))),
         };
         if let Some((need, message, providers)) = unmet {
@@ -191,7 +194,7 @@ fn providers(need: &Need, catalogs: &[(CatalogName, &PackageGraph)]) -> Vec<Prov
             let bundle = graph
                 .preference()
                 .iter()
-                .find(|&&bundle| of_bundle(graph, bundle, &nothing).satisfies(&need.constraint))?;
+                .find(|&&bundle| need.constraint.holds_for(&of_bundle(graph, bundle, &nothing)))?;
             Some(Provider {
                 package: graph.package().to_owned(),
                 catalog: catalog.to_string(),
@@ -217,24 +220,29 @@ fn of_bundle<'a>(
     }
 }
 
-impl Candidate<'_> {
-    fn satisfies(&self, constraint: &Constraint) -> bool {
-        match constraint {
-            Constraint::Gvk(gvk) => match self.provides {
-                Some(provides) => provides.contains(gvk),
-                None => self.apis.contains(gvk),
-            },
-            Constraint::Package { name, range } => {
-                self.package == Some(name.as_str())
-                    && self.version.is_some_and(|version| range.contains(&version.version))
-            }
-            Constraint::All(parts) => parts.iter().all(|part| self.satisfies(part)),
-            Constraint::Any(parts) => parts.iter().any(|part| self.satisfies(part)),
-            Constraint::Not(parts) => !parts.iter().any(|part| self.satisfies(part)),
-            Constraint::Cel(rule) => self.package.is_some() && rule.holds(&self.seen_by_rules()),
+impl Facts for Candidate<'_> {
+    fn provides(&self, gvk: &GvkRef) -> bool {
+        match self.provides {
+            Some(provides) => provides.contains(gvk),
+            None => self.apis.contains(gvk),
         }
     }
 
+    fn is_of(&self, package: &str, range: &Range) -> bool {
+        self.package == Some(package) && self.version.is_some_and(|version| range.contains(&version.version))
+    }
+
+    /// Labels are no dependencies here.
+    fn has_label(&self, _: &str) -> bool {
+        true
+    }
+
+    fn meets(&self, rule: &cel::Rule) -> bool {
+        self.package.is_some() && rule.holds(&self.seen_by_rules())
+    }
+}
+
+impl Candidate<'_> {
     /// All properties, those included that a graph keeps in another form.
     fn seen_by_rules(&self) -> Vec<(&str, Value)> {
         let package = self.package.zip(self.version).map(|(package, version)| {
