@@ -73,7 +73,7 @@ pub struct CatalogSourceSpec {
     /// The catalog with the highest priority is preferred; 0 if it is not set. Among equal ones the order is by name.
     #[serde(default, skip_serializing_if = "absent")]
     #[schemars(range(min = -2147483648_i64, max = 2147483647_i64))]
-    pub priority: i32,
+    pub priority: Option<i32>,
 
     /// The name for people.
     #[serde(default, skip_serializing_if = "absent")]

@@ -378,7 +378,8 @@ pub struct ApiServiceDescription {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiResourceReference {
-    /// The name of the resource.
+    /// The name of the resource; empty in many published versions.
+    #[serde(default)]
     pub name: String,
 
     /// The kind.
