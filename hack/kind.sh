@@ -15,11 +15,10 @@ work=$(mktemp -d)
 export TMPDIR=$work KUBECONFIG=$work/kubeconfig
 
 down() {
-    # each step, also where an earlier one failed
-    set +e
-    ip addr del "$registry/32" dev lo
-    "$kind" delete cluster --name "$cluster"
-    rm -rf "$work"
+    # each step, also where an earlier one failed; the exit code stays that of the command
+    ip addr del "$registry/32" dev lo || echo "kind: $registry is left on lo" >&2
+    "$kind" delete cluster --name "$cluster" || echo "kind: the cluster $cluster is left" >&2
+    rm -rf "$work" || echo "kind: $work is left" >&2
 }
 docker version >/dev/null
 ip addr add "$registry/32" dev lo

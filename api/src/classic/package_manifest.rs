@@ -16,7 +16,7 @@ use super::{Icon, Unknown, absent, schema};
 
 /// The API group.
 pub const GROUP: &str = "packages.operators.coreos.com";
-/// `group/version`, as it stands in `apiVersion`.
+/// `group/version`, the value of `apiVersion`.
 pub const API_VERSION: &str = "packages.operators.coreos.com/v1";
 
 /// A package of a catalog.
