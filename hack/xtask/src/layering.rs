@@ -32,6 +32,11 @@ const ALLOWED: &[(&str, &str)] = &[
     // it brings signatures from the registry and has them judged
     ("olm-oci", "olm-core olm-signature"),
     ("olm-api", ""),
+    // it decides over the objects of the API, and uses the decisions that v1 has already: ranges, CRD safety, order of a channel
+    (
+        "olm-classic",
+        "olm-api olm-core olm-yaml olm-fbc olm-resolver olm-solver olm-bundle olm-crd-safety olm-rollout",
+    ),
     ("olm-runtime", "olm-core olm-api"),
     // it needs the client, TLS and the flags
     ("olm-certificates", "olm-runtime"),
@@ -60,7 +65,8 @@ const ALLOWED: &[(&str, &str)] = &[
 const TEST_PACKAGES: &str = "olm-fuzz olm-integration olm-simulation olm-determinism";
 
 /// Crates that must build without Kubernetes, an async runtime or a socket, and the packages that would bring these.
-const PURE: &str = "olm-core olm-yaml olm-fbc olm-resolver olm-solver olm-bundle olm-crd-safety olm-rollout";
+const PURE: &str =
+    "olm-core olm-yaml olm-fbc olm-resolver olm-solver olm-bundle olm-crd-safety olm-rollout olm-classic";
 const IMPURE_PACKAGES: &str =
     "kube kube-core kube-client k8s-openapi tokio hyper reqwest oci-client axum rustls";
 /// Kubernetes packages appear only here; xtask holds manifests against the types of their kinds.

@@ -1,0 +1,1 @@
+//! Catalog sources: validation, image template, poll times, health and status.

@@ -1,0 +1,1 @@
+//! ClusterServiceVersions: phases, requirements, replacement chains and the objects of the install strategy.

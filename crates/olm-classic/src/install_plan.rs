@@ -1,0 +1,1 @@
+//! Install plans: steps and their order, approval, phases and retries.

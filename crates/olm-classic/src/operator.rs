@@ -1,0 +1,1 @@
+//! The Operator object: the components of an operator over all namespaces.

@@ -1,0 +1,1 @@
+//! OperatorConditions: the upgrade gate, overrides, roles and environment.

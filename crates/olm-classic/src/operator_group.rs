@@ -1,0 +1,1 @@
+//! Operator groups: targets, install modes, provided APIs, roles, annotations and copied CSVs.

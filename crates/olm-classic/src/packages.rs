@@ -1,0 +1,1 @@
+//! PackageManifests: the packages of catalog sources as their users list them.

@@ -1,0 +1,1 @@
+//! Subscriptions: states, conditions, and when a namespace gets a new install plan.
