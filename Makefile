@@ -318,14 +318,23 @@ test-node: ## Install our images on a real node, and an operator that runs (root
 	@hack/node-packages.sh; outcome=0; $(kit) node check || outcome=$$?; [ $$outcome != 2 ] || exit $(if $(REQUIRED),1,0); [ $$outcome = 0 ]; \
 	    $(node_tools); $(MAKE) images PROFILE=$(or $(IMAGE_PROFILE),dev); \
 	    OLM_NODE_MACHINE=1 $(with_programs) $(node_tests) machine_; \
-	    OLM_NODE_IMAGES=$(abspath $(target_dir)/images) CARGO_NET_OFFLINE=true $(kit) node run -- $(node_tests) --skip machine_
+	    OLM_NODE_IMAGES=$(abspath $(target_dir)/images) CARGO_NET_OFFLINE=true $(kit) node run -- $(node_tests) --skip machine_ --skip rehearsal_
+
+# the release is made and pushed inside of the node, whose registry no other process reaches; its programs are linked before
+.PHONY: release-rehearsal
+release-rehearsal: PROFILE = release
+release-rehearsal: static ## Publish a release to the registry of a real node, install it there from its files alone, and verify its signatures (root on Linux)
+	@$(MAKE) kit PROFILE=dev
+	@hack/node-packages.sh; $(node_tools); $(CARGO) build $(locked) $(everything); \
+	    OLM_RELEASE_FILES=$(abspath $(target_dir)/release-files) CARGO_NET_OFFLINE=true $(target_dir)/debug/olm-kit node run -- bash -c \
+	    '$(MAKE) release PROFILE=$(PROFILE) PUSH="$$OLM_NODE_REGISTRY/olm" CA_FILE="$$OLM_NODE_CA" && $(node_tests) rehearsal_'
 
 kind_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes registry pause sample-operator helm kind' hack/tools/build.sh)"; export OLM_TOOLS
 .PHONY: test-kind
 test-kind: ## Run the tests of test-node on a cluster of kind instead (root and Docker on Linux)
 	@$(call build,$(everything))
 	@$(kind_tools); $(MAKE) images PROFILE=$(or $(IMAGE_PROFILE),dev); OLM_NODE_IMAGES=$(abspath $(target_dir)/images) \
-	    hack/kind.sh $(kit) $(node_tests) --skip machine_
+	    hack/kind.sh $(kit) $(node_tests) --skip machine_ --skip rehearsal_
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of foreign bytes (SECONDS=60 each; ONLY=regex, JOBS=2, SANITIZER=address: see docs/internals/fuzzing.md)
@@ -352,7 +361,7 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade \
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release release-rehearsal test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade \
     test-gitops test-oldest soak simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact conformance generate demo-down
 
 .PHONY: nightly

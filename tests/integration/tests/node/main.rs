@@ -8,5 +8,6 @@ mod extension;
 mod installation;
 mod machine;
 mod pods;
+mod rehearsal;
 mod site;
 mod volume;

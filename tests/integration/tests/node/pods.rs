@@ -10,7 +10,7 @@ use olm_kit::{SYSTEM_NAMESPACE, eventually};
 use serde_json::json;
 
 use crate::extension::Sample;
-use crate::site::{LIMIT, PROGRAMS, is_ready, report, site};
+use crate::site::{LIMIT, PROGRAMS, Site, is_ready, report, site};
 
 /// The memory limit of the manifests.
 const MEMORY: u64 = 512 << 20;
@@ -47,11 +47,34 @@ fn memory_limit(process: &Path) -> Result<u64> {
     text.trim().parse().with_context(|| format!("{}: {text}", file.display()))
 }
 
+/// Waits until kubelet's probes of these pods have succeeded, by its own metrics, and checks that none of liveness has failed.
+async fn probes_succeed(site: &Site, pods: &[String]) -> Result<()> {
+    let path = format!("/api/v1/nodes/{}/proxy/metrics/probes", site.node_name().await?);
+    eventually("all probes have succeeded", LIMIT, || async {
+        let metrics = site.kubectl(&["get", "--raw", &path]).await?;
+        let counted = |pod: &str, kind: &str, result: &str| {
+            let labels = [("pod", pod), ("probe_type", kind), ("result", result)];
+            let labels = labels.map(|(name, value)| format!("{name}=\"{value}\""));
+            let mut lines = metrics.lines().filter(|line| line.starts_with("prober_probe_total{"));
+            lines.any(|line| labels.iter().all(|label| line.contains(label)))
+        };
+        for pod in pods {
+            for kind in ["Readiness", "Liveness"] {
+                ensure!(counted(pod, kind, "successful"), "{pod}: {kind}");
+            }
+            ensure!(!counted(pod, "Liveness", "failed"), "{pod} did not live");
+        }
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn node_pods_have_the_rights_and_limits_of_the_manifests() -> Result<()> {
     let Some(site) = site().await? else { return Ok(()) };
     for program in PROGRAMS {
         let pods = site.ready_pods(program, 2, &[]).await?;
+        probes_succeed(site, &pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>()).await?;
         let processes = processes(program)?;
         ensure!(processes.len() == pods.len(), "{program}: {processes:?}");
         for process in processes {

@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use olm_kit::node::EnteredNode;
 use olm_kit::{Image, Layer, SYSTEM_NAMESPACE, Tools, condition, eventually, repository};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// Bounds every wait.
@@ -44,13 +44,18 @@ impl Site {
             let layout = Path::new(&images).join(program);
             site.node.registry.push_layout(&format!("olm/{program}"), "node", &layout).await?;
         }
-        let operator = std::fs::read(Tools::locate()?.program("sample-operator")?)?;
-        let layer = Layer::new().file_with_mode("sample-operator", &operator, 0o755);
-        let image = Image::new().layer(layer).entrypoint("/sample-operator");
-        site.node.registry.push("sample/operator", "1", &image).await?;
+        site.push_operator().await?;
         report("images are pushed", started);
         site.install().await?;
         Ok(Some(site))
+    }
+
+    /// Pushes the image of the operator that bundles of [`OPERATOR`] run.
+    pub(crate) async fn push_operator(&self) -> Result<()> {
+        let operator = std::fs::read(Tools::locate()?.program("sample-operator")?)?;
+        let layer = Layer::new().file_with_mode("sample-operator", &operator, 0o755);
+        let image = Image::new().layer(layer).entrypoint("/sample-operator");
+        self.node.registry.push("sample/operator", "1", &image).await.map(drop)
     }
 
     /// Applies the overlay, and waits until all pods are Ready.
@@ -182,6 +187,20 @@ impl Site {
         let url = format!("https://catalogd-service.{SYSTEM_NAMESPACE}.svc/catalogs/{catalog}/api/v1/all");
         Ok(client.get(url).send().await?.error_for_status()?.text().await?)
     }
+}
+
+/// Values of the chart for a program, as in docs/install.md, with the authority of the node's registry; with an image of another
+/// repository, if there is one.
+pub(crate) fn values(image: Option<&str>) -> Value {
+    let mut values = json!({
+        "extraArgs": ["--pull-cas-dir=/etc/registry-ca"],
+        "extraVolumes": [{"name": "registry-ca", "configMap": {"name": "registry-ca"}}],
+        "extraVolumeMounts": [{"name": "registry-ca", "mountPath": "/etc/registry-ca", "readOnly": true}],
+    });
+    if let Some(image) = image {
+        values["image"] = json!({"repository": image, "tag": "node"});
+    }
+    values
 }
 
 /// An overlay of the installation for the node's registry.

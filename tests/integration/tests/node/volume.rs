@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
 use olm_integration::package::Package;
 use olm_kit::{SYSTEM_NAMESPACE, eventually, node, repository};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::extension::Sample;
-use crate::site::{LIMIT, Site, report, site};
+use crate::site::{LIMIT, Site, report, site, values};
 
 /// The groups of all files below a folder.
 fn groups(folder: &Path, files: &mut Vec<u32>) -> Result<()> {
@@ -26,22 +26,6 @@ fn groups(folder: &Path, files: &mut Vec<u32>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// As in docs/install.md, with images and the authority of the node's registry.
-fn values() -> Value {
-    let program = |name: &str| {
-        json!({
-            "image": {"repository": format!("{}/olm/{name}", node::REGISTRY), "tag": "node"},
-            "extraArgs": ["--pull-cas-dir=/etc/registry-ca"],
-            "extraVolumes": [{"name": "registry-ca", "configMap": {"name": "registry-ca"}}],
-            "extraVolumeMounts": [{"name": "registry-ca", "mountPath": "/etc/registry-ca", "readOnly": true}],
-        })
-    };
-    let mut catalogd = program("catalogd");
-    catalogd["replicas"] = json!(1);
-    catalogd["cache"] = json!({"persistence": {"enabled": true, "storageClassName": "node", "size": "1Gi"}});
-    json!({"catalogd": catalogd, "operatorController": program("operator-controller")})
 }
 
 /// A volume that belongs to root, as a new one does.
@@ -66,7 +50,12 @@ async fn node_chart_keeps_the_cache_on_a_volume_claim() -> Result<()> {
     let folder = site.node.state().join("volumes/catalogd");
     make_volume(site, &folder).await?;
     let file = site.node.state().join("values.json");
-    std::fs::write(&file, values().to_string())?;
+    let image = |program: &str| values(Some(&format!("{}/olm/{program}", node::REGISTRY)));
+    let mut catalogd = image("catalogd");
+    catalogd["replicas"] = json!(1);
+    catalogd["cache"] = json!({"persistence": {"enabled": true, "storageClassName": "node", "size": "1Gi"}});
+    let chart = json!({"catalogd": catalogd, "operatorController": image("operator-controller")});
+    std::fs::write(&file, chart.to_string())?;
     let started = Instant::now();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE,
         "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
