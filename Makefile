@@ -30,7 +30,10 @@ release_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm' hac
 node_modules = kubernetes registry node containerd cni coredns pause sample-operator helm
 node_tools = [ -x "$${OLM_TOOLS:-}/kubelet" ] || OLM_TOOLS="$$(OLM_TOOLS_ONLY='$(node_modules)' hack/tools/build.sh)"; export OLM_TOOLS
 gitops_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes kwok registry argocd-health kustomize-controller' hack/tools/build.sh)"; export OLM_TOOLS
-oldest_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes helm kubeconform kubernetes-1.31' hack/tools/build.sh)"; export OLM_TOOLS
+# a folder of tools whose kube-apiserver is the oldest that is supported
+oldest = $(abspath $(target_dir))/oldest-tools
+oldest_tools = tools="$$(OLM_TOOLS_ONLY='kubernetes helm kwok registry kubeconform kubernetes-1.31' hack/tools/build.sh)"; rm -rf $(oldest); \
+    mkdir -p $(oldest); ln -s "$$tools"/* $(oldest)/; ln -sf "$$tools/kube-apiserver-1.31" $(oldest)/kube-apiserver; OLM_TOOLS=$(oldest); export OLM_TOOLS
 all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"; export OLM_TOOLS
 
 .PHONY: help
@@ -131,9 +134,13 @@ test-gitops: ## Install olm-rs and an extension from git with Flux's kustomize-c
 	    gitops::gitops_flux_installs_repairs_and_prunes
 
 .PHONY: test-oldest
-test-oldest: ## Check every manifest with the oldest supported apiserver, which is built for it
-	@$(oldest_tools); OLM_KUBE_APISERVER=kube-apiserver-1.31 $(CARGO) test $(locked) --workspace --test deploy -- --nocapture --exact \
-	    accepted::manifests_are_accepted_and_fit_their_schemas
+test-oldest: ## Check every manifest with the oldest supported apiserver, which is built for it, and run the API tests and the acceptance lab on it
+	@$(call build,$(everything))
+	@$(oldest_tools); $(with_programs) $(CARGO) test $(locked) --workspace --test deploy -- --nocapture --exact \
+	    accepted::manifests_are_accepted_and_fit_their_schemas; \
+	    $(with_programs) $(CARGO) test $(locked) --workspace --test api; \
+	    if [ -d "$${OLM_SHARED:-../shared}/acceptance" ]; then $(MAKE) acceptance; \
+	    else echo "SKIPPED: the acceptance lab: no reference material beside the repository"; fi
 
 .PHONY: demo
 demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step; CATALOG=ref or folder: that catalog instead)

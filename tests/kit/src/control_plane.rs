@@ -176,9 +176,7 @@ impl ControlPlane {
             .args(["--unsafe-no-fsync", "--log-level", "error", "--data-dir"])
             .arg(dir.join("etcd"));
         self.spawn("etcd", command)?;
-        // another version, for tests of the oldest that is supported
-        let program = std::env::var("OLM_KUBE_APISERVER").unwrap_or_else(|_| "kube-apiserver".to_owned());
-        let mut command = apiserver(tools.command(&program)?, &dir, &ca, &serving, &etcd, port);
+        let mut command = apiserver(tools.command("kube-apiserver")?, &dir, &ca, &serving, &etcd, port);
         if options.real_node {
             command.args(node::credentials(&dir, &ca, &server)?);
         } else {

@@ -47,11 +47,11 @@ async fn catalog_schema_answers_as_recorded() -> Result<()> {
             (text("field"), text("message"))
         };
         let skipped =
-            |(_, message): &(String, String)| !message.contains("some validation rules were not checked");
+            |(field, message): &(String, String)| field != "<nil>" && !message.contains("some validation rules were not checked");
         let causes = answer["result"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
         let want: Vec<_> = causes.iter().map(field_and_message).filter(skipped).collect();
         let got = offer(&api, object_from_case(case)).await?.err().unwrap_or_default();
-        if want != got {
+        if !(want.len() == got.len() && want.iter().zip(&got).all(|(want, got)| same_cause(want, got))) {
             wrong.push(format!("{name}: recorded {want:?}, but {got:?}"));
         }
     }
@@ -59,6 +59,12 @@ async fn catalog_schema_answers_as_recorded() -> Result<()> {
 }
 
 /// The object of a recorded case: arguments first, then the patch.
+/// The same field and message; older apiservers (1.31) name the type where others print the value.
+fn same_cause(want: &(String, String), got: &(String, String)) -> bool {
+    let message = got.1.strip_prefix("Invalid value: \"string\": ");
+    want.0 == got.0 && (want.1 == got.1 || message.is_some_and(|message| want.1.ends_with(message)))
+}
+
 fn object_from_case(case: &Value) -> Value {
     let mut object = base();
     for (argument, place) in [

@@ -149,7 +149,9 @@ async fn status_is_written_once_and_not_over_newer_objects() -> Result<()> {
 
     api.delete(&name, &DeleteParams::default()).await?;
     let gone = write_status(&api, &written, status, "test").await.err().context("no error")?;
-    assert!(gone.is_gone(), "{gone}");
+    // apiservers up to 1.31 answer with a conflict about the UID that no object has any more
+    let conflict = gone.is_conflict() && gone.to_string().ends_with("UID in object meta: ");
+    assert!(gone.is_gone() || conflict, "{gone}");
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! a dry run, and kubeconform by schemas that are made from that apiserver's OpenAPI. Kinds of others have their own CRDs, from the Go
 //! modules of their projects.
 //!
-//! `OLM_KUBE_APISERVER` runs another apiserver (`make test-oldest`).
+//! `make test-oldest` runs it on the oldest apiserver that is supported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

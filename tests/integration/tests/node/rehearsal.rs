@@ -12,7 +12,7 @@ use olm_integration::package::Package;
 use olm_kit::node::{self, EnteredNode};
 use olm_kit::{Pushed, SYSTEM_NAMESPACE, Signer, repository};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::extension::Sample;
 use crate::site::{Site, must, report, values};
