@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use olm_solver::testing::oracle::compare;
 
-#[expect(clippy::disallowed_methods, reason = "a seed that nobody chose")]
+#[expect(clippy::disallowed_methods, reason = "the default seed is the time")]
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let program = arguments.first().ok_or("usage: oracle PROGRAM [CASES [SEED]]")?;

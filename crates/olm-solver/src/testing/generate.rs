@@ -2,10 +2,15 @@
 //!
 //! One in five contradicts itself, has a cycle, or names what does not exist.
 
+mod fault;
+mod shape;
+
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
+
+use shape::{LARGE, SHAPES, Shape};
 
 const NAMES: [&str; 16] = [
     "amber", "birch", "cedar", "dune", "ember", "fjord", "grove", "hazel", "iris", "jade", "kelp", "lotus",
@@ -38,144 +43,19 @@ const RULES: [&str; 18] = [
     "true",
 ];
 
-/// Numbers of a namespace of one sort. Percentages are chances.
-struct Shape {
-    profile: &'static str,
-    packages: (usize, usize),
-    versions: (usize, usize),
-    catalogs: (usize, usize),
-    channels: (usize, usize),
-    subscriptions: (usize, usize),
-    /// APIs that packages have in common; fewer are more conflicts.
-    apis: (usize, usize),
-    /// Of a package to need something.
-    needs: u32,
-    /// Of a dependency to be an `olm.constraint`.
-    constraints: u32,
-    /// Of a Subscription to have a CSV.
-    installed: u32,
-    /// Of a channel to have invalid edges.
-    invalid_graph: u32,
-    /// Of a package to provide another version of its API in each of its versions, and of its dependencies to follow.
-    in_step: u32,
-}
-
-const SHAPES: [Shape; 6] = [
-    Shape {
-        profile: "general",
-        packages: (2, 7),
-        versions: (1, 5),
-        catalogs: (1, 3),
-        channels: (1, 3),
-        subscriptions: (1, 4),
-        apis: (6, 12),
-        needs: 55,
-        constraints: 30,
-        installed: 30,
-        invalid_graph: 1,
-        in_step: 10,
-    },
-    Shape {
-        profile: "constraints",
-        packages: (3, 6),
-        versions: (1, 4),
-        catalogs: (1, 2),
-        channels: (1, 2),
-        subscriptions: (1, 2),
-        apis: (4, 8),
-        needs: 70,
-        constraints: 90,
-        installed: 15,
-        invalid_graph: 0,
-        in_step: 0,
-    },
-    Shape {
-        profile: "conflict",
-        packages: (3, 8),
-        versions: (1, 4),
-        catalogs: (1, 3),
-        channels: (1, 2),
-        subscriptions: (2, 4),
-        apis: (3, 5),
-        needs: 60,
-        constraints: 20,
-        installed: 25,
-        invalid_graph: 0,
-        in_step: 0,
-    },
-    Shape {
-        profile: "upgrade",
-        packages: (2, 5),
-        versions: (2, 5),
-        catalogs: (1, 2),
-        channels: (1, 1),
-        subscriptions: (2, 4),
-        apis: (5, 8),
-        needs: 70,
-        constraints: 10,
-        installed: 90,
-        invalid_graph: 0,
-        in_step: 80,
-    },
-    Shape {
-        profile: "graph",
-        packages: (1, 2),
-        versions: (2, 7),
-        catalogs: (1, 2),
-        channels: (1, 3),
-        subscriptions: (1, 2),
-        apis: (2, 4),
-        needs: 20,
-        constraints: 20,
-        installed: 60,
-        invalid_graph: 15,
-        in_step: 0,
-    },
-    Shape {
-        profile: "prefs",
-        packages: (3, 8),
-        versions: (1, 3),
-        catalogs: (3, 5),
-        channels: (1, 3),
-        subscriptions: (1, 3),
-        apis: (3, 6),
-        needs: 65,
-        constraints: 30,
-        installed: 20,
-        invalid_graph: 0,
-        in_step: 0,
-    },
-];
-
-/// 300 to 700 entries of channels, most of which can be reached.
-const LARGE: Shape = Shape {
-    profile: "large",
-    packages: (9, 12),
-    versions: (11, 15),
-    catalogs: (2, 3),
-    channels: (2, 3),
-    subscriptions: (5, 5),
-    apis: (12, 18),
-    needs: 80,
-    constraints: 20,
-    installed: 30,
-    invalid_graph: 0,
-    in_step: 0,
-};
-
 /// The case of this number: small, but one in 1,000 large.
 pub fn case(seed: u64, number: u64) -> Value {
-    let mut maker = Maker::new(seed, number);
-    let shape = match maker.dice.random_range(0..1_000) {
+    let mut builder = CaseBuilder::new(seed, number);
+    let shape = match builder.dice.random_range(0..1_000) {
         0 => &LARGE,
-        _ => &SHAPES[maker.dice.random_range(0..SHAPES.len())],
+        _ => &SHAPES[builder.dice.random_range(0..SHAPES.len())],
     };
-    maker.case(number, shape)
+    builder.case(number, shape)
 }
 
 /// A large case that has nothing wrong.
 pub fn large_case(seed: u64, number: u64) -> Value {
-    Maker::new(seed, number).sound_case(number, &LARGE)
+    CaseBuilder::new(seed, number).sound_case(number, &LARGE)
 }
 
 #[derive(Clone)]
@@ -209,7 +89,7 @@ enum Need {
     InStep(&'static str),
 }
 
-struct Maker {
+struct CaseBuilder {
     dice: StdRng,
     apis: Vec<Api>,
     plans: Vec<Plan>,
@@ -219,7 +99,7 @@ fn property(kind: &str, value: Value) -> Value {
     json!({"type": kind, "value": value})
 }
 
-impl Maker {
+impl CaseBuilder {
     fn new(seed: u64, number: u64) -> Self {
         let dice = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
         Self { dice, apis: Vec::new(), plans: Vec::new() }
@@ -277,7 +157,7 @@ impl Maker {
         for _ in 0..self.within(shape.apis) {
             let api = Api {
                 group: format!("{}.example.com", self.pick(&NAMES[..6])),
-                kind: *self.pick(&KINDS),
+                kind: KINDS.choose(&mut self.dice).copied().unwrap_or_default(),
                 version: (*self.pick(&["v1", "v1", "v1", "v1beta1", "v2"])).to_owned(),
             };
             self.apis.push(api);
@@ -689,7 +569,7 @@ impl Maker {
     }
 }
 
-/// A dependency of a bundle as `dependencies.yaml` spells it.
+/// A dependency of a bundle as `dependencies.yaml` has it.
 fn as_dependency((kind, value): (&'static str, Value)) -> Value {
     match kind {
         "olm.package.required" => property(
@@ -716,5 +596,3 @@ fn push(list: &mut Value, item: Value) {
         other => *other = json!([item]),
     }
 }
-
-mod fault;

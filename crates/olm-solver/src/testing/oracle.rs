@@ -167,7 +167,7 @@ pub fn compare(program: &Path, seed: u64, count: u64) -> io::Result<Comparison> 
         }
         let case = generate::case(seed, number);
         let theirs = oracle.receive()?;
-        let ours = answer(&case)?;
+        let ours = resolve(&case)?;
         comparison.add(program, case, &ours, &theirs)?;
         if comparison.differences.len() == MAX_DIFFERENCES {
             break;
@@ -199,13 +199,13 @@ impl Comparison {
             return Ok(());
         }
         let case = shrink(&mut oracle, case)?;
-        let (ours, theirs) = (self::answer(&case)?, oracle.ask(&case.to_string())?);
+        let (ours, theirs) = (resolve(&case)?, oracle.ask(&case.to_string())?);
         self.differences.push(Difference { case, ours, theirs });
         Ok(())
     }
 }
 
-fn answer(case: &Value) -> io::Result<Value> {
+fn resolve(case: &Value) -> io::Result<Value> {
     let case = Case::parse(&case.to_string())?;
     Ok(render_answer(&case.id, &solve(&case.namespace, Limits::default())))
 }
@@ -229,7 +229,7 @@ fn shrink(oracle: &mut Oracle, mut case: Value) -> io::Result<Value> {
     let mut differs = |case: &Value| -> io::Result<bool> {
         let theirs = oracle.ask(&case.to_string())?;
         // one answer only, so that chance is not taken for a difference
-        Ok(!is_one_of(&answer(case)?, &theirs))
+        Ok(!is_one_of(&resolve(case)?, &theirs))
     };
     loop {
         let mut places = Vec::new();

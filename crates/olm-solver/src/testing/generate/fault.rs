@@ -1,9 +1,9 @@
-//! What makes a namespace contradict itself, have a cycle, or name what does not exist.
+//! Faults: a namespace that contradicts itself, has a cycle, or names what does not exist.
 
 use rand::Rng;
 use serde_json::{Value, json};
 
-use super::{Maker, list, property, push, text};
+use super::{CaseBuilder, list, property, push, text};
 
 /// Types and values of properties that cannot be read.
 const UNREADABLE: [(&str, &str); 9] = [
@@ -18,7 +18,7 @@ const UNREADABLE: [(&str, &str); 9] = [
     ("olm.constraint", r#"{"cel": {"rule": "1"}}"#),
 ];
 
-impl Maker {
+impl CaseBuilder {
     /// Adds one fault, and returns its name.
     pub(super) fn add_fault(&mut self, case: &mut Value) -> &'static str {
         match self.dice.random_range(0..16) {
@@ -32,8 +32,8 @@ impl Maker {
                 "a package that does not exist"
             }
             2 => {
-                self.add_need(case, |maker, package| {
-                    let range = *maker.pick(&[">99.0.0", ">=1.0.0 <1.0.0", "0.0.1"]);
+                self.add_need(case, |builder, package| {
+                    let range = *builder.pick(&[">99.0.0", ">=1.0.0 <1.0.0", "0.0.1"]);
                     let need = json!({"packageName": package, "versionRange": range});
                     property("olm.package.required", need)
                 });
