@@ -78,6 +78,16 @@ test-apiserver: ## Compare the simulated apiserver with a real one in generated 
 	@$(demo_tools); OLM_SIMULATION_SEQUENCES=$(or $(SEQUENCES),2000) $(if $(SEED),OLM_SIMULATION_SEED=$(SEED)) \
 	    $(CARGO) test $(locked) --workspace --test conformance -- --nocapture
 
+classic_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='classic-resolver' hack/tools/build.sh)}"
+.PHONY: oracle-classic
+oracle-classic: ## Compare the dependency solver with OLM Classic's in generated namespaces (N=20000; SEED=n: repeat them)
+	@$(classic_tools); $(CARGO) run $(locked) --release -p olm-solver --example oracle -- \
+	    "$$OLM_TOOLS/oracle-classic-resolver" $(or $(N),20000) $(SEED)
+
+.PHONY: bench-classic
+bench-classic: ## Measure the dependency solver beside OLM Classic's in one run, and fail if a figure is above its bound
+	@$(classic_tools); export OLM_TOOLS; $(CARGO) bench $(locked) -p olm-solver --bench classic
+
 .PHONY: test-hard
 test-hard: ## Run every fault-injection test as often as it asks for, and print the table (OLM_HARD_SEED=n repeats random choices)
 	@$(call build,$(everything))
@@ -368,7 +378,8 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release release-rehearsal test-apiserver test-hard test-hostile test-plan test-completion recordings test-upgrade \
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release release-rehearsal test-apiserver oracle-classic bench-classic \
+    test-hard test-hostile test-plan test-completion recordings test-upgrade \
     test-gitops test-oldest soak simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact conformance generate demo-down
 
 .PHONY: nightly

@@ -61,13 +61,16 @@ pub fn chain<Name: Ord + Copy, Text: fmt::Display>(
     for (at, link) in links.iter().enumerate() {
         by_name.entry(link.name).or_insert(at);
     }
-    let is_head =
-        |link: &ChainLink<'_, Name>| !skipped.contains(&link.name) && !replaced.contains(&link.name);
+    // of several entries with one name only the first can be below another
+    let is_head = |&(at, link): &(usize, &ChainLink<'_, Name>)| {
+        by_name.get(&link.name) != Some(&at)
+            || !skipped.contains(&link.name) && !replaced.contains(&link.name)
+    };
     // the tail below each entry seen, so that chains that run together are walked once
     let mut tails: BTreeMap<Name, Name> = BTreeMap::new();
     let mut chains: Vec<(Name, Name)> = Vec::new();
     let mut first_chain: Vec<usize> = Vec::new();
-    for (at, head) in links.iter().enumerate().filter(|(_, link)| is_head(link)) {
+    for (at, head) in links.iter().enumerate().filter(is_head) {
         let mut walked = vec![at];
         let mut seen = BTreeSet::from([head.name]);
         let mut tail = head.name;

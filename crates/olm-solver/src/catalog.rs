@@ -105,8 +105,8 @@ impl Catalog {
         let at = index(self.entries.len());
         self.channels[entry.channel as usize].entries.push(at);
         let content = &self.contents[entry.content as usize];
-        for package in &content.packages {
-            self.by_package.entry(package.clone()).or_default().push(at);
+        for package in content.package_names() {
+            self.by_package.entry(package.into()).or_default().push(at);
         }
         for gvk in &content.provides {
             self.by_gvk.entry(gvk.clone()).or_default().push(at);
@@ -134,7 +134,7 @@ impl Catalog {
         index(self.entries.len())
     }
 
-    /// Entries with an `olm.package` property of this name.
+    /// Entries with an `olm.package` property of this name, and those that the package publishes.
     pub(crate) fn of_package(&self, package: &str) -> &[EntryIndex] {
         self.by_package.get(package).map_or(&[], Vec::as_slice)
     }

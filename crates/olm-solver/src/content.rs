@@ -28,8 +28,8 @@ pub(crate) struct Content {
     /// All properties, in order; dependencies among them.
     pub(crate) properties: Vec<Property>,
     pub(crate) is_deprecated: bool,
-    /// A property that cannot be read; such a bundle takes part in no resolution.
-    pub(crate) problem: Option<Box<str>>,
+    /// The package that publishes it, if no property names that.
+    published: Option<Box<str>>,
     /// Versions in its `olm.package` properties.
     package_versions: Vec<Version>,
 }
@@ -66,7 +66,9 @@ impl Content {
         if !properties.iter().any(|property| &*property.kind == PACKAGE) {
             properties.push(package_property(package, &bundle.version));
         }
-        Some(Self::from_properties(&bundle.name, &bundle.version, properties))
+        let mut content = Self::from_properties(&bundle.name, &bundle.version, properties);
+        content.published = (!content.packages.iter().any(|it| **it == *package)).then(|| package.into());
+        Some(content)
     }
 
     /// `package` is the one that its Subscriptions agree on.
@@ -88,22 +90,26 @@ impl Content {
             provides: Vec::new(),
             properties: Vec::new(),
             is_deprecated: false,
-            problem: None,
+            published: None,
             package_versions: Vec::new(),
         };
         for property in &properties {
-            if let Err(problem) = content.add(property) {
-                content.problem.get_or_insert(format!("read property {}: {problem}", property.kind).into());
-            }
+            content.add(property);
         }
         content.properties = properties;
         content
     }
 
-    fn add(&mut self, property: &Property) -> Result<(), serde_json::Error> {
+    /// The packages that it can be asked for by.
+    pub(crate) fn package_names(&self) -> impl Iterator<Item = &str> {
+        self.packages.iter().chain(&self.published).map(|it| &**it)
+    }
+
+    /// A value of the wrong shape counts as if it were not there.
+    fn add(&mut self, property: &Property) {
         match &*property.kind {
             PACKAGE => {
-                let value: Option<PackageValue> = serde_json::from_str(&property.value)?;
+                let Ok(value) = serde_json::from_str::<Option<PackageValue>>(&property.value) else { return };
                 let PackageValue { package_name, version } = value.unwrap_or_default();
                 if !self.packages.iter().any(|known| **known == *package_name) {
                     self.packages.push(package_name.into());
@@ -111,7 +117,7 @@ impl Content {
                 self.package_versions.extend(version.parse::<Version>().ok());
             }
             GVK => {
-                let value: Option<GvkValue> = serde_json::from_str(&property.value)?;
+                let Ok(value) = serde_json::from_str::<Option<GvkValue>>(&property.value) else { return };
                 let GvkValue { group, version, kind } = value.unwrap_or_default();
                 let gvk = GvkRef { group: group.into(), version: version.into(), kind: kind.into() };
                 if !self.provides.contains(&gvk) {
@@ -121,7 +127,6 @@ impl Content {
             DEPRECATED => self.is_deprecated = true,
             _ => {}
         }
-        Ok(())
     }
 }
 
@@ -139,7 +144,7 @@ impl Facts for Weighed<'_> {
 
     /// Name and range need not be met by the same `olm.package` property.
     fn is_of(&self, package: &str, range: &Range) -> bool {
-        self.content.packages.iter().any(|known| **known == *package)
+        self.content.package_names().any(|known| known == package)
             && self
                 .content
                 .version

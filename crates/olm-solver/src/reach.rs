@@ -191,12 +191,6 @@ impl<'a> Reach<'a> {
             let (source, entry) = (self.candidates[id].source, self.candidates[id].entry);
             let content = self.catalog(source).content(entry);
             self.step(1 + content.properties.len())?;
-            if let Some(problem) = &content.problem {
-                self.add_problem(InputError::Property {
-                    bundle: self.name(id),
-                    problem: problem.to_string(),
-                });
-            }
             for property in &content.properties {
                 if let Some(need) = self.need(id, source, property)? {
                     self.candidates[id].needs.push(need);
@@ -376,7 +370,8 @@ impl<'a> Reach<'a> {
             .collect())
     }
 
-    /// Default channels first, then by package and channel; whatever the catalog.
+    /// Default channels first, then by package and channel; whatever the catalog. Entries that then come one after the other and whose
+    /// channels have one name are ordered together, also if the channel is the default in some catalogs only.
     fn in_order(
         &self,
         mut entries: Vec<(SourceIndex, EntryIndex)>,
@@ -384,7 +379,8 @@ impl<'a> Reach<'a> {
         let place = |&(source, entry): &(SourceIndex, EntryIndex)| place(self.catalog(source).channel(entry));
         entries.sort_by_key(place);
         let mut ordered = Vec::with_capacity(entries.len());
-        for group in entries.chunk_by(|a, b| place(a) == place(b)) {
+        let name = |&(source, entry): &(SourceIndex, EntryIndex)| &*self.catalog(source).channel(entry).name;
+        for group in entries.chunk_by(|a, b| name(a) == name(b)) {
             let Some(&(source, entry)) = group.first() else { continue };
             let channel = self.catalog(source).channel(entry);
             let links: Vec<_> = group.iter().map(|&(source, entry)| (self.catalog(source), entry)).collect();

@@ -1,5 +1,10 @@
 //! Cases for this resolver as lines of JSON, in the format of the recorded answers of OLM Classic: for tests, benches and the example
 //! `cases`.
+//!
+//! [`generate`] makes such cases, [`oracle`] compares the answers with those of OLM Classic.
+
+pub mod generate;
+pub mod oracle;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

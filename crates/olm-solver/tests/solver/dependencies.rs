@@ -40,6 +40,7 @@ fn certified() -> olm_solver::Property {
 fn check(rows: impl IntoIterator<Item = (&'static str, Space, &'static str)>) {
     for (row, space, want) in rows {
         let got = space.outcome().replace(".v", " ");
+        println!("| {row} | {got} |");
         let is_equal =
             if want == "E" { got.starts_with("E constraints not satisfiable: ") } else { got == want };
         assert!(is_equal, "{row}: {got}, not {want}");
@@ -414,6 +415,7 @@ fn dependency_conflicts_are_explained() {
         ),
     ] {
         let (kind, text) = space.error();
+        println!("| {row} | E {text} |");
         assert_eq!(
             (kind, text),
             (ErrorKind::Unsatisfiable, format!("constraints not satisfiable: {want}")),
@@ -426,7 +428,90 @@ fn dependency_conflicts_are_explained() {
 }
 
 #[test]
+fn dependency_facts_of_the_wrong_shape_do_not_count() {
+    let (number, text) = (json!({"group": "g", "version": "v1", "kind": 5}), json!("text"));
+    let of = |name: &str| property("olm.package", json!({"packageName": name, "version": "1.0.0"}));
+    let only = |name: &str, properties: Vec<olm_solver::Property>| {
+        let mut package = pkg(name, "1.0.0");
+        package.0.bundles[0].properties = properties;
+        package
+    };
+    let q = |of: olm_solver::Property| a(needs_package("q", ">=0.1.0"), [only("q", vec![of])]);
+    let two = |properties: &[olm_solver::Property]| {
+        space().catalog("own", [pkg("p", "1.0.0").all(properties), pkg("q", "1.0.0").all(properties)])
+    };
+    let twice = [
+        property("olm.gvk", number),
+        property("olm.gvk", text.clone()),
+        property("olm.package", text.clone()),
+    ];
+    check([
+        ("no provider twice", two(&twice).subscribe("p").subscribe("q"), "p 1.0.0, q 1.0.0"),
+        // the package that publishes a bundle counts, too
+        ("no package at all", q(property("olm.package", text)), "a 1.0.0, q 1.0.0"),
+        ("another package", q(of("z")), "a 1.0.0, q 1.0.0"),
+        (
+            "the other package",
+            a(needs_package("z", ">=0.1.0"), [only("q", vec![of("z")])]),
+            "a 1.0.0, q 1.0.0",
+        ),
+        ("Subscription", space().catalog("own", [only("p", vec![of("z")])]).subscribe("p"), "p 1.0.0"),
+    ]);
+}
+
+#[test]
+fn dependency_errors_of_content() {
+    let long =
+        |length: usize| constraint(json!({"gvk": api("Foo")["gvk"], "failureMessage": "x".repeat(length)}));
+    let named = json!({"package": {"name": "blue", "versionRange": ">=1.0.0"}});
+    let parse = "bundle own/ns/stable/a.v1.0.0: parse olm.constraint: ";
+    let anywhere = |it: &mut olm_solver::Subscription| {
+        (it.catalog, it.catalog_namespace) = (String::new(), String::new());
+    };
+    let two = space()
+        .catalog("own", [pkg("p", "1.0.0")])
+        .catalog("other", [pkg("p", "2.0.0")])
+        .subscribe_to("p", anywhere);
+    for (row, space, kind, want) in [
+        ("D15", a(rule("true &&"), []), ErrorKind::Other, format!("{parse}cel rule ends too early")),
+        ("D15", a(rule("1"), []), ErrorKind::Other, format!("{parse}cel expressions must have type Bool")),
+        ("D16", a(all(&[named]), [pkg("blue", "1.0.0")]), ErrorKind::Other, format!("{parse}json: unknown field \"name\"")),
+        (
+            "D16b",
+            a(constraint(json!({"failureMessage": "x"})), []),
+            ErrorKind::Other,
+            format!("{parse}constraint is empty"),
+        ),
+        (
+            "D16d",
+            a(long(140_000), [foo("blue")]),
+            ErrorKind::Other,
+            "bundle own/ns/stable/a.v1.0.0: olm.constraint value is greater than max constraint size 131072 bytes".to_owned(),
+        ),
+        (
+            "D29",
+            two,
+            ErrorKind::Ambiguous,
+            "a unique replacement chain within a channel is required to determine the relative order between channel entries, but 2 \
+             replacement chains were found"
+                .to_owned(),
+        ),
+    ] {
+        let (got, text) = space.error();
+        println!("| {row} | E {text} |");
+        assert_eq!(got, kind, "{row}");
+        assert!(text.starts_with(&want), "{row}: {text}, not {want}");
+    }
+}
+
+#[test]
 fn dependency_differs_from_classic_as_decided() {
+    // decision 50: an API without a kind is an error that names the bundle; in OLM Classic nothing provides it
+    let (kind, text) = a(property("olm.gvk.required", json!({"group": "g", "version": "v1"})), []).error();
+    assert_eq!(kind, ErrorKind::Other);
+    assert!(text.starts_with(
+        "bundle own/ns/stable/a.v1.0.0: parse olm.gvk.required: an API needs group, version and kind"
+    ));
     // decision 50: an API or a package that a bundle names twice counts once
     let twice = [
         provides("Foo"),

@@ -1,6 +1,6 @@
 //! T1 to T18 of the page update-graph, in the columns of Classic. `none` is nothing installed, `—` no change.
 
-use olm_solver::InstalledCsv;
+use olm_solver::{InstalledCsv, Limits, solve};
 
 use crate::common::{Pkg, pkg, property, space};
 use serde_json::json;
@@ -26,6 +26,7 @@ fn next(package: Pkg, channel: &str, installed: &str, starting: &str) -> String 
 fn check(table: &str, package: &Pkg, channel: &str, rows: &[(&str, &str)]) {
     for (installed, want) in rows {
         let got = next(package.clone(), channel, installed, "");
+        println!("| {table} | {channel} | {installed} | {got} |");
         let is_equal = if want.starts_with("E ") { got.starts_with(want) } else { got == *want };
         assert!(is_equal, "{table}, channel {channel:?}, installed {installed}: {got}, not {want}");
     }
@@ -220,6 +221,66 @@ fn graph_of_several_catalogs() {
         });
         let got = space.outcome();
         assert!(got.starts_with(want), "T13 {row}: {got}");
+    }
+}
+
+#[test]
+fn graph_of_a_package_in_several_catalogs() {
+    // as OLM Classic answers; `*` marks the default channel, `/` parts the catalogs
+    for (channel, catalogs, want) in [
+        ("stable", "*stable: 1.0.0 / *stable: 1.1.0 r 1.0.0", "1.1.0"),
+        ("stable", "*stable: 1.0.0; 1.1.0 r 1.0.0 / *stable: 1.0.0", TWO_CHAINS),
+        ("stable", "*stable: 1.0.0; 1.1.0 s 1.0.0 / *stable: 1.0.0", TWO_CHAINS),
+        ("stable", "*stable: 1.1.0 r 1.0.0 / *stable: 1.0.0; 1.1.0 r 1.0.0; 1.2.0 r 1.1.0", TWO_CHAINS),
+        ("stable", "*stable: 1.0.0 / stable: 1.1.0 r 1.0.0", "1.1.0"),
+        ("stable", "*stable: 1.0.0 / stable: 1.1.0", TWO_CHAINS),
+        ("", "*stable: 1.0.0, alpha: 2.0.0 / *alpha: 3.0.0 r 2.0.0, stable: 1.1.0 r 1.0.0", "3.0.0"),
+        ("", "*stable: 1.0.0, alpha: 2.0.0 / *stable: 1.1.0 r 1.0.0, alpha: 3.0.0 r 2.0.0", "1.1.0"),
+        ("", "*alpha: 2.0.0, stable: 1.0.0 / alpha: 3.0.0 r 2.0.0, stable: 1.1.0 r 1.0.0", "3.0.0"),
+        // the channel of the head comes after another one
+        ("", "*zeta: 2.0.0, stable: 1.0.0 / zeta: 3.0.0 r 2.0.0, stable: 1.1.0 r 1.0.0", "2.0.0"),
+        ("", "zeta: 2.0.0, stable: 1.0.0 / *zeta: 3.0.0 r 2.0.0, stable: 1.1.0 r 1.0.0", "3.0.0"),
+    ] {
+        let mut space = space().subscribe_to("p", |it| {
+            (it.catalog, it.catalog_namespace) = (String::new(), String::new());
+            it.channel = channel.to_owned();
+        });
+        for (at, text) in catalogs.split(" / ").enumerate() {
+            let mut package = pkg("p", "");
+            package.0.channels.clear();
+            package.0.default_channel = "none".to_owned();
+            for text in text.split(", ") {
+                let (name, entries) = text.split_once(": ").unwrap();
+                if let Some(name) = name.strip_prefix('*') {
+                    package.0.default_channel = name.to_owned();
+                }
+                package = package.channel(name.trim_start_matches('*'), entries);
+            }
+            space = space.catalog(&format!("catalog-{at}"), [package]);
+        }
+        let got = space.outcome().replace("p.v", "");
+        println!("| merged | {channel} | {catalogs} | {got} |");
+        assert!(
+            if want.starts_with("E ") { got.starts_with(want) } else { got == want },
+            "{catalogs}: {got}, not {want}"
+        );
+    }
+}
+
+#[test]
+fn graph_solution_names_what_is_replaced() {
+    // 1.0.0 is not what the entry replaces
+    let package = pkg("p", "1.0.0; 1.1.0 r 1.0.0; 1.2.0 r 1.1.0 sr >=1.0.0 <1.2.0");
+    let space = space().catalog("own", [package]);
+    for (installed, want) in [("none", "p.v1.1.0"), ("1.0.0", "p.v1.0.0"), ("1.1.0", "p.v1.1.0")] {
+        let mut space = space.clone().subscribe("p");
+        if installed != "none" {
+            space.0.subscriptions[0].installed_csv = format!("p.v{installed}");
+            space = space.installed("p", installed, &[]);
+        }
+        let solution = solve(&space.0, Limits::default()).unwrap();
+        let found: Vec<_> = solution.bundles.iter().map(|it| (&*it.name, &*it.replaces)).collect();
+        assert_eq!(found, [("p.v1.2.0", want)], "installed: {installed}");
     }
 }
 

@@ -1,5 +1,7 @@
-//! Our answers beside those of the programs that users know, built from pinned Go modules: `opm`, and the semver libraries.
+//! Our answers beside those of the programs that users know, built from pinned Go modules: `opm`, OLM Classic's resolver, and the
+//! semver libraries.
 
+mod classic;
 mod opm;
 mod semver;
 mod signatures;

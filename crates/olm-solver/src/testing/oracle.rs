@@ -1,0 +1,280 @@
+//! Generated namespaces, answered by this crate and by the resolver of OLM Classic (the program of `hack/oracles/classic-resolver`).
+//!
+//! Both agree if they choose the same bundles or refuse with the same kind of error. What the reference answers may depend on the order in
+//! which it meets Subscriptions or channels, which is chance; so it is asked several times with its lists in other orders.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+use super::{Case, agreement_key, generate, render_answer};
+use crate::{Limits, solve};
+
+/// How often the reference is asked about each case.
+const ORDERS: &str = "2";
+/// How often about a case that is answered otherwise.
+const MORE_ORDERS: &str = "32";
+/// Cases that are sent before the first answer is awaited.
+const WINDOW: u64 = 32;
+/// Disagreements after which a comparison ends.
+const MAX_DIFFERENCES: usize = 10;
+
+/// The program that answers as OLM Classic does.
+#[derive(Debug)]
+pub struct Oracle {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Oracle {
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn start(program: &Path, arguments: &[&str]) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (input, output) = pipes.ok_or_else(|| io::Error::other("no pipes"))?;
+        Ok(Self { child, input, output: BufReader::new(output) })
+    }
+
+    /// # Errors
+    /// When the program has ended.
+    pub fn send(&mut self, case: &str) -> io::Result<()> {
+        writeln!(self.input, "{case}")
+    }
+
+    /// The next answer, in the order of the cases.
+    ///
+    /// # Errors
+    /// When the program has ended, or answers no JSON.
+    pub fn receive(&mut self) -> io::Result<Value> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    /// # Errors
+    /// As [`Self::send`] and [`Self::receive`].
+    pub fn ask(&mut self, case: &str) -> io::Result<Value> {
+        self.send(case)?;
+        self.receive()
+    }
+}
+
+impl Drop for Oracle {
+    fn drop(&mut self) {
+        // its input is still open
+        let _killed = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// What became of the cases.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    pub seed: u64,
+    /// Cases by what the reference answers: `solution`, `nothing new`, or the kind of error.
+    pub answers: BTreeMap<String, usize>,
+    /// Cases with something wrong on purpose.
+    pub faulty: usize,
+    /// Cases about which the reference has several answers; ours is one of them.
+    pub chance: usize,
+    /// Conflicts with the clauses of the reference, and all.
+    pub equal_clauses: (usize, usize),
+    pub differences: Vec<Difference>,
+}
+
+/// A case that is answered otherwise, as small as it still is.
+#[derive(Debug)]
+pub struct Difference {
+    pub case: Value,
+    pub ours: Value,
+    pub theirs: Value,
+}
+
+impl Comparison {
+    pub fn cases(&self) -> usize {
+        self.answers.values().sum()
+    }
+
+    /// Whether every kind of answer is common enough, and chance rare, so that the comparison means something.
+    ///
+    /// # Errors
+    /// With the share that is not as it should be.
+    pub fn check_mix(&self) -> Result<(), String> {
+        let answers = |name: &str| self.answers.get(name).copied().unwrap_or_default();
+        let shares = [
+            ("solution", answers("solution"), 40..=80),
+            ("nothing new", answers("nothing new"), 2..=40),
+            ("unsatisfiable", answers("unsatisfiable"), 5..=40),
+            ("ambiguous", answers("ambiguous"), 1..=15),
+            ("other", answers("other"), 1..=15),
+            ("with a fault", self.faulty, 15..=25),
+            ("several answers", self.chance, 0..=10),
+        ];
+        for (name, count, range) in shares {
+            let percent = count * 100 / self.cases().max(1);
+            if !range.contains(&percent) {
+                return Err(format!("{name}: {percent}% of the cases, not {range:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answers: Vec<String> =
+            self.answers.iter().map(|(answer, count)| format!("{count} {answer}")).collect();
+        let (equal, conflicts) = self.equal_clauses;
+        let cases = self.cases();
+        write!(
+            f,
+            "{cases} cases of seed {}, {} with a fault: {}; {} agree, {} of them where the reference has several answers, {} differ; \
+             {equal} of {conflicts} conflicts have the clauses of the reference",
+            self.seed,
+            self.faulty,
+            answers.join(", "),
+            cases - self.differences.len(),
+            self.chance,
+            self.differences.len(),
+        )?;
+        for Difference { case, ours, theirs } in &self.differences {
+            let note = case["note"].as_str().unwrap_or_default();
+            write!(f, "\ncase ({note}):\n{case}\n  ours: {ours}\n  reference: {theirs}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares the cases `0..count` of a seed. Ends early after ten differences.
+///
+/// # Errors
+/// When the program cannot be run.
+pub fn compare(program: &Path, seed: u64, count: u64) -> io::Result<Comparison> {
+    let mut oracle = Oracle::start(program, &["-orders", ORDERS])?;
+    let mut comparison = Comparison { seed, ..Comparison::default() };
+    let mut sent = 0;
+    for number in 0..count {
+        while sent < count && sent < number + WINDOW {
+            oracle.send(&generate::case(seed, sent).to_string())?;
+            sent += 1;
+        }
+        let case = generate::case(seed, number);
+        let theirs = oracle.receive()?;
+        let ours = resolve(&case)?;
+        comparison.add(program, case, &ours, &theirs)?;
+        if comparison.differences.len() == MAX_DIFFERENCES {
+            break;
+        }
+    }
+    Ok(comparison)
+}
+
+impl Comparison {
+    fn add(&mut self, program: &Path, case: Value, ours: &Value, theirs: &Value) -> io::Result<()> {
+        let answer = match (theirs["solution"].as_array(), theirs["kind"].as_str()) {
+            (Some(bundles), _) if bundles.is_empty() => "nothing new",
+            (Some(_), _) => "solution",
+            (None, kind) => kind.unwrap_or("no kind"),
+        };
+        *self.answers.entry(answer.to_owned()).or_default() += 1;
+        self.faulty += usize::from(!case["note"].is_null());
+        if is_one_of(ours, theirs) {
+            self.chance += usize::from(!theirs["others"].is_null());
+            if theirs["kind"] == "unsatisfiable" && ours["kind"] == "unsatisfiable" {
+                self.equal_clauses.1 += 1;
+                self.equal_clauses.0 += usize::from(clauses(ours) == clauses(theirs));
+            }
+            return Ok(());
+        }
+        let mut oracle = Oracle::start(program, &["-orders", MORE_ORDERS])?;
+        if is_one_of(ours, &oracle.ask(&case.to_string())?) {
+            self.chance += 1;
+            return Ok(());
+        }
+        let case = shrink(&mut oracle, case)?;
+        let (ours, theirs) = (resolve(&case)?, oracle.ask(&case.to_string())?);
+        self.differences.push(Difference { case, ours, theirs });
+        Ok(())
+    }
+}
+
+fn resolve(case: &Value) -> io::Result<Value> {
+    let case = Case::parse(&case.to_string())?;
+    Ok(render_answer(&case.id, &solve(&case.namespace, Limits::default())))
+}
+
+/// Whether the reference answers so, at least in one order.
+fn is_one_of(ours: &Value, theirs: &Value) -> bool {
+    let ours = agreement_key(ours);
+    let others = theirs["others"].as_array().into_iter().flatten();
+    [theirs].into_iter().chain(others).any(|it| agreement_key(it) == ours)
+}
+
+fn clauses(answer: &Value) -> Vec<&str> {
+    let mut clauses: Vec<&str> =
+        answer["clauses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    clauses.sort_unstable();
+    clauses
+}
+
+/// The case without all items of its lists that the difference does not need.
+fn shrink(oracle: &mut Oracle, mut case: Value) -> io::Result<Value> {
+    let mut differs = |case: &Value| -> io::Result<bool> {
+        let theirs = oracle.ask(&case.to_string())?;
+        // one answer only, so that chance is not taken for a difference
+        Ok(!is_one_of(&resolve(case)?, &theirs))
+    };
+    loop {
+        let mut places = Vec::new();
+        items(&case, &mut String::new(), &mut places);
+        let before = places.len();
+        // from the end, so that the places before stay what they are
+        for (list, at) in places.into_iter().rev() {
+            let Some(Value::Array(items)) = case.pointer_mut(&list) else { continue };
+            if at >= items.len() {
+                continue;
+            }
+            let item = items.remove(at);
+            if !differs(&case)?
+                && let Some(Value::Array(items)) = case.pointer_mut(&list)
+            {
+                items.insert(at, item);
+            }
+        }
+        let mut left = Vec::new();
+        items(&case, &mut String::new(), &mut left);
+        if left.len() == before {
+            return Ok(case);
+        }
+    }
+}
+
+/// All items of lists, as the pointer to the list and the place in it; those inside of an item follow it.
+fn items(value: &Value, pointer: &mut String, found: &mut Vec<(String, usize)>) {
+    let length = pointer.len();
+    match value {
+        Value::Array(list) => {
+            for (at, item) in list.iter().enumerate() {
+                found.push((pointer.clone(), at));
+                pointer.push_str(&format!("/{at}"));
+                items(item, pointer, found);
+                pointer.truncate(length);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                pointer.push_str(&format!("/{}", name.replace('~', "~0").replace('/', "~1")));
+                items(member, pointer, found);
+                pointer.truncate(length);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
