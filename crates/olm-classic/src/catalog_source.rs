@@ -1,1 +1,0 @@
-//! Catalog sources: validation, image template, poll times, health and status.

@@ -1,0 +1,69 @@
+//! The connection to a catalog, and what a change of its state means.
+//!
+//! Rule: classic-apis §2.4 and §13.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How long a state other than READY may last before the connection is made again.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// When a connection that is READY is checked.
+pub const READY_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How long the content that was read from a catalog is used for resolution.
+pub const SNAPSHOT_LIFETIME: Duration = Duration::from_secs(1800);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ConnectionState {
+    Idle,
+    Connecting,
+    Ready,
+    TransientFailure,
+    Shutdown,
+}
+
+impl ConnectionState {
+    pub const ALL: [Self; 5] =
+        [Self::Idle, Self::Connecting, Self::Ready, Self::TransientFailure, Self::Shutdown];
+
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "IDLE",
+            Self::Connecting => "CONNECTING",
+            Self::Ready => "READY",
+            Self::TransientFailure => "TRANSIENT_FAILURE",
+            Self::Shutdown => "SHUTDOWN",
+        }
+    }
+
+    /// How long it may last.
+    pub fn timeout(self) -> Duration {
+        match self {
+            Self::Ready => READY_TIMEOUT,
+            Self::Idle | Self::Connecting | Self::TransientFailure | Self::Shutdown => CONNECT_TIMEOUT,
+        }
+    }
+}
+
+impl fmt::Display for ConnectionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What follows from an observation of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionChange {
+    /// The metric `catalogsource_ready` and the status are written.
+    pub report: bool,
+    /// The content that was read is not used any more, and namespaces with Subscriptions are resolved again.
+    pub resolve_again: bool,
+}
+
+/// What a state means after another; `None`: there was none.
+pub fn connection_change(before: Option<ConnectionState>, now: ConnectionState) -> ConnectionChange {
+    let report = before != Some(now);
+    ConnectionChange { report, resolve_again: report && now == ConnectionState::Ready }
+}

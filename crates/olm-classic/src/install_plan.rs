@@ -1,1 +1,0 @@
-//! Install plans: steps and their order, approval, phases and retries.

@@ -1,0 +1,38 @@
+//! Who lets a plan start.
+
+use olm_api::classic::Subscription;
+
+/// How a plan is approved (classic-apis §4 row 9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Approval {
+    Automatic,
+    Manual,
+}
+
+impl Approval {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Automatic => "Automatic",
+            Self::Manual => "Manual",
+        }
+    }
+
+    /// The apiserver accepts any word. Unlike the reference, a word that is none of the two waits for a person: a typing error starts
+    /// nothing.
+    pub fn of_subscription(subscription: &Subscription) -> Self {
+        match subscription.spec.install_plan_approval.as_str() {
+            "" | "Automatic" => Self::Automatic,
+            _ => Self::Manual,
+        }
+    }
+
+    /// One Subscription that waits for approval makes all wait.
+    pub fn of_namespace(subscriptions: &[Subscription]) -> Self {
+        if subscriptions.iter().any(|it| Self::of_subscription(it) == Self::Manual) {
+            Self::Manual
+        } else {
+            Self::Automatic
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Install plans: steps and their order, approval, phases and retries.
+//!
+//! [`install_plan`] makes a plan of what the solver chose. [`next_phase`] moves it: while it is Installing, the controller runs
+//! [`decide_step`] for each step in order, carries the action out, and calls it again with what the steps came to. [`decide_unpack`] does
+//! the same for bundles that are images. A definition that exists is compared by [`update_crd`].
+//! Rules: classic-apis §4 rows 9 to 11, §5.
+
+mod approval;
+mod crd;
+mod make;
+mod phase;
+mod rbac;
+mod reference;
+mod step;
+#[cfg(test)]
+mod tests;
+mod unpack;
+
+pub use approval::Approval;
+pub use crd::{CrdUpdate, CrdUpdateError, listed_version, update_crd};
+pub use make::{PROPERTIES_ANNOTATION, PlanError, PlanRequest, PlannedBundle, bundle_objects, install_plan};
+pub use phase::{
+    AccountError, PLAN_ROWS, PlanDecision, PlanNext, PlanObserved, PlanPhase, PlanRow, PlanRule, PlanRun,
+    REQUEUE, RETRY_WINDOW, next_phase, plan_account,
+};
+pub use reference::{MAX_INLINE, StepManifest, StepReference, step_object, unpacked_name};
+pub use step::{
+    Handling, KINDS, StepAction, StepError, StepKind, StepObserved, StepStatus, decide_step, step_kind,
+    warning_event,
+};
+pub use unpack::{
+    SettingError, UNPACK_ROWS, UnpackDecision, UnpackNext, UnpackObserved, UnpackRow, UnpackRule,
+    UnpackSettings, decide_unpack,
+};

@@ -1,0 +1,456 @@
+//! Steps: which kinds a plan may make, what an object that exists means, and who owns what is made.
+//!
+//! Rule: classic-apis §5.3.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use olm_api::classic::cluster_service_version::CustomResourceDefinitions;
+use olm_api::classic::install_plan::Step;
+use olm_api::classic::{ClusterServiceVersion, InstallPlan};
+use olm_core::{Object, go, member_map};
+use serde_json::{Map, Value, json};
+
+/// How far a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StepStatus {
+    /// It was not tried.
+    Unknown,
+    NotPresent,
+    /// The object was there.
+    Present,
+    Created,
+    NotCreated,
+    /// The definition was created and its API is not served yet.
+    WaitingForApi,
+    /// No plan makes objects of this kind.
+    UnsupportedResource,
+}
+
+impl StepStatus {
+    pub const ALL: [Self; 7] = [
+        Self::Unknown,
+        Self::NotPresent,
+        Self::Present,
+        Self::Created,
+        Self::NotCreated,
+        Self::WaitingForApi,
+        Self::UnsupportedResource,
+    ];
+
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "Unknown",
+            Self::NotPresent => "NotPresent",
+            Self::Present => "Present",
+            Self::Created => "Created",
+            Self::NotCreated => "NotCreated",
+            Self::WaitingForApi => "WaitingForApi",
+            Self::UnsupportedResource => "UnsupportedResource",
+        }
+    }
+
+    /// A word that is no status counts as `Unknown`: the step is tried again.
+    pub fn parse(text: &str) -> Self {
+        Self::ALL.into_iter().find(|status| status.as_str() == text).unwrap_or(Self::Unknown)
+    }
+
+    pub fn is_done(self) -> bool {
+        match self {
+            Self::Present | Self::Created => true,
+            Self::Unknown
+            | Self::NotPresent
+            | Self::NotCreated
+            | Self::WaitingForApi
+            | Self::UnsupportedResource => false,
+        }
+    }
+}
+
+impl fmt::Display for StepStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How objects of a kind are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handling {
+    /// Created; one that exists stays as it is.
+    ClusterServiceVersion,
+    /// Created and waited for, or compared with the one that exists; always with the rights of the controller.
+    CustomResourceDefinition,
+    /// Created with the annotation `olm.generated-by`; one that exists stays as it is.
+    Subscription,
+    /// Copied from the namespace of the controller.
+    PullSecret,
+    /// Created or updated; owned by the ClusterServiceVersion.
+    Owned,
+    /// Created or updated; owned only as the manifest has it, so that accounts and roles of a bundle stay.
+    AsWritten,
+    /// Created or updated, with the label `olm.owner`.
+    ClusterRights,
+    /// Created or updated; owned by the ClusterServiceVersion in a namespace, else with all owner labels.
+    Generic,
+}
+
+/// A kind that a plan makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepKind {
+    /// As steps name it; `BundleSecret` is a Secret that a bundle contains.
+    pub kind: &'static str,
+    /// API group, empty for the core group.
+    pub group: &'static str,
+    pub is_namespaced: bool,
+    pub handling: Handling,
+}
+
+const fn kind(kind: &'static str, group: &'static str, is_namespaced: bool, handling: Handling) -> StepKind {
+    StepKind { kind, group, is_namespaced, handling }
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const OLM: &str = olm_api::classic::GROUP;
+
+/// All kinds that plans make.
+pub const KINDS: [StepKind; 23] = [
+    kind("ClusterServiceVersion", OLM, true, Handling::ClusterServiceVersion),
+    kind("CustomResourceDefinition", "apiextensions.k8s.io", false, Handling::CustomResourceDefinition),
+    kind("Subscription", OLM, true, Handling::Subscription),
+    kind("Secret", "", true, Handling::PullSecret),
+    kind("BundleSecret", "", true, Handling::Owned),
+    kind("ConfigMap", "", true, Handling::Owned),
+    kind("Service", "", true, Handling::Owned),
+    kind("ServiceAccount", "", true, Handling::AsWritten),
+    kind("Role", RBAC, true, Handling::AsWritten),
+    kind("RoleBinding", RBAC, true, Handling::AsWritten),
+    kind("ClusterRole", RBAC, false, Handling::ClusterRights),
+    kind("ClusterRoleBinding", RBAC, false, Handling::ClusterRights),
+    kind("PrometheusRule", "monitoring.coreos.com", true, Handling::Generic),
+    kind("ServiceMonitor", "monitoring.coreos.com", true, Handling::Generic),
+    kind("PodDisruptionBudget", "policy", true, Handling::Generic),
+    kind("PriorityClass", "scheduling.k8s.io", false, Handling::Generic),
+    kind("VerticalPodAutoscaler", "autoscaling.k8s.io", true, Handling::Generic),
+    kind("NetworkPolicy", "networking.k8s.io", true, Handling::Generic),
+    kind("ConsoleYAMLSample", "console.openshift.io", false, Handling::Generic),
+    kind("ConsoleQuickStart", "console.openshift.io", false, Handling::Generic),
+    kind("ConsoleCLIDownload", "console.openshift.io", false, Handling::Generic),
+    kind("ConsoleLink", "console.openshift.io", false, Handling::Generic),
+    kind("ConsolePlugin", "console.openshift.io", false, Handling::Generic),
+];
+
+/// `None`: no plan makes objects of this kind.
+pub fn step_kind(group: &str, kind: &str) -> Option<&'static StepKind> {
+    KINDS.iter().find(|it| it.kind == kind && it.group == group)
+}
+
+/// Why a step cannot be carried out. All but `Api` need another plan, or another object in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StepError {
+    #[error("the InstallPlan contains invalid data")]
+    Unsupported {
+        /// `<Kind> <name>`
+        object: String,
+    },
+    #[error("manifest of step {step} ({object}): {problem}; delete the InstallPlan, a new one is made")]
+    Manifest { step: usize, object: String, problem: String },
+    #[error(
+        "pre-existing CRD owners found for owned CRD(s) of dependent CSV {csv}: {owners}; delete these \
+         ClusterServiceVersions, or add {csv} to spec.clusterServiceVersionNames"
+    )]
+    OwnedByOthers { csv: String, owners: String },
+    #[error(
+        "ClusterServiceVersion {csv}, which owns {object}, is not there; delete the InstallPlan, a new one is made"
+    )]
+    NoOwner { csv: String, object: String },
+    #[error("error creating csv {csv}: {message}")]
+    CreateCsv { csv: String, message: String, is_forbidden: bool },
+    /// Also when the object was to be created.
+    #[error("error updating {kind}: {name}: {message}")]
+    Api { kind: String, name: String, message: String, is_forbidden: bool },
+    #[error("{0}")]
+    Crd(#[from] super::crd::CrdUpdateError),
+}
+
+impl StepError {
+    /// What the apiserver answered for the object of a step.
+    pub fn from_api(step: &Step, message: &str, is_forbidden: bool) -> Self {
+        let (name, message) = (step.resource.name.clone(), message.to_owned());
+        match step.resource.kind.as_str() {
+            "ClusterServiceVersion" => Self::CreateCsv { csv: name, message, is_forbidden },
+            "BundleSecret" => Self::Api { kind: "secret".to_owned(), name, message, is_forbidden },
+            kind => Self::Api { kind: kind.to_lowercase(), name, message, is_forbidden },
+        }
+    }
+
+    /// Rights may come at any time, so the plan does not fail for them.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::CreateCsv { is_forbidden: true, .. } | Self::Api { is_forbidden: true, .. })
+    }
+
+    /// Another attempt at the same plan ends in the same error.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Unsupported { .. } | Self::Manifest { .. } => true,
+            Self::OwnedByOthers { .. }
+            | Self::NoOwner { .. }
+            | Self::CreateCsv { .. }
+            | Self::Api { .. }
+            | Self::Crd(_) => false,
+        }
+    }
+}
+
+/// What is done for one step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepAction {
+    /// Nothing: it was done before.
+    Done(StepStatus),
+    /// The object is there and stays as it is.
+    Keep,
+    Create(Object),
+    /// Put in the place of the one that exists.
+    Update(Object),
+    /// The definition exists: [`super::update_crd`] decides.
+    CompareCrd(Object),
+    /// The definition does not serve its API yet.
+    AwaitApi,
+    /// The Secret of this name in the namespace of the controller is copied into that of the plan.
+    CopySecret(String),
+}
+
+impl StepAction {
+    /// The status of the step after the action succeeded.
+    pub fn status(&self) -> StepStatus {
+        match self {
+            Self::Done(status) => *status,
+            Self::Keep | Self::Update(_) | Self::CompareCrd(_) => StepStatus::Present,
+            Self::Create(object) if object.kind() == "CustomResourceDefinition" => StepStatus::WaitingForApi,
+            Self::Create(_) | Self::CopySecret(_) => StepStatus::Created,
+            Self::AwaitApi => StepStatus::WaitingForApi,
+        }
+    }
+}
+
+/// The cluster as one step sees it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StepObserved<'a> {
+    /// The object of the step, if it exists.
+    pub existing: Option<&'a Object>,
+    /// UID of the ClusterServiceVersion for which the step is; it owns the object.
+    pub owner_uid: Option<&'a str>,
+    /// The ClusterServiceVersions of the namespace.
+    pub csvs: &'a [ClusterServiceVersion],
+}
+
+/// What to do for the step at this place of the plan; `manifest` is its object, see [`super::step_object`].
+///
+/// # Errors
+/// When no attempt is to be made.
+pub fn decide_step(
+    plan: &InstallPlan,
+    index: usize,
+    manifest: &Object,
+    observed: StepObserved<'_>,
+) -> Result<StepAction, StepError> {
+    let unreadable = |problem: &str| StepError::Manifest {
+        step: index,
+        object: format!("{} {}", manifest.kind(), manifest.name()),
+        problem: problem.to_owned(),
+    };
+    let steps = plan.status.as_ref().map(|status| status.plan.as_slice()).unwrap_or_default();
+    let step = steps.get(index).ok_or_else(|| unreadable("the plan has no such step"))?;
+    let object = format!("{} {}", step.resource.kind, step.resource.name);
+    let Some(kind) = step_kind(&step.resource.group, &step.resource.kind) else {
+        return Err(StepError::Unsupported { object });
+    };
+    let status = StepStatus::parse(&step.status);
+    if status.is_done() {
+        return Ok(StepAction::Done(status));
+    }
+    if manifest.name() != step.resource.name {
+        return Err(unreadable("it names another object than the step"));
+    }
+    let mut made = manifest.clone();
+    made.set_label("olm.managed", "true");
+    let csv = step.resolving.as_str();
+    let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
+    if kind.is_namespaced {
+        made.set_namespace(namespace);
+    }
+    match kind.handling {
+        Handling::ClusterServiceVersion => {
+            reject_other_owners(plan, manifest, observed.csvs)?;
+            Ok(keep_or_create(made, observed.existing))
+        }
+        Handling::Subscription => {
+            made.set_annotation("olm.generated-by", plan.metadata.name.as_deref().unwrap_or_default());
+            Ok(keep_or_create(made, observed.existing))
+        }
+        Handling::PullSecret => Ok(match observed.existing {
+            Some(_) => StepAction::Keep,
+            None => StepAction::CopySecret(step.resource.name.clone()),
+        }),
+        Handling::CustomResourceDefinition => Ok(match observed.existing {
+            Some(existing) if status == StepStatus::WaitingForApi => {
+                if is_served(existing) {
+                    StepAction::Done(StepStatus::Created)
+                } else {
+                    StepAction::AwaitApi
+                }
+            }
+            Some(_) => StepAction::CompareCrd(made),
+            None => {
+                super::crd::mark_installed_alongside(&mut made, namespace, csv);
+                StepAction::Create(made)
+            }
+        }),
+        Handling::Owned => {
+            add_owner(&mut made, csv, owner_uid(observed, csv, &object)?);
+            Ok(update_or_create(made, observed.existing))
+        }
+        Handling::AsWritten => {
+            if has_owner(&made, csv) {
+                add_owner(&mut made, csv, owner_uid(observed, csv, &object)?);
+            }
+            Ok(update_or_create(made, observed.existing))
+        }
+        Handling::ClusterRights => {
+            made.set_label("olm.owner", csv);
+            Ok(update_or_create(made, observed.existing))
+        }
+        Handling::Generic if kind.is_namespaced => {
+            add_owner(&mut made, csv, owner_uid(observed, csv, &object)?);
+            Ok(update_or_create(made, observed.existing))
+        }
+        Handling::Generic => {
+            for (key, value) in owner_labels(csv, namespace) {
+                made.set_label(&key, value.as_str().unwrap_or_default());
+            }
+            Ok(update_or_create(made, observed.existing))
+        }
+    }
+}
+
+fn owner_uid<'a>(observed: StepObserved<'a>, csv: &str, object: &str) -> Result<&'a str, StepError> {
+    let missing = || StepError::NoOwner { csv: csv.to_owned(), object: object.to_owned() };
+    observed.owner_uid.ok_or_else(missing)
+}
+
+fn keep_or_create(made: Object, existing: Option<&Object>) -> StepAction {
+    if existing.is_some() { StepAction::Keep } else { StepAction::Create(made) }
+}
+
+/// An update keeps labels, annotations and owners of others, and the secrets of an account.
+fn update_or_create(mut made: Object, existing: Option<&Object>) -> StepAction {
+    let Some(existing) = existing else { return StepAction::Create(made) };
+    for member in ["labels", "annotations"] {
+        let old = existing.metadata().and_then(|metadata| metadata.get(member)).and_then(Value::as_object);
+        let members = member_map(made.metadata_mut(), member);
+        for (key, value) in old.into_iter().flatten() {
+            members.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        if members.is_empty() {
+            made.metadata_mut().remove(member);
+        }
+    }
+    let mut owners = references(&made);
+    let ours = owners.clone();
+    let is_ours =
+        |owner: &Value| ours.iter().any(|own| own["name"] == owner["name"] && own["kind"] == owner["kind"]);
+    owners.extend(references(existing).into_iter().filter(|owner| !is_ours(owner)));
+    if !owners.is_empty() {
+        made.metadata_mut().insert("ownerReferences".into(), Value::Array(owners));
+    }
+    if made.kind() == "ServiceAccount" {
+        for member in ["secrets", "imagePullSecrets"] {
+            if let Some(value) = existing.0.get(member) {
+                made.0.entry(member).or_insert_with(|| value.clone());
+            }
+        }
+    }
+    if let Some(version) = existing.metadata().and_then(|metadata| metadata.get("resourceVersion")) {
+        made.metadata_mut().insert("resourceVersion".into(), version.clone());
+    }
+    StepAction::Update(made)
+}
+
+/// A ClusterServiceVersion that came as a dependency must not take over definitions of others.
+fn reject_other_owners(
+    plan: &InstallPlan,
+    manifest: &Object,
+    csvs: &[ClusterServiceVersion],
+) -> Result<(), StepError> {
+    let csv = manifest.name();
+    if plan.spec.cluster_service_version_names.iter().any(|name| name == csv) {
+        return Ok(());
+    }
+    let owned = manifest.0.get("spec").and_then(|spec| spec.get("customresourcedefinitions"));
+    let owned: CustomResourceDefinitions =
+        owned.and_then(|it| serde_json::from_value(it.clone()).ok()).unwrap_or_default();
+    let owned: BTreeSet<&str> = owned.owned.iter().map(|crd| crd.name.as_str()).collect();
+    let owns_one = |other: &&ClusterServiceVersion| {
+        let crds = other.spec.custom_resource_definitions.as_ref();
+        crds.is_some_and(|crds| crds.owned.iter().any(|crd| owned.contains(crd.name.as_str())))
+    };
+    let names = csvs.iter().filter(owns_one).filter_map(|other| other.metadata.name.as_deref());
+    let mut owners: Vec<&str> = names.filter(|name| *name != csv).collect();
+    owners.sort_unstable();
+    if owners.is_empty() {
+        return Ok(());
+    }
+    Err(StepError::OwnedByOthers { csv: csv.to_owned(), owners: owners.join(", ") })
+}
+
+/// Whether a CustomResourceDefinition is Established and its names are accepted.
+fn is_served(crd: &Object) -> bool {
+    let conditions = crd.0.get("status").and_then(|status| status.get("conditions"));
+    let is_true = |type_: &str| {
+        let mut all = conditions.and_then(Value::as_array).into_iter().flatten();
+        all.any(|condition| condition["type"] == type_ && condition["status"] == "True")
+    };
+    is_true("Established") && is_true("NamesAccepted")
+}
+
+/// Labels that name the ClusterServiceVersion which owns an object of the whole cluster.
+pub(super) fn owner_labels(csv: &str, namespace: &str) -> Map<String, Value> {
+    let labels =
+        [("olm.owner", csv), ("olm.owner.namespace", namespace), ("olm.owner.kind", "ClusterServiceVersion")];
+    labels.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
+}
+
+/// Neither a controller nor blocking.
+pub(super) fn owner_reference(csv: &str, uid: &str) -> Map<String, Value> {
+    let reference = json!({
+        "apiVersion": format!("{OLM}/v1alpha1"), "kind": "ClusterServiceVersion", "name": csv, "uid": uid,
+        "controller": false, "blockOwnerDeletion": false,
+    });
+    match reference {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}
+
+fn references(object: &Object) -> Vec<Value> {
+    let list = object.metadata().and_then(|metadata| metadata.get("ownerReferences"));
+    list.and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+fn has_owner(object: &Object, csv: &str) -> bool {
+    references(object).iter().any(|owner| owner["kind"] == "ClusterServiceVersion" && owner["name"] == csv)
+}
+
+fn add_owner(object: &mut Object, csv: &str, uid: &str) {
+    let mut owners = references(object);
+    owners.retain(|owner| !(owner["kind"] == "ClusterServiceVersion" && owner["name"] == csv));
+    owners.push(Value::Object(owner_reference(csv, uid)));
+    object.metadata_mut().insert("ownerReferences".into(), Value::Array(owners));
+}
+
+/// The message of an event `AppliedWithWarnings` for warnings of the apiserver, with the field path of the step.
+pub fn warning_event(index: usize, step: &Step, warnings: &[String]) -> (String, String) {
+    let texts: Vec<String> = warnings.iter().map(|text| go::quote(text)).collect();
+    let message = format!("{} {}: {}", step.resource.kind, step.resource.name, texts.join(", "));
+    (format!("status.plan[{index}]"), message)
+}

@@ -1,0 +1,206 @@
+//! Steps, and definitions that exist.
+
+use std::collections::BTreeSet;
+
+use olm_api::classic::ClusterServiceVersion;
+use olm_core::Object;
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn decide_step_of_each_kind() {
+    for kind in KINDS {
+        let manifest_kind = if kind.kind == "BundleSecret" { "Secret" } else { kind.kind };
+        let group = if kind.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", kind.group) };
+        let mut manifest = plain(&group, manifest_kind, "x");
+        manifest.0.insert("spec".into(), json!({"versions": []}));
+        let plan = plan_with("Installing", vec![step(kind.kind, kind.group, "x", "Unknown")]);
+        let mut observed = StepObserved { owner_uid: Some("uid"), ..StepObserved::default() };
+        let new = decide_step(&plan, 0, &manifest, observed).unwrap();
+        observed.existing = Some(&manifest);
+        let again = decide_step(&plan, 0, &manifest, observed).unwrap();
+        let owners = |action: &StepAction| match action {
+            StepAction::Create(made) | StepAction::Update(made) => {
+                let owned = made.metadata().unwrap().contains_key("ownerReferences");
+                assert_eq!(made.labels()["olm.managed"], "true", "{}", kind.kind);
+                assert_eq!(made.namespace().is_some(), kind.is_namespaced, "{}", kind.kind);
+                (owned, made.labels().contains_key("olm.owner"), made.labels().contains_key("olm.owner.kind"))
+            }
+            _ => (false, false, false),
+        };
+        let want = match kind.handling {
+            Handling::ClusterServiceVersion | Handling::Subscription => {
+                ("Created", "Present", (false, false, false))
+            }
+            Handling::PullSecret => ("Created", "Present", (false, false, false)),
+            Handling::CustomResourceDefinition => ("WaitingForApi", "Present", (false, false, false)),
+            Handling::Owned => ("Created", "Present", (true, false, false)),
+            Handling::AsWritten => ("Created", "Present", (false, false, false)),
+            Handling::ClusterRights => ("Created", "Present", (false, true, false)),
+            Handling::Generic if kind.is_namespaced => ("Created", "Present", (true, false, false)),
+            Handling::Generic => ("Created", "Present", (false, true, true)),
+        };
+        let got = (new.status().as_str(), again.status().as_str(), owners(&new));
+        assert_eq!(got, want, "{}", kind.kind);
+        let is_update = matches!(again, StepAction::Update(_));
+        let updates = !matches!(
+            kind.handling,
+            Handling::ClusterServiceVersion
+                | Handling::Subscription
+                | Handling::PullSecret
+                | Handling::CustomResourceDefinition
+        );
+        assert_eq!(is_update, updates, "{}", kind.kind);
+    }
+}
+
+#[test]
+fn decide_step_names_what_cannot_be_done() {
+    let plan = plan_with(
+        "Installing",
+        vec![
+            step("Deployment", "apps", "x", "Unknown"),
+            step("Service", "", "x", "Unknown"),
+            step("Service", "", "done", "Created"),
+        ],
+    );
+    let service = plain("v1", "Service", "x");
+    let decide = |index, manifest: &Object| decide_step(&plan, index, manifest, StepObserved::default());
+    let unsupported = decide(0, &plain("apps/v1", "Deployment", "x")).unwrap_err();
+    assert_eq!(unsupported.to_string(), "the InstallPlan contains invalid data");
+    assert!(unsupported.is_final() && !unsupported.is_forbidden());
+    for (error, want) in [
+        (
+            decide(1, &service).unwrap_err(),
+            "ClusterServiceVersion a.v1, which owns Service x, is not there; delete the InstallPlan, a new one is made",
+        ),
+        (
+            decide(1, &plain("v1", "Service", "y")).unwrap_err(),
+            "manifest of step 1 (Service y): it names another object than the step; delete the InstallPlan, a new one is \
+             made",
+        ),
+        (
+            decide(9, &service).unwrap_err(),
+            "manifest of step 9 (Service x): the plan has no such step; delete the InstallPlan, a new one is made",
+        ),
+    ] {
+        assert_eq!(error.to_string(), want);
+    }
+    assert_eq!(decide(2, &service).unwrap(), StepAction::Done(StepStatus::Created));
+}
+
+#[test]
+fn dependent_csv_takes_over_no_definition() {
+    let owns = |name: &str| -> Value {
+        json!({"metadata": {"name": name}, "spec": {"displayName": name, "install": {"strategy": "deployment"},
+            "customresourcedefinitions": {"owned": [{"name": "widgets.example.com", "version": "v1", "kind": "Widget"}]}}})
+    };
+    let other: ClusterServiceVersion = typed("v1alpha1", "ClusterServiceVersion", owns("other.v1"));
+    let mut manifest = owns("b.v1");
+    manifest["kind"] = "ClusterServiceVersion".into();
+    let plan =
+        plan_with("Installing", vec![step("ClusterServiceVersion", "operators.coreos.com", "b.v1", "")]);
+    let csvs = [other];
+    let observed = StepObserved { csvs: &csvs, ..StepObserved::default() };
+    let error = decide_step(&plan, 0, &object(manifest), observed).unwrap_err().to_string();
+    assert!(
+        error.starts_with("pre-existing CRD owners found for owned CRD(s) of dependent CSV b.v1: other.v1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn update_keeps_labels_owners_and_account_secrets() {
+    let existing = object(json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "secrets": [{"name": "token"}],
+        "metadata": {"name": "worker", "resourceVersion": "5", "labels": {"mine": "x"}, "ownerReferences": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "o"}]},
+    }));
+    let mut manifest = plain("v1", "ServiceAccount", "worker");
+    manifest
+        .metadata_mut()
+        .insert("ownerReferences".into(), json!([{"kind": "ClusterServiceVersion", "name": "a.v1"}]));
+    let plan = plan_with("Installing", vec![step("ServiceAccount", "", "worker", "Unknown")]);
+    let observed =
+        StepObserved { existing: Some(&existing), owner_uid: Some("uid"), ..StepObserved::default() };
+    let StepAction::Update(made) = decide_step(&plan, 0, &manifest, observed).unwrap() else {
+        panic!("no update")
+    };
+    assert_eq!((made.labels()["mine"], &made.0["secrets"]), ("x", &json!([{"name": "token"}])));
+    let owners = made.metadata().unwrap()["ownerReferences"].as_array().unwrap();
+    assert_eq!((owners.len(), &owners[0]["uid"]), (2, &json!("uid")));
+    assert_eq!(made.metadata().unwrap()["resourceVersion"], "5");
+}
+
+#[test]
+fn api_errors_have_the_words_of_the_reference() {
+    let error = |kind: &str| StepError::from_api(&step(kind, "", "x", ""), "no", true).to_string();
+    for (kind, want) in [
+        ("ClusterServiceVersion", "error creating csv x: no"),
+        ("Service", "error updating service: x: no"),
+        ("BundleSecret", "error updating secret: x: no"),
+        ("ClusterRoleBinding", "error updating clusterrolebinding: x: no"),
+    ] {
+        assert_eq!(error(kind), want);
+    }
+    let (path, message) = warning_event(2, &step("Service", "", "x", ""), &["old API".to_owned()]);
+    assert_eq!((path.as_str(), message.as_str()), ("status.plan[2]", "Service x: \"old API\""));
+}
+
+#[test]
+fn crd_waits_until_its_api_is_served() {
+    let plan = plan_with(
+        "Installing",
+        vec![step(
+            "CustomResourceDefinition",
+            "apiextensions.k8s.io",
+            "widgets.example.com",
+            "WaitingForApi",
+        )],
+    );
+    let crd = crd_object(&[("v1", true)], 5);
+    for (conditions, want) in [
+        (json!([]), StepAction::AwaitApi),
+        (json!([{"type": "Established", "status": "True"}]), StepAction::AwaitApi),
+        (
+            json!([{"type": "Established", "status": "True"}, {"type": "NamesAccepted", "status": "True"}]),
+            StepAction::Done(StepStatus::Created),
+        ),
+    ] {
+        let mut existing = crd.clone();
+        existing.0.insert("status".into(), json!({"conditions": conditions}));
+        let observed = StepObserved { existing: Some(&existing), ..StepObserved::default() };
+        assert_eq!(decide_step(&plan, 0, &crd, observed).unwrap(), want, "{conditions}");
+    }
+}
+
+#[test]
+fn update_crd_protects_stored_versions_and_objects() {
+    let mut existing = crd_object(&[("v1", true), ("v2", true)], 9);
+    existing.0.insert("status".into(), json!({"storedVersions": ["v1"]}));
+    existing.set_annotation("operatorframework.io/installed-alongside-1", "ns/gone.v1");
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "n"}, "spec": {"size": 7}});
+    let csvs = BTreeSet::from(["ns/a.v1".to_owned()]);
+    let update = |new: &Object| update_crd(&existing, new, [&widget], ("ns", "a.v1"), &csvs);
+    let error = update(&crd_object(&[("v2", true)], 9)).unwrap_err().to_string();
+    let want = "risk of data loss updating \"widgets.example.com\": new CRD removes version v1 that is listed as a stored \
+                version on the existing CRD";
+    assert_eq!(error, want);
+    let narrow = crd_object(&[("v1", true), ("v2", true)], 3);
+    let error = update(&narrow).unwrap_err().to_string();
+    let want = "error validating existing CRs against new CRD's schema for \"widgets.example.com\": error validating \
+                example.com/v1, Kind=Widget \"n/w\": updated validation is too restrictive: spec.size: ";
+    assert!(error.starts_with(want) && !error.contains('7'), "{error}");
+    let mut converting = narrow.clone();
+    converting.0["spec"]["conversion"] = json!({"strategy": "Webhook"});
+    let update_of = update(&converting).unwrap();
+    assert!(update_of.warnings.iter().any(|it| it.starts_with(want)), "{update_of:?}");
+    let unserved = update(&crd_object(&[("v1", true), ("v2", false)], 9)).unwrap();
+    assert!(unserved.warnings.iter().any(|it| it.contains("version v2 is no longer served")), "{unserved:?}");
+    let wide = update(&crd_object(&[("v1", true), ("v2", true)], 20)).unwrap().object.unwrap();
+    let marks: Vec<&str> = wide.annotations().values().copied().collect();
+    assert_eq!(marks, ["ns/a.v1"], "the mark of what is gone is dropped");
+    assert_eq!(update_crd(&wide, &wide, [], ("ns", "a.v1"), &csvs).unwrap().object, None, "nothing changes");
+    assert_eq!(listed_version(&existing, &narrow).unwrap().as_deref(), Some("v1"));
+}

@@ -1,0 +1,274 @@
+//! Bundles that are images: what the lookup of one reports, and when it is tried again.
+//!
+//! Rule: classic-apis §5.5 and §13. Whether a Job or the controller itself reads the image is the caller's matter.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use olm_api::ConditionStatus;
+use olm_api::classic::install_plan::BundleLookup;
+use olm_api::classic::{ClassicCondition, OperatorGroup};
+use olm_core::go::GoDuration;
+
+use super::phase::REQUEUE;
+
+const TIMEOUT: &str = "operatorframework.io/bundle-unpack-timeout";
+const RETRY_INTERVAL: &str = "operatorframework.io/bundle-unpack-min-retry-interval";
+
+/// How long unpacking may take, and when it is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnpackSettings {
+    /// `None`: no limit.
+    pub timeout: Option<Duration>,
+    /// From a failure to the next attempt.
+    pub retry_interval: Duration,
+}
+
+impl Default for UnpackSettings {
+    fn default() -> Self {
+        Self { timeout: Some(Duration::from_secs(600)), retry_interval: Duration::from_secs(300) }
+    }
+}
+
+/// An annotation of an OperatorGroup that is no duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("OperatorGroup {group}: annotation {annotation}: {problem}")]
+pub struct SettingError {
+    /// `namespace/name`
+    pub group: String,
+    pub annotation: &'static str,
+    pub problem: String,
+}
+
+impl UnpackSettings {
+    /// Those of the process, replaced by the annotations of the group; a timeout of 0 is no limit.
+    ///
+    /// # Errors
+    /// When an annotation cannot be read.
+    pub fn for_group(self, group: &OperatorGroup) -> Result<Self, SettingError> {
+        let read = |annotation: &'static str| -> Result<Option<Duration>, SettingError> {
+            let annotations = group.metadata.annotations.as_ref();
+            let Some(text) = annotations.and_then(|it| it.get(annotation)) else { return Ok(None) };
+            let failed = |problem: olm_core::go::DurationError| SettingError {
+                group: format!(
+                    "{}/{}",
+                    group.metadata.namespace.as_deref().unwrap_or_default(),
+                    group.metadata.name.as_deref().unwrap_or_default()
+                ),
+                annotation,
+                problem: problem.to_string(),
+            };
+            text.parse::<GoDuration>().map(|duration| Some(duration.0)).map_err(failed)
+        };
+        let timeout = match read(TIMEOUT)? {
+            None => self.timeout,
+            Some(Duration::ZERO) => None,
+            some => some,
+        };
+        Ok(Self { timeout, retry_interval: read(RETRY_INTERVAL)?.unwrap_or(self.retry_interval) })
+    }
+}
+
+/// What is there of the content of a bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnpackObserved {
+    CatalogMissing,
+    NotStarted,
+    Running {
+        since: Timestamp,
+        /// What keeps it from going on, such as an image that cannot be pulled.
+        problem: Option<String>,
+    },
+    Failed {
+        at: Timestamp,
+        message: String,
+    },
+    Unpacked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum UnpackRule {
+    CatalogMissing,
+    Starts,
+    Waits,
+    DeadlineExceeded,
+    Failed,
+    Retries,
+    Unpacked,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct UnpackRow {
+    pub rule: UnpackRule,
+    pub guard: &'static str,
+    /// Condition and reason of the lookup; `None`: it has no conditions any more.
+    pub condition: Option<(&'static str, &'static str)>,
+    /// A shared record shows it; the others are in the specification only.
+    pub is_recorded: bool,
+}
+
+const PENDING: &str = "BundleLookupPending";
+const FAILED: &str = "BundleLookupFailed";
+
+pub const UNPACK_ROWS: [UnpackRow; 7] = [
+    row(UnpackRule::Unpacked, "the content is there", None, true),
+    row(
+        UnpackRule::CatalogMissing,
+        "the CatalogSource is gone",
+        Some((PENDING, "CatalogSourceMissing")),
+        false,
+    ),
+    row(UnpackRule::Starts, "nothing was started", Some((PENDING, "JobNotStarted")), true),
+    row(UnpackRule::Waits, "it runs", Some((PENDING, "JobIncomplete")), true),
+    row(
+        UnpackRule::DeadlineExceeded,
+        "it runs longer than allowed",
+        Some((FAILED, "DeadlineExceeded")),
+        true,
+    ),
+    row(
+        UnpackRule::Retries,
+        "it failed, and the retry interval is over",
+        Some((PENDING, "JobNotStarted")),
+        false,
+    ),
+    row(UnpackRule::Failed, "it failed", Some((FAILED, "JobFailed")), false),
+];
+
+const fn row(
+    rule: UnpackRule,
+    guard: &'static str,
+    condition: Option<(&'static str, &'static str)>,
+    is_recorded: bool,
+) -> UnpackRow {
+    UnpackRow { rule, guard, condition, is_recorded }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnpackNext {
+    Start,
+    /// Checked after this time.
+    Wait(Duration),
+    Stop,
+    /// The content can be used.
+    Use,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnpackDecision {
+    pub rule: UnpackRule,
+    pub lookup: BundleLookup,
+    pub next: UnpackNext,
+    /// For the Subscriptions: what happens, or the failure.
+    pub message: String,
+}
+
+impl UnpackDecision {
+    /// Resolution of the namespace reports a failure.
+    pub fn is_failed(&self) -> bool {
+        match self.rule {
+            UnpackRule::DeadlineExceeded | UnpackRule::Failed => true,
+            UnpackRule::CatalogMissing
+            | UnpackRule::Starts
+            | UnpackRule::Waits
+            | UnpackRule::Retries
+            | UnpackRule::Unpacked => false,
+        }
+    }
+}
+
+/// What to do for a bundle that is an image.
+pub fn decide_unpack(
+    lookup: &BundleLookup,
+    observed: &UnpackObserved,
+    settings: UnpackSettings,
+    now: Timestamp,
+) -> UnpackDecision {
+    let age = |since: Timestamp| Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
+    let source = format!(
+        "{}/{}",
+        lookup.catalog_source_ref.namespace.as_deref().unwrap_or_default(),
+        lookup.catalog_source_ref.name.as_deref().unwrap_or_default()
+    );
+    let image = &lookup.path;
+    let (rule, next, message) = match observed {
+        UnpackObserved::Unpacked => (UnpackRule::Unpacked, UnpackNext::Use, String::new()),
+        UnpackObserved::CatalogMissing => (
+            UnpackRule::CatalogMissing,
+            UnpackNext::Wait(REQUEUE),
+            format!(
+                "CatalogSource {source} of bundle image {image} is missing; create it, or delete the Subscription"
+            ),
+        ),
+        UnpackObserved::NotStarted => {
+            (UnpackRule::Starts, UnpackNext::Start, format!("bundle image {image} is about to be unpacked"))
+        }
+        UnpackObserved::Running { since, problem } => {
+            let problem = problem.as_deref().unwrap_or("still running");
+            match settings.timeout {
+                Some(timeout) if age(*since) >= timeout => (
+                    UnpackRule::DeadlineExceeded,
+                    UnpackNext::Stop,
+                    format!(
+                        "bundle image {image} was not unpacked within {} s: {problem}; check the image and its pull \
+                         secret, or set annotation {TIMEOUT} on the OperatorGroup",
+                        timeout.as_secs()
+                    ),
+                ),
+                _ => (
+                    UnpackRule::Waits,
+                    UnpackNext::Wait(REQUEUE),
+                    format!("unpacking of bundle image {image}: {problem}"),
+                ),
+            }
+        }
+        UnpackObserved::Failed { at, message } => {
+            let left = settings.retry_interval.saturating_sub(age(*at));
+            if left.is_zero() {
+                let message = format!("bundle image {image} is unpacked again after a failure: {message}");
+                (UnpackRule::Retries, UnpackNext::Start, message)
+            } else {
+                let text = format!(
+                    "bundle image {image} cannot be unpacked: {message}; it is tried again after {} s",
+                    settings.retry_interval.as_secs()
+                );
+                (UnpackRule::Failed, UnpackNext::Wait(left), text)
+            }
+        }
+    };
+    let row = UNPACK_ROWS.iter().find(|row| row.rule == rule).and_then(|row| row.condition);
+    let mut new = lookup.clone();
+    new.conditions = Vec::new();
+    if let Some((type_, reason)) = row {
+        let not_persisted = ("BundleLookupNotPersisted", "BundleNotUnpacked", "");
+        for (type_, reason, message) in [not_persisted, (type_, reason, message.as_str())] {
+            new.conditions.push(condition(lookup, type_, reason, message, now));
+        }
+    }
+    UnpackDecision { rule, lookup: new, next, message }
+}
+
+/// The times of an observation that does not change stay.
+fn condition(
+    lookup: &BundleLookup,
+    type_: &str,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> ClassicCondition {
+    let old = lookup.conditions.iter().find(|condition| condition.type_ == type_);
+    match old {
+        Some(old) if old.reason == reason && old.message == message => old.clone(),
+        old => ClassicCondition {
+            type_: type_.to_owned(),
+            status: ConditionStatus::True,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            last_update_time: Some(Time(now)),
+            last_transition_time: old.map_or(Some(Time(now)), |old| old.last_transition_time.clone()),
+            unknown: Default::default(),
+        },
+    }
+}

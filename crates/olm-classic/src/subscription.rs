@@ -1,1 +1,0 @@
-//! Subscriptions: states, conditions, and when a namespace gets a new install plan.

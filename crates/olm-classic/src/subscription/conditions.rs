@@ -1,0 +1,205 @@
+//! The conditions of a Subscription, derived as a whole from what is known.
+//!
+//! Rule: classic-apis §3.3. All are True when something is wrong, and absent otherwise; only CatalogSourcesUnhealthy is also False.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use olm_api::ConditionStatus;
+use olm_api::classic::InstallPlan;
+use olm_api::classic::subscription::SubscriptionCondition;
+use olm_solver::{ErrorKind, SolveError};
+
+use super::health::CatalogsHealth;
+use crate::install_plan::PlanPhase;
+
+/// All types, in the order of the status.
+pub const CONDITION_TYPES: [&str; 11] = [
+    "CatalogSourcesUnhealthy",
+    "InstallPlanMissing",
+    "InstallPlanPending",
+    "InstallPlanFailed",
+    "ResolutionFailed",
+    "BundleUnpacking",
+    "BundleUnpackFailed",
+    "PackageDeprecated",
+    "ChannelDeprecated",
+    "BundleDeprecated",
+    "Deprecated",
+];
+
+/// The plan of a Subscription.
+#[derive(Debug, Clone, Copy)]
+pub enum PlanFact<'a> {
+    /// The status refers to none.
+    None,
+    /// The one to which the status refers does not exist.
+    Missing,
+    Present(&'a InstallPlan),
+}
+
+/// What the last resolution of the namespace came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResolutionFact {
+    /// There was none in this pass: the condition stays as it is.
+    NotTried,
+    Resolved,
+    Failed {
+        reason: &'static str,
+        message: String,
+    },
+}
+
+/// Bundles of the resolution that are images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnpackFact {
+    /// There was no resolution in this pass: the conditions stay as they are.
+    NotTried,
+    None,
+    InProgress {
+        message: String,
+    },
+    /// Reason BundleUnpackFailed, ErrorPreventedUnpacking or EnsureInstallPlanFailed.
+    Failed {
+        reason: &'static str,
+        message: String,
+    },
+}
+
+/// What is known about a Subscription.
+#[derive(Debug, Clone)]
+pub struct ConditionFacts<'a> {
+    pub health: &'a CatalogsHealth,
+    pub plan: PlanFact<'a>,
+    pub resolution: ResolutionFact,
+    pub unpack: UnpackFact,
+    /// See [`super::deprecation_messages`]; `None`: the catalog cannot be read, the conditions stay as they are.
+    pub deprecations: Option<Vec<(&'static str, String)>>,
+}
+
+/// Reason and message of condition ResolutionFailed.
+///
+/// `ConstraintsNotSatisfiable` is final until something changes, `ErrorPreventedResolution` is tried again.
+pub fn resolution_failure(error: &SolveError) -> ResolutionFact {
+    let reason = match error.kind() {
+        ErrorKind::Unsatisfiable => "ConstraintsNotSatisfiable",
+        ErrorKind::Ambiguous | ErrorKind::Other => "ErrorPreventedResolution",
+    };
+    ResolutionFact::Failed { reason, message: error.to_string() }
+}
+
+type Value = (ConditionStatus, String, String);
+
+enum Change {
+    Keep,
+    Absent,
+    Set(Value),
+}
+
+/// All conditions. Times change only with the status or the words, so that nothing is written when nothing changed.
+pub fn conditions(
+    known: &[SubscriptionCondition],
+    facts: &ConditionFacts<'_>,
+    now: Timestamp,
+) -> Vec<SubscriptionCondition> {
+    let of = |type_: &str| known.iter().find(|condition| condition.type_ == type_);
+    CONDITION_TYPES
+        .into_iter()
+        .filter_map(|type_| match change(type_, facts) {
+            Change::Keep => of(type_).cloned(),
+            Change::Absent => None,
+            Change::Set(value) => Some(condition(type_, value, of(type_), now)),
+        })
+        .collect()
+}
+
+fn is_true(reason: &str, message: &str) -> Change {
+    Change::Set((ConditionStatus::True, reason.to_owned(), message.to_owned()))
+}
+
+fn change(type_: &str, facts: &ConditionFacts<'_>) -> Change {
+    match type_ {
+        "CatalogSourcesUnhealthy" => {
+            let health = facts.health;
+            Change::Set((health.status, health.reason.to_owned(), health.message.clone()))
+        }
+        "InstallPlanMissing" => match facts.plan {
+            PlanFact::Missing => is_true("ReferencedInstallPlanNotFound", ""),
+            PlanFact::None | PlanFact::Present(_) => Change::Absent,
+        },
+        "InstallPlanPending" => match plan_phase(facts.plan) {
+            Some(None | Some(PlanPhase::None)) => is_true("InstallPlanNotYetReconciled", ""),
+            Some(Some(PlanPhase::Planning)) => is_true("Planning", ""),
+            Some(Some(PlanPhase::Installing)) => is_true("Installing", ""),
+            Some(Some(PlanPhase::RequiresApproval)) => is_true("RequiresApproval", ""),
+            Some(Some(PlanPhase::Complete | PlanPhase::Failed)) | None => Change::Absent,
+        },
+        "InstallPlanFailed" => failed_plan(facts.plan),
+        "ResolutionFailed" => match &facts.resolution {
+            ResolutionFact::NotTried => Change::Keep,
+            ResolutionFact::Resolved => Change::Absent,
+            ResolutionFact::Failed { reason, message } => is_true(reason, message),
+        },
+        "BundleUnpacking" => match &facts.unpack {
+            UnpackFact::NotTried => Change::Keep,
+            UnpackFact::InProgress { message } => is_true("UnpackingInProgress", message),
+            UnpackFact::None | UnpackFact::Failed { .. } => Change::Absent,
+        },
+        "BundleUnpackFailed" => match &facts.unpack {
+            UnpackFact::NotTried => Change::Keep,
+            UnpackFact::Failed { reason, message } => is_true(reason, message),
+            UnpackFact::None | UnpackFact::InProgress { .. } => Change::Absent,
+        },
+        type_ => match &facts.deprecations {
+            None => Change::Keep,
+            Some(list) => match list.iter().find(|(of, _)| *of == type_) {
+                Some((_, message)) => is_true("", message),
+                None => Change::Absent,
+            },
+        },
+    }
+}
+
+/// `None`: there is no plan. A plan without status has no phase.
+fn plan_phase(plan: PlanFact<'_>) -> Option<Option<PlanPhase>> {
+    match plan {
+        PlanFact::None | PlanFact::Missing => None,
+        PlanFact::Present(plan) => Some(PlanPhase::of(plan)),
+    }
+}
+
+/// Reason and message are those of the plan's condition Installed.
+fn failed_plan(plan: PlanFact<'_>) -> Change {
+    let PlanFact::Present(plan) = plan else { return Change::Absent };
+    if PlanPhase::of(plan) != Some(PlanPhase::Failed) {
+        return Change::Absent;
+    }
+    let conditions = plan.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let installed = conditions.iter().find(|condition| condition.type_ == "Installed");
+    match installed {
+        Some(installed) if !installed.reason.is_empty() => is_true(&installed.reason, &installed.message),
+        Some(_) | None => is_true("InstallPlanFailed", ""),
+    }
+}
+
+fn condition(
+    type_: &str,
+    (status, reason, message): Value,
+    known: Option<&SubscriptionCondition>,
+    now: Timestamp,
+) -> SubscriptionCondition {
+    match known {
+        Some(known) if known.status == status && known.reason == reason && known.message == message => {
+            known.clone()
+        }
+        known => SubscriptionCondition {
+            type_: type_.to_owned(),
+            status,
+            reason,
+            message,
+            last_heartbeat_time: None,
+            last_transition_time: (known.filter(|known| known.status == status))
+                .map_or(Some(Time(now)), |known| known.last_transition_time.clone()),
+            unknown: Default::default(),
+        },
+    }
+}

@@ -1,0 +1,32 @@
+//! Subscriptions: states, conditions, and when a namespace gets a new install plan.
+//!
+//! One pass over a namespace is [`begin_pass`], then the solver with [`solver_namespace`], then [`conclude_pass`]; the statuses are those
+//! of [`next_state`] and [`conditions`]. With unchanged inputs the second pass changes nothing.
+//! Rules: classic-apis §3, §4; update-graph §2, §7.
+
+mod conditions;
+mod deprecation;
+mod generated;
+mod health;
+mod history;
+mod pass;
+mod resolve;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use conditions::{
+    CONDITION_TYPES, ConditionFacts, PlanFact, ResolutionFact, UnpackFact, conditions, resolution_failure,
+};
+pub use deprecation::{DeprecatedEntries, deprecation_messages};
+pub use generated::{generated_name, generated_subscription, subscribes};
+pub use health::{CatalogFact, CatalogsHealth, catalog_health};
+pub use history::{MAX_DELETIONS, MAX_PLANS, expired_plans, next_generation};
+pub use pass::{
+    Conclusion, NamespaceFacts, PASS_ROWS, Pass, PassError, PassRow, PassRule, begin_pass, conclude_pass,
+    new_status, planned_statuses,
+};
+pub use resolve::solver_namespace;
+pub use state::{
+    STATE_ROWS, StateDecision, StateRow, StateRule, StatusValues, SubscriptionState, next_state,
+};

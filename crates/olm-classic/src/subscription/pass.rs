@@ -1,0 +1,278 @@
+//! One pass over a namespace: from its Subscriptions to a plan, or why there is none.
+//!
+//! Rule: classic-apis §4. Unlike the reference, a plan that installs the same bundles and is not finished is used again, and after a plan
+//! that failed there is a new one only with fail-forward (classic-apis §6.6): so a pass that changes nothing ends.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use olm_api::classic::install_plan::StepResource;
+use olm_api::classic::subscription::SubscriptionStatus;
+use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, OperatorGroup, Subscription};
+use olm_solver::Solution;
+
+use super::generated::subscribes;
+use super::health::{CatalogFact, catalog_health};
+use super::history::next_generation;
+use super::state::{StateRule, StatusValues, decided, next_state, referenced_plan};
+use crate::install_plan::{PlanError, PlanPhase, PlanRequest, PlannedBundle, install_plan};
+
+const EXCLUDE_GLOBAL: &str = "olm.operatorframework.io/exclude-global-namespace-resolution";
+const FAIL_FORWARD: &str = "TechPreviewUnsafeFailForward";
+
+/// A namespace as a pass sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct NamespaceFacts<'a> {
+    pub namespace: &'a str,
+    /// Namespace whose catalogs are available everywhere; [`NamespaceFacts::with_exclusion`] drops it if the OperatorGroup opts out.
+    pub global_namespace: Option<&'a str>,
+    pub groups: &'a [OperatorGroup],
+    pub subscriptions: &'a [Subscription],
+    /// Those of the namespace, without copies.
+    pub csvs: &'a [ClusterServiceVersion],
+    pub plans: &'a [InstallPlan],
+    /// Those of the namespace and of the global namespace.
+    pub catalogs: &'a [CatalogFact<'a>],
+}
+
+impl<'a> NamespaceFacts<'a> {
+    /// The same without the global namespace if an OperatorGroup leaves it out.
+    #[must_use]
+    pub fn with_exclusion(self) -> Self {
+        let excludes = |group: &OperatorGroup| {
+            let annotations = group.metadata.annotations.as_ref();
+            annotations.and_then(|it| it.get(EXCLUDE_GLOBAL)).is_some_and(|value| value == "true")
+        };
+        let is_excluded = self.groups.iter().any(excludes);
+        Self { global_namespace: self.global_namespace.filter(|_| !is_excluded), ..self }
+    }
+
+    pub fn is_fail_forward(&self) -> bool {
+        self.groups.iter().any(|group| group.spec.upgrade_strategy == FAIL_FORWARD)
+    }
+
+    fn visible_catalogs(&self) -> Vec<CatalogFact<'a>> {
+        let is_visible = |catalog: &&CatalogFact<'a>| {
+            let of = catalog.namespace();
+            of == self.namespace || Some(of) == self.global_namespace
+        };
+        self.catalogs.iter().filter(is_visible).copied().collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PassRule {
+    NoSubscriptions,
+    GroupCount,
+    StateChanged,
+    AllPending,
+    PlanFailed,
+    CatalogUnhealthy,
+    Resolves,
+    NothingNew,
+    PlanUsedAgain,
+    PlanMade,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct PassRow {
+    pub rule: PassRule,
+    pub guard: &'static str,
+    pub result: &'static str,
+    /// A shared record shows it; the others are in the specification only.
+    pub is_recorded: bool,
+}
+
+/// Evaluated from the top; the last three after resolution.
+pub const PASS_ROWS: [PassRow; 10] = [
+    row(PassRule::NoSubscriptions, "there are no Subscriptions", "stop", true),
+    row(PassRule::GroupCount, "there is not exactly one OperatorGroup", "error", true),
+    row(
+        PassRule::StateChanged,
+        "the state of a Subscription changes",
+        "write, and wait for the next pass",
+        true,
+    ),
+    row(PassRule::AllPending, "every Subscription waits for its plan", "stop", true),
+    row(PassRule::PlanFailed, "the plan of a Subscription failed, without fail-forward", "stop", true),
+    row(PassRule::CatalogUnhealthy, "a catalog is there and not healthy", "stop", false),
+    row(PassRule::Resolves, "none of these", "resolve", true),
+    row(PassRule::NothingNew, "nothing is to be installed", "stop", true),
+    row(PassRule::PlanUsedAgain, "an unfinished plan installs the same", "refer to it", false),
+    row(PassRule::PlanMade, "something is to be installed", "make a plan", true),
+];
+
+const fn row(rule: PassRule, guard: &'static str, result: &'static str, is_recorded: bool) -> PassRow {
+    PassRow { rule, guard, result, is_recorded }
+}
+
+/// Why a namespace cannot be resolved at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PassError {
+    #[error("found {0} operatorGroups, expected 1")]
+    GroupCount(usize),
+}
+
+/// What a pass does before resolution.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Pass {
+    /// Nothing, before something else changes.
+    Stop(PassRule),
+    /// The states that changed, by the places of the Subscriptions. The next pass goes on.
+    Write(Vec<(usize, StateRule, StatusValues)>),
+    Resolve,
+}
+
+/// Begins a pass.
+///
+/// # Errors
+/// When there is not exactly one OperatorGroup.
+pub fn begin_pass(facts: &NamespaceFacts<'_>, now: Timestamp) -> Result<Pass, PassError> {
+    if facts.subscriptions.is_empty() {
+        return Ok(Pass::Stop(PassRule::NoSubscriptions));
+    }
+    if facts.groups.len() != 1 {
+        return Err(PassError::GroupCount(facts.groups.len()));
+    }
+    let is_fail_forward = facts.is_fail_forward();
+    let mut changed = Vec::new();
+    for (index, subscription) in facts.subscriptions.iter().enumerate() {
+        let decision = next_state(subscription, facts.csvs, facts.plans, is_fail_forward);
+        if decision.status != StatusValues::of(subscription) {
+            changed.push((index, decision.rule, decision.status));
+        }
+    }
+    if !changed.is_empty() {
+        return Ok(Pass::Write(changed));
+    }
+    let waits = |subscription: &Subscription| {
+        let plan = referenced_plan(subscription, facts.plans);
+        subscription.status.as_ref().is_some_and(|status| status.state == "UpgradePending") && plan.is_some()
+    };
+    if facts.subscriptions.iter().all(waits) {
+        return Ok(Pass::Stop(PassRule::AllPending));
+    }
+    let failed = |subscription: &Subscription| {
+        referenced_plan(subscription, facts.plans).and_then(PlanPhase::of) == Some(PlanPhase::Failed)
+    };
+    if !is_fail_forward && facts.subscriptions.iter().any(failed) {
+        return Ok(Pass::Stop(PassRule::PlanFailed));
+    }
+    let catalogs = facts.visible_catalogs();
+    let stops = |it: &Subscription| catalog_health(it, &catalogs, now).stops_resolution;
+    if facts.subscriptions.iter().any(stops) {
+        return Ok(Pass::Stop(PassRule::CatalogUnhealthy));
+    }
+    Ok(Pass::Resolve)
+}
+
+/// What a pass does after resolution.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Conclusion {
+    NothingNew,
+    /// A plan that is there is used. It gets this status if it has none: the controller ended before it wrote one.
+    UseAgain {
+        name: String,
+        status: Option<Box<InstallPlanStatus>>,
+    },
+    /// Created, then its status is written, then those of [`planned_statuses`].
+    Make(Box<InstallPlan>),
+}
+
+impl Conclusion {
+    pub fn rule(&self) -> PassRule {
+        match self {
+            Self::NothingNew => PassRule::NothingNew,
+            Self::UseAgain { .. } => PassRule::PlanUsedAgain,
+            Self::Make(_) => PassRule::PlanMade,
+        }
+    }
+}
+
+/// Ends a pass whose resolution succeeded. `bundles` has the content of each bundle of the solution, all unpacked.
+///
+/// # Errors
+/// When the content of a bundle cannot be used.
+pub fn conclude_pass(
+    facts: &NamespaceFacts<'_>,
+    solution: &Solution,
+    bundles: &[PlannedBundle<'_>],
+) -> Result<Conclusion, PlanError> {
+    let exists = |name: &str| facts.csvs.iter().any(|csv| csv.metadata.name.as_deref() == Some(name));
+    let is_current = |name: &str| {
+        let mut statuses = facts.subscriptions.iter().filter_map(|it| it.status.as_ref());
+        statuses.any(|status| status.current_csv == name)
+    };
+    let is_new = |name: &str| !(is_current(name) && exists(name));
+    let new: Vec<&str> = solution.bundles.iter().map(|it| it.name.as_str()).filter(|it| is_new(it)).collect();
+    if new.is_empty() {
+        return Ok(Conclusion::NothingNew);
+    }
+    let bundles: Vec<PlannedBundle<'_>> =
+        bundles.iter().filter(|it| new.contains(&it.chosen.name.as_str())).copied().collect();
+    let plan = install_plan(PlanRequest {
+        namespace: facts.namespace,
+        generation: next_generation(facts.plans, facts.subscriptions),
+        subscriptions: facts.subscriptions,
+        bundles: &bundles,
+    })?;
+    let used = facts.plans.iter().find(|old| installs_the_same(old, &plan));
+    let Some(used) = used else { return Ok(Conclusion::Make(Box::new(plan))) };
+    let status = if used.status.is_none() { plan.status.map(Box::new) } else { None };
+    Ok(Conclusion::UseAgain { name: used.metadata.name.clone().unwrap_or_default(), status })
+}
+
+/// Whether a plan is not finished and has the steps of a new one. Plans without generation are not ours.
+fn installs_the_same(old: &InstallPlan, new: &InstallPlan) -> bool {
+    let steps = |plan: &InstallPlan| -> Option<Vec<StepResource>> {
+        let status = plan.status.as_ref()?;
+        Some(status.plan.iter().map(|step| step.resource.clone()).collect())
+    };
+    let is_unfinished = match PlanPhase::of(old) {
+        None => old.spec.generation.is_some(),
+        Some(phase) => !phase.is_final() && steps(old) == steps(new),
+    };
+    is_unfinished
+        && old.spec.cluster_service_version_names == new.spec.cluster_service_version_names
+        && old.spec.approval == new.spec.approval
+}
+
+/// The states after a plan was made or found, by the places of the Subscriptions: of those whose bundle it installs.
+pub fn planned_statuses(
+    facts: &NamespaceFacts<'_>,
+    solution: &Solution,
+    plan: &InstallPlan,
+) -> Vec<(usize, StatusValues)> {
+    let planned = &plan.spec.cluster_service_version_names;
+    let mut changed = Vec::new();
+    for (index, subscription) in facts.subscriptions.iter().enumerate() {
+        let mut chosen = solution.bundles.iter().filter(|it| subscribes(subscription, it));
+        let Some(chosen) = chosen.find(|it| planned.contains(&it.name)) else { continue };
+        let mut status = StatusValues::of(subscription);
+        status.current_csv.clone_from(&chosen.name);
+        status.refer_to(plan);
+        status.install_plan_generation = plan.spec.generation;
+        let status = decided(StateRule::Planned, status).status;
+        if status != StatusValues::of(subscription) {
+            changed.push((index, status));
+        }
+    }
+    changed
+}
+
+/// A status for a Subscription that has none.
+pub fn new_status(now: Timestamp) -> SubscriptionStatus {
+    SubscriptionStatus {
+        current_csv: String::new(),
+        installed_csv: String::new(),
+        install_plan: None,
+        state: String::new(),
+        reason: String::new(),
+        install_plan_generation: None,
+        install_plan_ref: None,
+        catalog_health: Vec::new(),
+        conditions: Vec::new(),
+        last_updated: Time(now),
+        unknown: Default::default(),
+    }
+}

@@ -1,0 +1,120 @@
+//! The solver's input for a namespace.
+//!
+//! Rule: update-graph §7.1. Unlike the reference, a ClusterServiceVersion that is being replaced or deleted is not installed any more:
+//! it would stop every resolution until it is gone (classic-apis §17).
+
+use std::sync::Arc;
+
+use olm_api::classic::ClusterServiceVersion;
+use olm_resolver::{GvkRef, Property};
+use olm_solver::{Catalog, InstalledCsv, Namespace};
+use serde_json::Value;
+
+use super::pass::NamespaceFacts;
+use crate::catalog_source::solver_source;
+use crate::install_plan::PROPERTIES_ANNOTATION;
+
+/// `content` gives the content of each catalog, or why there is none. `global_namespace` is `None` if the OperatorGroup leaves it out.
+pub fn solver_namespace(
+    facts: &NamespaceFacts<'_>,
+    mut content: impl FnMut(&str, &str) -> Result<Arc<Catalog>, String>,
+) -> Namespace {
+    let catalogs = facts.catalogs.iter().map(|catalog| {
+        let content = content(catalog.namespace(), catalog.name());
+        solver_source(catalog.source, content)
+    });
+    let subscriptions = facts.subscriptions.iter().map(|subscription| {
+        let spec = &subscription.spec;
+        let status = subscription.status.as_ref();
+        olm_solver::Subscription {
+            name: subscription.metadata.name.clone().unwrap_or_default(),
+            package: spec.package.clone(),
+            channel: spec.channel.clone(),
+            catalog: spec.source.clone(),
+            catalog_namespace: spec.source_namespace.clone(),
+            starting_csv: spec.starting_csv.clone(),
+            installed_csv: status.map(|status| status.installed_csv.clone()).unwrap_or_default(),
+        }
+    });
+    Namespace {
+        name: facts.namespace.to_owned(),
+        global_namespace: facts.global_namespace.map(str::to_owned),
+        fail_forward: facts.is_fail_forward(),
+        catalogs: catalogs.collect(),
+        subscriptions: subscriptions.collect(),
+        installed: facts
+            .csvs
+            .iter()
+            .filter(|csv| !is_on_its_way_out(csv, facts.csvs))
+            .map(installed)
+            .collect(),
+    }
+}
+
+fn phase(csv: &ClusterServiceVersion) -> &str {
+    csv.status.as_ref().map(|status| status.phase.as_str()).unwrap_or_default()
+}
+
+/// Its successor is there.
+fn is_on_its_way_out(csv: &ClusterServiceVersion, csvs: &[ClusterServiceVersion]) -> bool {
+    let name = csv.metadata.name.as_deref().unwrap_or_default();
+    let is_replaced =
+        csvs.iter().any(|other| other.spec.replaces == name && other.metadata.name != csv.metadata.name);
+    match phase(csv) {
+        "Deleting" => true,
+        "Replacing" => is_replaced,
+        _ => false,
+    }
+}
+
+fn installed(csv: &ClusterServiceVersion) -> InstalledCsv {
+    let has = |map: Option<&std::collections::BTreeMap<String, String>>, key: &str| {
+        map.is_some_and(|map| map.contains_key(key))
+    };
+    let annotations = csv.metadata.annotations.as_ref();
+    let properties =
+        annotations.and_then(|it| it.get(PROPERTIES_ANNOTATION)).and_then(|text| properties(text));
+    let crds = csv.spec.custom_resource_definitions.as_ref();
+    let apis = csv.spec.api_service_definitions.as_ref();
+    let of_crds = |list: Option<&Vec<olm_api::classic::cluster_service_version::CrdDescription>>| {
+        let list = list.into_iter().flatten();
+        list.map(|crd| {
+            let group = crd.name.split_once('.').map_or("", |(_, group)| group);
+            gvk(group, &crd.version, &crd.kind)
+        })
+        .collect::<Vec<_>>()
+    };
+    let of_apis = |list: Option<&Vec<olm_api::classic::cluster_service_version::ApiServiceDescription>>| {
+        let list = list.into_iter().flatten();
+        list.map(|api| gvk(&api.group, &api.version, &api.kind)).collect::<Vec<_>>()
+    };
+    let mut provided_apis = of_crds(crds.map(|crds| &crds.owned));
+    provided_apis.extend(of_apis(apis.map(|apis| &apis.owned)));
+    let mut required_apis = of_crds(crds.map(|crds| &crds.required));
+    required_apis.extend(of_apis(apis.map(|apis| &apis.required)));
+    InstalledCsv {
+        name: csv.metadata.name.clone().unwrap_or_default(),
+        version: csv.spec.version.clone(),
+        replaces: csv.spec.replaces.clone(),
+        phase: phase(csv).to_owned(),
+        is_copied: has(csv.metadata.labels.as_ref(), "olm.copiedFrom"),
+        properties,
+        provided_apis,
+        required_apis,
+    }
+}
+
+fn gvk(group: &str, version: &str, kind: &str) -> GvkRef {
+    GvkRef { group: group.into(), version: version.into(), kind: kind.into() }
+}
+
+/// `None`: the annotation is no list of properties, and counts as absent.
+fn properties(text: &str) -> Option<Vec<Property>> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let list = value.get("properties")?.as_array()?.iter();
+    let property = |it: &Value| {
+        let kind = it.get("type")?.as_str()?.into();
+        Some(Property { kind, value: it.get("value")?.to_string().into() })
+    };
+    list.map(property).collect()
+}

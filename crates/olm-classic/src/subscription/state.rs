@@ -1,0 +1,289 @@
+//! The state of a Subscription: one row for each transition.
+//!
+//! Rule: classic-apis §3.3 and §4 rows 4 and 11.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use olm_api::classic::subscription::{InstallPlanReference, SubscriptionStatus};
+use olm_api::classic::{ClusterServiceVersion, GROUP, InstallPlan, Subscription};
+
+use crate::install_plan::PlanPhase;
+
+/// Annotation with the plan that made a Subscription.
+const GENERATED_BY: &str = "olm.generated-by";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SubscriptionState {
+    New,
+    UpgradeAvailable,
+    UpgradePending,
+    AtLatestKnown,
+    UpgradeFailed,
+}
+
+impl SubscriptionState {
+    pub const ALL: [Self; 5] =
+        [Self::New, Self::UpgradeAvailable, Self::UpgradePending, Self::AtLatestKnown, Self::UpgradeFailed];
+
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "",
+            Self::UpgradeAvailable => "UpgradeAvailable",
+            Self::UpgradePending => "UpgradePending",
+            Self::AtLatestKnown => "AtLatestKnown",
+            Self::UpgradeFailed => "UpgradeFailed",
+        }
+    }
+
+    /// That of a Subscription; a word that is no state counts as new.
+    pub fn of(subscription: &Subscription) -> Self {
+        let state = subscription.status.as_ref().map(|status| status.state.as_str()).unwrap_or_default();
+        Self::ALL.into_iter().find(|it| it.as_str() == state).unwrap_or(Self::New)
+    }
+}
+
+impl fmt::Display for SubscriptionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StateRule {
+    New,
+    TakenOver,
+    TakenOverPending,
+    PlanVanished,
+    PlanFailed,
+    Pending,
+    Installed,
+    Latest,
+    CsvDeleted,
+    Planned,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct StateRow {
+    pub rule: StateRule,
+    /// Empty: any state.
+    pub from: &'static [SubscriptionState],
+    pub to: SubscriptionState,
+    pub guard: &'static str,
+    /// A shared record shows it; the others are in the specification only.
+    pub is_recorded: bool,
+}
+
+use SubscriptionState::{AtLatestKnown, New, UpgradeAvailable, UpgradeFailed, UpgradePending};
+
+/// Evaluated from the top; the first row whose guard holds is taken. The last is taken at the end of a pass.
+pub const STATE_ROWS: [StateRow; 10] = [
+    row(
+        StateRule::TakenOver,
+        &[New],
+        AtLatestKnown,
+        "the plan of the annotation olm.generated-by lists startingCSV, which exists",
+        true,
+    ),
+    row(
+        StateRule::TakenOverPending,
+        &[New],
+        UpgradePending,
+        "the plan of the annotation olm.generated-by lists startingCSV, which does not exist yet",
+        false,
+    ),
+    row(StateRule::New, &[], New, "no currentCSV", true),
+    row(StateRule::Latest, &[AtLatestKnown], AtLatestKnown, "currentCSV exists", true),
+    row(
+        StateRule::Installed,
+        &[New, UpgradeAvailable, UpgradePending, UpgradeFailed],
+        AtLatestKnown,
+        "currentCSV exists",
+        true,
+    ),
+    row(
+        StateRule::PlanVanished,
+        &[New, UpgradeAvailable, UpgradePending, UpgradeFailed],
+        New,
+        "currentCSV does not exist, nor does its plan",
+        true,
+    ),
+    row(
+        StateRule::PlanFailed,
+        &[UpgradePending, UpgradeFailed],
+        UpgradeFailed,
+        "currentCSV does not exist, its plan failed, and fail-forward is on",
+        false,
+    ),
+    row(StateRule::CsvDeleted, &[AtLatestKnown], UpgradePending, "currentCSV does not exist any more", false),
+    row(
+        StateRule::Pending,
+        &[New, UpgradeAvailable, UpgradePending, UpgradeFailed],
+        UpgradePending,
+        "currentCSV does not exist yet",
+        true,
+    ),
+    row(StateRule::Planned, &[], UpgradePending, "a plan was made", true),
+];
+
+const fn row(
+    rule: StateRule,
+    from: &'static [SubscriptionState],
+    to: SubscriptionState,
+    guard: &'static str,
+    is_recorded: bool,
+) -> StateRow {
+    StateRow { rule, from, to, guard, is_recorded }
+}
+
+/// The state that a Subscription has now. Conditions and health are as they were.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateDecision {
+    pub rule: StateRule,
+    /// Values of the status: state, currentCSV, installedCSV and the plan.
+    pub status: StatusValues,
+}
+
+/// What the pass over a namespace decides of a status.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StatusValues {
+    pub state: String,
+    pub current_csv: String,
+    pub installed_csv: String,
+    pub install_plan: Option<InstallPlanReference>,
+    pub install_plan_ref: Option<ObjectReference>,
+    pub install_plan_generation: Option<i64>,
+}
+
+impl StatusValues {
+    pub(super) fn of(subscription: &Subscription) -> Self {
+        let Some(status) = &subscription.status else { return Self::default() };
+        Self {
+            state: status.state.clone(),
+            current_csv: status.current_csv.clone(),
+            installed_csv: status.installed_csv.clone(),
+            install_plan: status.install_plan.clone(),
+            install_plan_ref: status.install_plan_ref.clone(),
+            install_plan_generation: status.install_plan_generation,
+        }
+    }
+
+    /// Into a status, which keeps everything else.
+    pub fn write_to(self, status: &mut SubscriptionStatus) {
+        status.state = self.state;
+        status.current_csv = self.current_csv;
+        status.installed_csv = self.installed_csv;
+        status.install_plan = self.install_plan;
+        status.install_plan_ref = self.install_plan_ref;
+        status.install_plan_generation = self.install_plan_generation;
+    }
+
+    pub(super) fn refer_to(&mut self, plan: &InstallPlan) {
+        let metadata = &plan.metadata;
+        let api_version = format!("{GROUP}/v1alpha1");
+        self.install_plan = Some(InstallPlanReference {
+            api_version: api_version.clone(),
+            kind: "InstallPlan".to_owned(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uuid: metadata.uid.clone().unwrap_or_default(),
+            unknown: Default::default(),
+        });
+        self.install_plan_ref = Some(ObjectReference {
+            api_version: Some(api_version),
+            kind: Some("InstallPlan".to_owned()),
+            name: metadata.name.clone(),
+            namespace: metadata.namespace.clone(),
+            uid: metadata.uid.clone(),
+            ..ObjectReference::default()
+        });
+    }
+}
+
+/// The plan to which the status refers.
+pub(super) fn referenced_plan<'a>(
+    subscription: &Subscription,
+    plans: &'a [InstallPlan],
+) -> Option<&'a InstallPlan> {
+    let reference = subscription.status.as_ref()?.install_plan_ref.as_ref()?;
+    let is_it = |plan: &&InstallPlan| {
+        plan.metadata.name == reference.name
+            && (reference.uid.is_none() || plan.metadata.uid == reference.uid)
+    };
+    plans.iter().find(is_it)
+}
+
+/// The plan that made the Subscription and lists its startingCSV.
+fn generating_plan<'a>(subscription: &Subscription, plans: &'a [InstallPlan]) -> Option<&'a InstallPlan> {
+    let name = subscription.metadata.annotations.as_ref()?.get(GENERATED_BY)?;
+    let lists = |plan: &&InstallPlan| {
+        plan.metadata.name.as_ref() == Some(name)
+            && plan.spec.cluster_service_version_names.contains(&subscription.spec.starting_csv)
+    };
+    plans.iter().find(lists)
+}
+
+/// What the cluster and the plans mean for a Subscription.
+pub fn next_state(
+    subscription: &Subscription,
+    csvs: &[ClusterServiceVersion],
+    plans: &[InstallPlan],
+    is_fail_forward: bool,
+) -> StateDecision {
+    let exists = |name: &str| csvs.iter().any(|csv| csv.metadata.name.as_deref() == Some(name));
+    let state = SubscriptionState::of(subscription);
+    let mut status = StatusValues::of(subscription);
+    let is_unplanned = status.current_csv.is_empty() && status.install_plan_ref.is_none();
+    if let Some(plan) = generating_plan(subscription, plans).filter(|_| is_unplanned) {
+        status.refer_to(plan);
+        status.current_csv.clone_from(&subscription.spec.starting_csv);
+        let rule = if exists(&status.current_csv) {
+            status.installed_csv.clone_from(&status.current_csv);
+            StateRule::TakenOver
+        } else {
+            StateRule::TakenOverPending
+        };
+        return decided(rule, status);
+    }
+    if status.current_csv.is_empty() {
+        return decided(StateRule::New, status);
+    }
+    if exists(&status.current_csv) {
+        status.installed_csv.clone_from(&status.current_csv);
+        let is_latest = state == AtLatestKnown;
+        return decided(if is_latest { StateRule::Latest } else { StateRule::Installed }, status);
+    }
+    let plan = referenced_plan(subscription, plans);
+    if state == AtLatestKnown {
+        return decided(StateRule::CsvDeleted, status);
+    }
+    let was_installed = status.installed_csv == status.current_csv;
+    match plan {
+        // what was installed and deleted is not installed again
+        None if !was_installed => {
+            status.current_csv = String::new();
+            (status.install_plan, status.install_plan_ref) = (None, None);
+            // the next plan still gets a higher number
+            if exists(&status.installed_csv) {
+                status.current_csv.clone_from(&status.installed_csv);
+            }
+            decided(StateRule::PlanVanished, status)
+        }
+        Some(plan)
+            if is_fail_forward
+                && PlanPhase::of(plan) == Some(PlanPhase::Failed)
+                && matches!(state, UpgradePending | UpgradeFailed) =>
+        {
+            decided(StateRule::PlanFailed, status)
+        }
+        None | Some(_) => decided(StateRule::Pending, status),
+    }
+}
+
+pub(super) fn decided(rule: StateRule, mut status: StatusValues) -> StateDecision {
+    let row = STATE_ROWS.iter().find(|row| row.rule == rule);
+    let to = row.map_or(New, |row| row.to);
+    to.as_str().clone_into(&mut status.state);
+    StateDecision { rule, status }
+}
