@@ -30,8 +30,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cmd::{
-    act, bundle, catalog, complete, completion, config, crd, diff, graph, image, list, migrate, mirror,
-    paths, plan, rbac, report, search, semver, show, simulate, status, upgrade_check, version, versions, why,
+    act, bundle, catalog, classic, complete, completion, config, crd, diff, graph, image, list, migrate,
+    mirror, paths, plan, rbac, report, search, semver, show, simulate, status, upgrade_check, version,
+    versions, why,
 };
 use crate::failure::{CommandError, print_result, wait};
 
@@ -103,6 +104,9 @@ enum Verb {
     /// Look into bundles
     #[command(subcommand)]
     Bundle(bundle::Verb),
+    /// Look into namespaces of OLM Classic
+    #[command(subcommand)]
+    Classic(classic::Verb),
     /// Check images
     #[command(subcommand)]
     Image(image::Verb),
@@ -215,6 +219,7 @@ async fn execute(verb: &Verb) -> Result<CommandOutput, CommandError> {
         Verb::Report(arguments) => report::run(arguments).await,
         Verb::Catalog(verb) => catalog::run(verb).await,
         Verb::Bundle(verb) => bundle::run(verb).await,
+        Verb::Classic(verb) => classic::run(verb).await,
         Verb::Image(verb) => image::run(verb).await,
         Verb::Migrate(verb) => migrate::run(verb).await,
         Verb::Mirror(verb) => mirror::run(verb).await,

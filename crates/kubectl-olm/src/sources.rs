@@ -344,6 +344,17 @@ impl Sources {
         Self { image: None, dir: None, catalog: None, cluster, registry, cache }
     }
 
+    /// A catalog image, or a directory.
+    pub(crate) fn of_content(
+        image: Option<String>,
+        dir: Option<PathBuf>,
+        cluster: &Cluster,
+        registry: &Registry,
+        cache: &Cache,
+    ) -> Self {
+        Self { image, dir, ..Self::of_cluster(cluster, registry, cache) }
+    }
+
     /// Whether the catalog is not one of the cluster.
     pub(crate) fn is_local(&self) -> bool {
         self.image.is_some() || self.dir.is_some()

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use olm_fbc::{IngestLimits, PackageContents, load_dir};
 use olm_solver::testing::{Case, recorded_cases, shared_material};
-use olm_solver::{BundleDraft, Catalog, ChannelDraft, Limits, PackageDraft, Property, solve};
-use serde_json::Value;
+use olm_solver::{Catalog, Limits, PackageDraft, solve};
 
 fn largest(c: &mut Criterion) {
     c.bench_function("catalog of 6,000 bundles: make", |b| b.iter(|| black_box(made::catalog())));
@@ -36,36 +35,13 @@ fn published(c: &mut Criterion) {
     ];
     let packages = subscribed.map(|(package, _)| {
         let lines: Vec<Vec<u8>> = sample.package_lines(package).map(<[u8]>::to_vec).collect();
-        draft(PackageContents::from_lines(package, &lines).unwrap().0)
+        PackageDraft::from_contents(PackageContents::from_lines(package, &lines).unwrap().0).unwrap()
     });
     let catalog = Arc::new(Catalog::new(packages));
     let namespace = made::namespace(&[catalog], &subscribed);
     c.bench_function("five Subscriptions, published sample", |b| {
         b.iter(|| solve(black_box(&namespace), Limits::default()))
     });
-}
-
-fn draft(contents: PackageContents) -> PackageDraft {
-    let package = contents.package.unwrap();
-    let bundle = |bundle: olm_fbc::Bundle| {
-        let properties = bundle.properties.into_iter().filter(|it| it.kind != "olm.csv.metadata");
-        let text =
-            |it: &olm_fbc::Property| it.value.as_ref().map_or("null", |value| value.as_str()).to_owned();
-        let properties: Vec<Property> = properties
-            .map(|it| Property { kind: it.kind.as_str().into(), value: text(&it).into() })
-            .collect();
-        let of_package = properties.iter().find(|it| &*it.kind == "olm.package").unwrap();
-        let version =
-            serde_json::from_str::<Value>(&of_package.value).unwrap()["version"].as_str().unwrap().to_owned();
-        BundleDraft { name: bundle.name, version, properties, ..BundleDraft::default() }
-    };
-    let channel = |it: olm_fbc::Channel| ChannelDraft { name: it.name, entries: it.entries };
-    PackageDraft {
-        name: package.name,
-        default_channel: package.default_channel,
-        channels: contents.channels.into_iter().map(channel).collect(),
-        bundles: contents.bundles.into_iter().map(bundle).collect(),
-    }
 }
 
 fn recorded(c: &mut Criterion) {

@@ -11,6 +11,7 @@
 mod catalog;
 mod conflict;
 mod content;
+mod draft;
 mod error;
 mod namespace;
 mod reach;

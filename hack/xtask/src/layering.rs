@@ -50,7 +50,12 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     ("catalogd", "olm-core olm-fbc olm-oci olm-api olm-runtime olm-certificates"),
     ("operator-controller", LIBRARIES),
-    ("kubectl-olm", LIBRARIES),
+    // it answers for namespaces of OLM Classic, too
+    (
+        "kubectl-olm",
+        "olm-api olm-bundle olm-catalog olm-certificates olm-classic olm-core olm-crd-safety olm-fbc olm-install olm-oci olm-resolver \
+         olm-rollout olm-runtime olm-solver olm-yaml",
+    ),
     // it compares versions as kubectl-olm does (olm-core), and knows neither catalogs nor bundles
     ("cluster-operator", "olm-core olm-api olm-runtime olm-certificates"),
     // the kit starts our binaries as processes, so it needs none of their code

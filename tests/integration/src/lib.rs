@@ -111,6 +111,7 @@ fn current_text(message: &str) -> String {
     message
         .replace("Duplicate value: map[string]interface {}{", "Duplicate value: {")
         .replace("Invalid value: \"object\": ", "Invalid value: ")
+        .replace("Required value: must not be empty", "Required value")
 }
 
 /// Compares a response with the expected causes, in any order, of which the messages are the ends; none if the object must be accepted.

@@ -3,6 +3,7 @@
 pub(crate) mod act;
 pub(crate) mod bundle;
 pub(crate) mod catalog;
+pub(crate) mod classic;
 pub(crate) mod complete;
 pub(crate) mod completion;
 pub(crate) mod config;

@@ -46,8 +46,9 @@ async fn catalog_schema_answers_as_recorded() -> Result<()> {
             let text = |key: &str| cause[key].as_str().unwrap_or_default().to_owned();
             (text("field"), text("message"))
         };
-        let skipped =
-            |(field, message): &(String, String)| field != "<nil>" && !message.contains("some validation rules were not checked");
+        let skipped = |(field, message): &(String, String)| {
+            field != "<nil>" && !message.contains("some validation rules were not checked")
+        };
         let causes = answer["result"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
         let want: Vec<_> = causes.iter().map(field_and_message).filter(skipped).collect();
         let got = offer(&api, object_from_case(case)).await?.err().unwrap_or_default();

@@ -130,7 +130,8 @@ async fn rehearsal_release_installs_from_its_files() -> Result<()> {
     // the chart of the registry
     let started = Instant::now();
     let images = release.images()?;
-    let chart = images.iter().find(|image| image.repository.ends_with("/charts/olm-rs")).context("no chart")?;
+    let chart =
+        images.iter().find(|image| image.repository.ends_with("/charts/olm-rs")).context("no chart")?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE,
         "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     site.node.cluster.apply(&namespace.to_string()).await?;
@@ -140,7 +141,15 @@ async fn rehearsal_release_installs_from_its_files() -> Result<()> {
     let (name, authority) = (format!("oci://{}", chart.repository), site.node.authority());
     let (file, authority) = (file.display().to_string(), authority.display().to_string());
     site.helm(&[
-        "install", "olm-rs", &name, "--version", &chart.tag, "--ca-file", &authority, "--values", &file,
+        "install",
+        "olm-rs",
+        &name,
+        "--version",
+        &chart.tag,
+        "--ca-file",
+        &authority,
+        "--values",
+        &file,
     ])
     .await?;
     site.trust_registry().await?;
@@ -156,8 +165,10 @@ async fn rehearsal_images_verify_by_signature_policy() -> Result<()> {
     let Some(release) = Release::open().await? else { return Ok(()) };
     let (signer, other) = (Signer::new()?, Signer::new()?);
     let images = release.images()?;
-    let programs: Vec<&Pushed> =
-        IMAGES.iter().flat_map(|name| images.iter().filter(move |it| it.repository.ends_with(name))).collect();
+    let programs: Vec<&Pushed> = IMAGES
+        .iter()
+        .flat_map(|name| images.iter().filter(move |it| it.repository.ends_with(name)))
+        .collect();
     ensure!(programs.len() == IMAGES.len(), "{images:?}");
     for image in &programs {
         release.site.node.registry.sign(image, &signer).await?;
@@ -165,7 +176,8 @@ async fn rehearsal_images_verify_by_signature_policy() -> Result<()> {
     for (key, accepted) in [(&signer, true), (&other, false)] {
         let policy = release.work.path().join("policy.json");
         let scope = format!("{}/olm", node::REGISTRY);
-        let rules = json!({"default": [{"type": "reject"}], "transports": {"docker": {scope: [key.requirement()]}}});
+        let rules =
+            json!({"default": [{"type": "reject"}], "transports": {"docker": {scope: [key.requirement()]}}});
         std::fs::write(&policy, rules.to_string())?;
         for image in &programs {
             let mut verify = Command::new(&release.plugin);
