@@ -53,3 +53,56 @@ fn with_old(mut crd: CustomResourceDefinition, old: CustomResourceDefinition) ->
     }
     crd
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// rule: classic-apis §1
+    #[test]
+    fn classic_kinds_have_names_columns_and_status() {
+        let versions = |crd: &CustomResourceDefinition| -> String {
+            let versions = crd.spec.versions.iter().map(|version| {
+                assert!(version.served, "{}", version.name);
+                let mark = if version.storage { "*" } else { "" };
+                format!("{}{mark}", version.name)
+            });
+            versions.collect::<Vec<_>>().join(" ")
+        };
+        let found: Vec<[String; 5]> = crds()
+            .unwrap()
+            .iter()
+            .map(|crd| {
+                let names = &crd.spec.names;
+                assert_eq!(crd.spec.group, GROUP);
+                assert_eq!(names.categories, Some(vec!["olm".to_owned()]), "{}", names.kind);
+                for version in &crd.spec.versions {
+                    let subresources = version.subresources.as_ref();
+                    let status = subresources.is_some_and(|subresources| subresources.status.is_some());
+                    assert!(status, "{} {}", names.kind, version.name);
+                }
+                let columns = crd.spec.versions[0].additional_printer_columns.iter().flatten();
+                let columns: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+                let short = names.short_names.clone().unwrap_or_default().join(" ");
+                [names.kind.clone(), versions(crd), short, crd.spec.scope.clone(), columns.join(" ")]
+            })
+            .collect();
+        let wanted = [
+            ["CatalogSource", "v1alpha1*", "catsrc", "Namespaced", "Display Type Publisher Age"],
+            [
+                "ClusterServiceVersion",
+                "v1alpha1*",
+                "csv csvs",
+                "Namespaced",
+                "Display Version Release Replaces Phase",
+            ],
+            ["InstallPlan", "v1alpha1*", "ip", "Namespaced", "CSV Approval Approved"],
+            ["OLMConfig", "v1*", "", "Cluster", ""],
+            ["OperatorCondition", "v2* v1", "condition", "Namespaced", ""],
+            ["OperatorGroup", "v1* v1alpha2", "og", "Namespaced", ""],
+            ["Operator", "v1*", "", "Cluster", ""],
+            ["Subscription", "v1alpha1*", "sub subs", "Namespaced", "Package Source Channel"],
+        ];
+        assert_eq!(found, wanted.map(|row| row.map(str::to_owned)));
+    }
+}

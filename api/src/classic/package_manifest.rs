@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
 use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::cluster_service_version::{
     ApiServiceDefinitions, AppLink, CustomResourceDefinitions, GroupVersionKind, InstallMode, Maintainer,
@@ -33,6 +35,10 @@ pub struct PackageManifest {
     #[schemars(schema_with = "schema::object")]
     pub metadata: ObjectMeta,
 
+    /// Nothing; always written.
+    #[serde(default)]
+    pub spec: PackageManifestSpec,
+
     /// The package.
     #[serde(default, skip_serializing_if = "absent")]
     pub status: PackageManifestStatus,
@@ -41,6 +47,33 @@ pub struct PackageManifest {
     #[serde(flatten)]
     #[schemars(skip)]
     pub unknown: Unknown,
+}
+
+/// Nothing: a package is all status.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PackageManifestSpec {
+    /// Fields that are not known here.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: Unknown,
+}
+
+/// Packages of the catalogs that a namespace can use.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PackageManifestList {
+    /// Always `packages.operators.coreos.com/v1`.
+    pub api_version: String,
+
+    /// Always `PackageManifestList`.
+    pub kind: String,
+
+    /// Metadata of the list.
+    #[schemars(schema_with = "schema::object")]
+    pub metadata: ListMeta,
+
+    /// The packages.
+    pub items: Vec<PackageManifest>,
 }
 
 /// A package.
@@ -225,4 +258,95 @@ pub struct CsvDescription {
     #[serde(flatten)]
     #[schemars(skip)]
     pub unknown: Unknown,
+}
+
+/// The OpenAPI v3 document of the API: its three requests and the schemas of its kinds.
+#[must_use]
+pub fn open_api() -> Value {
+    let mut generator = SchemaSettings::openapi3().into_generator();
+    generator.subschema_for::<PackageManifestList>();
+    let mut schemas = Value::Object(generator.take_definitions(true));
+    for kind in ["PackageManifest", "PackageManifestList"] {
+        schemas[kind]["x-kubernetes-group-version-kind"] =
+            json!([{ "group": GROUP, "version": "v1", "kind": kind }]);
+    }
+    let parameter = |place: &str, name: &str, description: &str| {
+        json!({
+            "in": place, "name": name, "description": description, "required": place == "path",
+            "schema": { "type": "string" },
+        })
+    };
+    let namespace = parameter("path", "namespace", "The namespace that asks.");
+    let name = parameter("path", "name", "The name of the package.");
+    let get = |action: &str, kind: &str, description: &str, parameters: Value, content: Value| {
+        json!({ "get": {
+            "description": description, "parameters": parameters,
+            "responses": { "200": { "description": "OK", "content": content } },
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": { "group": GROUP, "version": "v1", "kind": kind },
+        } })
+    };
+    let body = |kind: &str| json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{kind}") } } });
+    let image = json!({ "image/*": { "schema": { "type": "string", "format": "binary" } } });
+    let root = format!("/apis/{API_VERSION}/namespaces/{{namespace}}/packagemanifests");
+    let selectors = json!([
+        namespace,
+        parameter("query", "labelSelector", "Selects packages by label, such as `catalog=main`."),
+        parameter("query", "fieldSelector", "Selects a package by `metadata.name` or `metadata.namespace`."),
+    ]);
+    let list = get(
+        "list",
+        "PackageManifest",
+        "Lists the packages of the catalogs that the namespace can use.",
+        selectors,
+        body("PackageManifestList"),
+    );
+    let one =
+        get("get", "PackageManifest", "Reads a package.", json!([namespace, name]), body("PackageManifest"));
+    let icon = get("get", "PackageManifest", "Reads the icon of a package.", json!([namespace, name]), image);
+    json!({
+        "openapi": "3.0.0",
+        "info": { "title": "Packages of OLM Classic", "version": "v1" },
+        "paths": {
+            root.clone(): list,
+            format!("{root}/{{name}}"): one,
+            format!("{root}/{{name}}/icon"): icon,
+        },
+        "components": { "schemas": schemas },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every reference of the document leads somewhere, and the members of the kinds are those of their JSON.
+    #[test]
+    fn package_manifest_schema_is_whole() {
+        fn references(value: &Value, found: &mut Vec<String>) {
+            match value {
+                Value::Object(members) => {
+                    found.extend(members.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                    members.values().for_each(|value| references(value, found));
+                }
+                Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            }
+        }
+        let document = open_api();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 10, "{found:?}");
+        for reference in found {
+            assert!(document.pointer(&reference[1..]).is_some(), "{reference}");
+        }
+        let members = |kind: &str| {
+            let properties = &document["components"]["schemas"][kind]["properties"];
+            properties.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(members("PackageManifest"), "apiVersion kind metadata spec status");
+        assert_eq!(members("PackageChannel"), "currentCSV currentCSVDesc deprecation entries name");
+        let written = serde_json::to_value(PackageManifest::default()).unwrap();
+        assert_eq!(written["spec"], json!({}));
+    }
 }

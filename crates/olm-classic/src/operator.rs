@@ -1,1 +1,216 @@
 //! The Operator object: the components of an operator over all namespaces.
+//!
+//! A component has the label `operators.coreos.com/PACKAGE.NAMESPACE`. OLM sets it on the Subscription, its CSV and its current install plan,
+//! and on what the CSV owns. The Operator `PACKAGE.NAMESPACE` lists all objects with the label.
+//!
+//! Rule: classic-apis §1, §12.
+
+use std::collections::BTreeSet;
+
+use olm_api::classic::operator::{Components, OperatorStatus, RichReference};
+use olm_api::classic::{ClusterServiceVersion, GROUP, Subscription};
+use olm_core::Object;
+use serde_json::{Value, json};
+
+use crate::operator_group::keys::{COMPONENT, COPIED_FROM, MANAGED, OWNER, OWNER_KIND, OWNER_NAMESPACE};
+
+/// Longest name of a label, in bytes.
+const MAX_LABEL: usize = 63;
+
+/// Kinds of objects that become components when a CSV owns them; the rest of a bundle is not listed.
+const OWNED_KINDS: [&str; 11] = [
+    "APIService",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ConfigMap",
+    "Deployment",
+    "OperatorCondition",
+    "Role",
+    "RoleBinding",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+];
+
+/// The name of the Operator for a package that is subscribed in a namespace.
+#[must_use]
+pub fn name(package: &str, namespace: &str) -> String {
+    format!("{package}.{namespace}")
+}
+
+/// The label of the components of an operator. A name that is too long for a label is cut.
+#[must_use]
+pub fn label(operator: &str) -> String {
+    let mut end = operator.len().min(MAX_LABEL);
+    while !operator.is_char_boundary(end) {
+        end -= 1;
+    }
+    let name = operator[..end].trim_end_matches(|end: char| !end.is_ascii_alphanumeric());
+    format!("{COMPONENT}{name}")
+}
+
+/// The names in the component labels of an object: the Operators that have to be written when it changes.
+#[must_use]
+pub fn operators_of(object: &Object) -> BTreeSet<String> {
+    object.labels().keys().filter_map(|key| key.strip_prefix(COMPONENT)).map(str::to_owned).collect()
+}
+
+/// Whether an object belongs to the operator of a Subscription, and so gets its label. `csv` is the installed CSV of the Subscription.
+#[must_use]
+pub fn belongs(object: &Object, subscription: &Subscription, csv: Option<&ClusterServiceVersion>) -> bool {
+    let own = subscription.metadata.namespace.as_deref();
+    let is_named = |name: Option<&str>| object.namespace() == own && Some(object.name()) == name;
+    if object.group() == GROUP {
+        let status = subscription.status.as_ref();
+        match object.kind() {
+            "Subscription" => return is_named(subscription.metadata.name.as_deref()),
+            "ClusterServiceVersion" => {
+                let installed = status.map(|status| status.installed_csv.as_str());
+                return is_named(installed) && !object.labels().contains_key(COPIED_FROM);
+            }
+            "InstallPlan" => {
+                let plan = status.and_then(|status| status.install_plan_ref.as_ref());
+                return is_named(plan.and_then(|plan| plan.name.as_deref()));
+            }
+            _ => {}
+        }
+    }
+    csv.is_some_and(|csv| is_owned(object, csv))
+}
+
+/// Whether an object is owned by a CSV, by reference or by labels, or defines one of its CustomResourceDefinitions.
+fn is_owned(object: &Object, csv: &ClusterServiceVersion) -> bool {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let (csv_name, csv_namespace) = (text(&csv.metadata.name), text(&csv.metadata.namespace));
+    let labels = object.labels();
+    let label = |key| labels.get(key).copied().unwrap_or_default();
+    if object.kind() == "CustomResourceDefinition" {
+        let mut owned = csv.spec.custom_resource_definitions.iter().flat_map(|crds| &crds.owned);
+        return label(MANAGED) == "true" && owned.any(|crd| crd.name == object.name());
+    }
+    if !OWNED_KINDS.contains(&object.kind()) {
+        return false;
+    }
+    let owners = object.metadata().and_then(|it| it.get("ownerReferences")).and_then(Value::as_array);
+    let is_csv =
+        |owner: &Value| owner["kind"] == "ClusterServiceVersion" && owner["name"] == csv_name.as_str();
+    let by_reference =
+        object.namespace() == Some(csv_namespace.as_str()) && owners.into_iter().flatten().any(is_csv);
+    let copied_from = label(COPIED_FROM);
+    let home = if copied_from.is_empty() { label(OWNER_NAMESPACE) } else { copied_from };
+    let by_labels =
+        label(OWNER_KIND) == "ClusterServiceVersion" && label(OWNER) == csv_name && home == csv_namespace;
+    by_reference || by_labels
+}
+
+/// The status of an Operator: the objects with its label, sorted by API version, kind, namespace and name. Of other groups than OLM's own,
+/// only objects with the label `olm.managed: "true"` are listed.
+#[must_use]
+pub fn status(operator: &str, objects: &[Object]) -> OperatorStatus {
+    let label = label(operator);
+    let is_component = |object: &&Object| {
+        let labels = object.labels();
+        labels.contains_key(label.as_str())
+            && (object.group() == GROUP
+                || object.kind() == "CustomResourceDefinition"
+                || labels.get(MANAGED) == Some(&"true"))
+    };
+    let mut refs: Vec<RichReference> = objects.iter().filter(is_component).map(reference).collect();
+    refs.sort_by(|a, b| {
+        let key = |it: &RichReference| {
+            (it.api_version.clone(), it.kind.clone(), it.namespace.clone(), it.name.clone())
+        };
+        key(a).cmp(&key(b))
+    });
+    let selector = json!({ "matchExpressions": [{ "key": label, "operator": "Exists" }] });
+    let components =
+        Components { label_selector: serde_json::from_value(selector).ok(), refs, ..Components::default() };
+    OperatorStatus { components: Some(components), ..OperatorStatus::default() }
+}
+
+/// A reference with the conditions of the object. The phase of a CSV is its one condition.
+fn reference(object: &Object) -> RichReference {
+    let metadata = |key| {
+        let value = object.metadata().and_then(|metadata| metadata.get(key)).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    let status = object.0.get("status").cloned().unwrap_or_default();
+    let conditions = if (object.group(), object.kind()) == (GROUP, "ClusterServiceVersion") {
+        phase_condition(&status).into_iter().collect()
+    } else {
+        status["conditions"].as_array().cloned().unwrap_or_default()
+    };
+    RichReference {
+        api_version: object.api_version().to_owned(),
+        kind: object.kind().to_owned(),
+        name: object.name().to_owned(),
+        namespace: object.namespace().unwrap_or_default().to_owned(),
+        uid: metadata("uid"),
+        resource_version: metadata("resourceVersion"),
+        // what is no condition is left out: the object is foreign
+        conditions: conditions.into_iter().filter_map(|it| serde_json::from_value(it).ok()).collect(),
+        ..RichReference::default()
+    }
+}
+
+fn phase_condition(status: &Value) -> Option<Value> {
+    let phase = status["phase"].as_str().filter(|phase| !phase.is_empty())?;
+    let mut condition = json!({ "type": phase, "status": "True" });
+    for key in ["reason", "message", "lastUpdateTime", "lastTransitionTime"] {
+        if let Some(value) = status.get(key) {
+            condition[key] = value.clone();
+        }
+    }
+    Some(condition)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objects(value: Value) -> Vec<Object> {
+        value.as_array().unwrap().iter().map(|it| Object::from_value(it.clone()).unwrap()).collect()
+    }
+
+    /// rule: classic-apis §12
+    #[test]
+    fn operator_lists_labelled_objects_with_their_conditions() {
+        let labels = json!({ "operators.coreos.com/demo.ns": "", "olm.managed": "true" });
+        let csv = "operators.coreos.com/v1alpha1";
+        let all = objects(json!([
+            { "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "sa", "namespace": "ns", "labels": labels } },
+            { "apiVersion": csv, "kind": "ClusterServiceVersion", "metadata": { "name": "demo.v1", "namespace": "ns", "uid": "u", "labels": { "operators.coreos.com/demo.ns": "" } },
+              "status": { "phase": "Pending", "reason": "RequirementsNotMet", "message": "m", "conditions": [{ "phase": "Pending" }] } },
+            { "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "d", "namespace": "ns", "labels": labels },
+              "status": { "conditions": [{ "type": "Available", "status": "True" }, { "status": 5 }, "nonsense"] } },
+            { "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "unmanaged", "labels": { "operators.coreos.com/demo.ns": "" } } },
+            { "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "other", "labels": { "operators.coreos.com/other.ns": "", "olm.managed": "true" } } },
+        ]));
+        let status = serde_json::to_value(status("demo.ns", &all)).unwrap();
+        assert_eq!(
+            status,
+            json!({ "components": {
+                "labelSelector": { "matchExpressions": [{ "key": "operators.coreos.com/demo.ns", "operator": "Exists" }] },
+                "refs": [
+                    { "apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "namespace": "ns", "conditions": [{ "type": "Available", "status": "True" }] },
+                    { "apiVersion": csv, "kind": "ClusterServiceVersion", "name": "demo.v1", "namespace": "ns", "uid": "u",
+                      "conditions": [{ "type": "Pending", "status": "True", "reason": "RequirementsNotMet", "message": "m" }] },
+                    { "apiVersion": "v1", "kind": "ServiceAccount", "name": "sa", "namespace": "ns" },
+                ],
+            } })
+        );
+        assert_eq!(operators_of(&all[4]), BTreeSet::from(["other.ns".to_owned()]));
+    }
+
+    #[test]
+    fn operator_label_is_cut_to_a_label() {
+        let long = format!("{}.{}", "p".repeat(62), "namespace");
+        for (operator, want) in [
+            ("demo.ns", "operators.coreos.com/demo.ns".to_owned()),
+            (long.as_str(), format!("operators.coreos.com/{}", "p".repeat(62))),
+            ("", "operators.coreos.com/".to_owned()),
+        ] {
+            assert_eq!(label(operator), want, "{operator}");
+        }
+    }
+}

@@ -73,16 +73,21 @@ impl Requirement {
     }
 }
 
+impl LabelSelector {
+    /// Whether an object with these labels is selected; a selector without parts selects all.
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<&str, &str>) -> bool {
+        self.equal.iter().all(|(key, value)| labels.get(key.as_str()) == Some(&value.as_str()))
+            && self.expressions.iter().all(|requirement| requirement.holds(labels))
+    }
+}
+
 impl Selector {
     /// Is the object one of those?
     pub fn matches(&self, object: &Object) -> bool {
         match self {
             Self::GroupKind { group, kind } => object.group() == group && object.kind() == kind,
-            Self::Label(selector) => {
-                let labels = object.labels();
-                selector.equal.iter().all(|(key, value)| labels.get(key.as_str()) == Some(&value.as_str()))
-                    && selector.expressions.iter().all(|requirement| requirement.holds(&labels))
-            }
+            Self::Label(selector) => selector.matches(&object.labels()),
         }
     }
 }

@@ -1,1 +1,0 @@
-//! Operator groups: targets, install modes, provided APIs, roles, annotations and copied CSVs.

@@ -1,0 +1,68 @@
+//! Operator groups: targets, install modes, provided APIs, roles, annotations and copied CSVs.
+//!
+//! [`check`] is the part of a CSV's phase machine that its group decides. The rest follows from a group and the CSVs of its namespace:
+//! [`status`] and [`targets`] of the group, the roles for users of its APIs in [`roles`], the rights of its operators in their target
+//! namespaces in [`rights`], the copies of its CSVs in [`copies`], and the account that installs in [`account`].
+//!
+//! Rules: classic-apis §7, §10.
+
+pub mod account;
+pub mod api;
+mod check;
+pub mod copies;
+mod intersection;
+pub mod keys;
+pub mod modes;
+mod objects;
+pub mod rights;
+pub mod roles;
+mod selector;
+mod status;
+pub mod targets;
+#[cfg(test)]
+mod tests;
+
+use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
+
+pub use api::{Api, ApiError, ApiSet, provided};
+pub use check::{GroupCheck, GroupReason, annotations, check};
+pub use intersection::{Intersection, decide, providers, prune};
+pub use modes::ModeError;
+pub(crate) use objects::{encode, owner_reference};
+pub use status::status;
+pub use targets::{GroupError, Namespaces};
+
+/// Whether failed versions of a group's operators may be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpgradeStrategy {
+    /// Only versions that Succeeded are replaced.
+    Default,
+    /// `TechPreviewUnsafeFailForward`.
+    FailForward,
+}
+
+/// The strategy of a group; anything but `TechPreviewUnsafeFailForward` is the default.
+#[must_use]
+pub fn upgrade_strategy(group: &OperatorGroup) -> UpgradeStrategy {
+    if group.spec.upgrade_strategy == "TechPreviewUnsafeFailForward" {
+        UpgradeStrategy::FailForward
+    } else {
+        UpgradeStrategy::Default
+    }
+}
+
+/// Whether a CSV is a copy of one in another namespace.
+#[must_use]
+pub fn is_copy(csv: &ClusterServiceVersion) -> bool {
+    csv.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(keys::COPIED_FROM))
+}
+
+/// Whether a CSV is an active member: no copy, one group in its namespace, and install modes that support the namespaces of that group
+/// (classic-apis §7.2).
+#[must_use]
+pub fn is_member(csv: &ClusterServiceVersion, groups: &[OperatorGroup]) -> bool {
+    let own = csv.metadata.namespace.as_deref().unwrap_or_default();
+    let mut here = groups.iter().filter(|group| targets::namespace(group) == own);
+    let (Some(group), None, false) = (here.next(), here.next(), is_copy(csv)) else { return false };
+    targets::resolved(group).is_some_and(|targets| modes::check(csv, own, &targets).is_ok())
+}

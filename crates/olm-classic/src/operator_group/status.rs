@@ -1,0 +1,75 @@
+//! The status of an operator group (classic-apis §7.1).
+
+use olm_api::classic::{OperatorGroup, OperatorGroupStatus, Time};
+use olm_api::{Condition, ConditionStatus};
+use serde_json::json;
+
+use super::account::Account;
+use super::targets::{GroupError, Namespaces, namespace, resolve};
+
+/// The status that a group gets; `None` when the present one needs no write.
+///
+/// As long as its account is missing, a group keeps the namespaces that it has: one whose account never existed has none. `groups` are those
+/// of the group's namespace, itself among them.
+///
+/// # Errors
+/// When the specification selects no namespaces for a malformed field; the status stays as it is.
+pub fn status(
+    group: &OperatorGroup,
+    groups: &[OperatorGroup],
+    namespaces: &Namespaces,
+    account: &Account,
+    now: &Time,
+) -> Result<Option<OperatorGroupStatus>, GroupError> {
+    let before = group.status.as_ref();
+    let reference = match account {
+        Account::Unnamed | Account::Missing => None,
+        Account::Present { uid, resource_version } => serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "ServiceAccount", "uid": uid, "resourceVersion": resource_version,
+            "name": group.spec.service_account_name, "namespace": namespace(group),
+        }))
+        .ok(),
+    };
+    let targets = match account {
+        Account::Missing => before.map(|status| status.namespaces.clone()).unwrap_or_default(),
+        Account::Unnamed | Account::Present { .. } => resolve(group, namespaces)?,
+    };
+    let several = groups.iter().filter(|other| namespace(other) == namespace(group)).nth(1).is_some();
+    let conditions = [
+        several.then(|| {
+            (
+                "MultipleOperatorGroup",
+                "MultipleOperatorGroupsFound",
+                "Multiple OperatorGroup found in the same namespace".to_owned(),
+            )
+        }),
+        (*account == Account::Missing).then(|| {
+            let message = format!("ServiceAccount {} not found", group.spec.service_account_name);
+            ("OperatorGroupServiceAccount", "ServiceAccountNotFound", message)
+        }),
+    ];
+    let conditions = conditions.into_iter().flatten().map(|(type_, reason, message)| {
+        let present = before.and_then(|status| status.conditions.iter().find(|it| it.type_ == type_));
+        let since = present.filter(|it| it.status == ConditionStatus::True);
+        Condition {
+            type_: type_.to_owned(),
+            status: ConditionStatus::True,
+            reason: reason.to_owned(),
+            message,
+            observed_generation: None,
+            last_transition_time: since.map_or(now, |it| &it.last_transition_time).clone(),
+        }
+    });
+    let mut status = OperatorGroupStatus {
+        namespaces: targets,
+        service_account_ref: reference,
+        last_updated: before.map_or(now, |status| &status.last_updated).clone(),
+        conditions: conditions.collect(),
+        unknown: before.map(|status| status.unknown.clone()).unwrap_or_default(),
+    };
+    if before == Some(&status) {
+        return Ok(None);
+    }
+    status.last_updated = now.clone();
+    Ok(Some(status))
+}
