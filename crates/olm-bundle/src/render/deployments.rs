@@ -39,7 +39,7 @@ fn render_deployment(context: &Context<'_>, deployment: CsvDeployment, warnings:
     }));
     // moved, not copied
     object.0.insert("spec".to_owned(), Value::Object(spec));
-    overrides::apply(&context.config.deployment, &mut object);
+    overrides::override_deployment(&context.config.deployment, &mut object);
     let pod = member(member(member(&mut object.0, "spec"), "template"), "spec");
     warn(warnings, unique_entries::tidy(&deployment.name, pod));
     object

@@ -29,6 +29,7 @@ use crate::validate::validate_until;
 
 pub use certificates::{CaTarget, WebhookCertificate};
 pub use issue::{called_services, certificates_to_issue, mounted_secrets};
+pub use overrides::override_deployment;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {

@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use crate::config::DeploymentConfig;
 use olm_core::member_map as member;
 
-pub(super) fn apply(config: &DeploymentConfig, deployment: &mut Object) {
+/// Changes a Deployment as the configuration says.
+pub fn override_deployment(config: &DeploymentConfig, deployment: &mut Object) {
     if *config == DeploymentConfig::default() {
         return;
     }

@@ -1,1 +1,0 @@
-//! ClusterServiceVersions: phases, requirements, replacement chains and the objects of the install strategy.

@@ -1,0 +1,164 @@
+//! Replacement chains: links by `spec.replaces` inside a namespace (classic-apis §6.6).
+//!
+//! A CSV never replaces itself. A cycle has no end, so nothing in it is ever deleted.
+
+use std::collections::BTreeSet;
+
+use olm_api::classic::ClusterServiceVersion;
+
+use super::Phase;
+use super::labels::{COPIED_FROM, name, namespace};
+
+/// Another CSV of the namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbor {
+    pub name: String,
+    pub phase: Phase,
+}
+
+/// The place of a CSV in its chain.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Neighbors {
+    /// The CSV that it names in `spec.replaces`, if that exists.
+    pub replaced: Option<Neighbor>,
+    /// The CSV that names it in `spec.replaces`; of several the first by name.
+    pub replaced_by: Option<Neighbor>,
+    /// The last CSV of the chain that follows it; `None` at the end itself, and in a cycle.
+    pub end: Option<Neighbor>,
+    /// Whether the links lead back to it.
+    pub is_cycle: bool,
+    /// An API that it owns and that belongs to another operator.
+    pub conflict: Option<OwnerConflict>,
+}
+
+/// An API with two owners.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnerConflict {
+    /// A CustomResourceDefinition that a CSV outside the chain owns too.
+    Crd,
+    /// An APIService of another CSV.
+    ApiService {
+        /// `VERSION.GROUP`.
+        name: String,
+    },
+}
+
+impl OwnerConflict {
+    /// The message in the status.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::Crd => "conflicting CRD owner in namespace".to_owned(),
+            Self::ApiService { name } => {
+                format!("APIService {name} is owned by another ClusterServiceVersion")
+            }
+        }
+    }
+}
+
+/// The place of a CSV among those of the cluster. Only CSVs of its own namespace count for links and CustomResourceDefinitions, those of all
+/// namespaces for APIServices; copies never count.
+#[must_use]
+pub fn neighbors(csv: &ClusterServiceVersion, all: &[ClusterServiceVersion]) -> Neighbors {
+    let originals: Vec<_> = all.iter().filter(|other| !is_copy(other)).collect();
+    let mut here: Vec<_> =
+        originals.iter().copied().filter(|other| namespace(other) == namespace(csv)).collect();
+    here.sort_by_key(|other| name(other));
+    let mut walk = Walk { here: &here, visited: BTreeSet::new() };
+    let (end, is_cycle) = walk.end(csv);
+    let mut chain = walk.visited;
+    chain.extend(older(csv, &here));
+    Neighbors {
+        replaced: replaced(csv, &here).map(neighbor),
+        replaced_by: replaced_by(csv, &here).map(neighbor),
+        end: end.map(neighbor),
+        is_cycle,
+        conflict: conflict(csv, &here, &originals, &chain),
+    }
+}
+
+/// Whether a CSV is a copy in a target namespace.
+#[must_use]
+pub fn is_copy(csv: &ClusterServiceVersion) -> bool {
+    csv.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(COPIED_FROM))
+}
+
+fn neighbor(csv: &ClusterServiceVersion) -> Neighbor {
+    Neighbor { name: name(csv).to_owned(), phase: Phase::read(csv) }
+}
+
+fn replaced<'a>(
+    csv: &ClusterServiceVersion,
+    here: &[&'a ClusterServiceVersion],
+) -> Option<&'a ClusterServiceVersion> {
+    let target = csv.spec.replaces.as_str();
+    here.iter().copied().find(|other| !target.is_empty() && target != name(csv) && name(other) == target)
+}
+
+fn replaced_by<'a>(
+    csv: &ClusterServiceVersion,
+    here: &[&'a ClusterServiceVersion],
+) -> Option<&'a ClusterServiceVersion> {
+    here.iter().copied().find(|other| other.spec.replaces == name(csv) && name(other) != name(csv))
+}
+
+/// Names of the CSVs before this one.
+fn older<'a>(csv: &'a ClusterServiceVersion, here: &[&'a ClusterServiceVersion]) -> BTreeSet<&'a str> {
+    let mut names = BTreeSet::new();
+    let mut at = csv;
+    while let Some(before) = replaced(at, here) {
+        if !names.insert(name(before)) {
+            break;
+        }
+        at = before;
+    }
+    names
+}
+
+struct Walk<'a> {
+    here: &'a [&'a ClusterServiceVersion],
+    visited: BTreeSet<&'a str>,
+}
+
+impl<'a> Walk<'a> {
+    /// The end of the chain after a CSV, and whether the links lead back to it.
+    fn end(&mut self, csv: &'a ClusterServiceVersion) -> (Option<&'a ClusterServiceVersion>, bool) {
+        self.visited.insert(name(csv));
+        let mut at = csv;
+        while let Some(next) = replaced_by(at, self.here) {
+            if !self.visited.insert(name(next)) {
+                return (None, name(next) == name(csv));
+            }
+            at = next;
+        }
+        ((name(at) != name(csv)).then_some(at), false)
+    }
+}
+
+fn conflict(
+    csv: &ClusterServiceVersion,
+    here: &[&ClusterServiceVersion],
+    all: &[&ClusterServiceVersion],
+    chain: &BTreeSet<&str>,
+) -> Option<OwnerConflict> {
+    let mine: BTreeSet<_> = owned_crds(csv).collect();
+    let outside = here.iter().filter(|other| !chain.contains(name(other)));
+    if outside.copied().any(|other| owned_crds(other).any(|crd| mine.contains(crd))) {
+        return Some(OwnerConflict::Crd);
+    }
+    let services: BTreeSet<_> = owned_api_services(csv).collect();
+    let is_in_chain =
+        |other: &ClusterServiceVersion| namespace(other) == namespace(csv) && chain.contains(name(other));
+    let mut others =
+        all.iter().filter(|other| !is_in_chain(other)).flat_map(|other| owned_api_services(other));
+    others.find(|service| services.contains(service)).map(|name| OwnerConflict::ApiService { name })
+}
+
+fn owned_crds(csv: &ClusterServiceVersion) -> impl Iterator<Item = &str> {
+    csv.spec.custom_resource_definitions.iter().flat_map(|crds| &crds.owned).map(|crd| crd.name.as_str())
+}
+
+fn owned_api_services(csv: &ClusterServiceVersion) -> impl Iterator<Item = String> {
+    let owned = csv.spec.api_service_definitions.iter().flat_map(|services| &services.owned);
+    owned.map(|service| format!("{}.{}", service.version, service.group))
+}

@@ -1,0 +1,147 @@
+//! Health of the Deployments of a CSV (classic-apis §6.5).
+
+use olm_core::Object;
+use serde_json::Value;
+
+use super::labels::{SPEC_HASH, text};
+
+/// The worst of the Deployments; of equally bad ones the first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Health {
+    #[default]
+    Healthy,
+    /// A Deployment is not rolled out.
+    Waiting(String),
+    /// A Deployment is not there.
+    Missing(String),
+    /// A Deployment was made from another specification or with other annotations: it has to be applied again.
+    Changed(String),
+}
+
+impl Health {
+    /// What is wrong; `None` for healthy ones.
+    #[must_use]
+    pub fn message(&self) -> Option<&String> {
+        match self {
+            Self::Healthy => None,
+            Self::Waiting(what) | Self::Missing(what) | Self::Changed(what) => Some(what),
+        }
+    }
+}
+
+/// Holds the Deployments of the cluster (`live`, of the CSV's namespace) against those of the strategy. The first Deployment of the strategy
+/// that is not healthy counts.
+#[must_use]
+pub fn check(desired: &[Object], live: &[Object]) -> Health {
+    desired
+        .iter()
+        .map(|desired| check_one(desired, live))
+        .find(|health| *health != Health::Healthy)
+        .unwrap_or_default()
+}
+
+fn check_one(desired: &Object, live: &[Object]) -> Health {
+    let name = desired.name();
+    let Some(live) = live.iter().find(|live| live.name() == name && live.kind() == desired.kind()) else {
+        return Health::Missing(format!("missing deployment with name={name}"));
+    };
+    if let Some(waiting) = rollout(live) {
+        return Health::Waiting(format!("waiting for deployment {name} to become ready: {waiting}"));
+    }
+    let annotations = |object: &Object| -> Option<Value> {
+        object.0.get("spec")?.get("template")?.get("metadata")?.get("annotations").cloned()
+    };
+    let (expected, present) = (annotations(desired), annotations(live).unwrap_or_default());
+    for (key, expected) in expected.iter().filter_map(Value::as_object).flatten() {
+        let (expected, present) = (expected.as_str().unwrap_or_default(), text(&present, key));
+        if expected != present {
+            return Health::Changed(format!(
+                "unexpected annotation on deployment. Expected {key}:{expected}, found {key}:{present}"
+            ));
+        }
+    }
+    let hash = |object: &Object| object.labels().get(SPEC_HASH).copied().unwrap_or_default().to_owned();
+    let (old, new) = (hash(live), hash(desired));
+    if old != new {
+        return Health::Changed(format!("deployment changed old hash={old}, new hash={new}"));
+    }
+    Health::Healthy
+}
+
+/// Why a Deployment is not rolled out; `None` when it is.
+#[must_use]
+pub fn rollout(deployment: &Object) -> Option<String> {
+    let name = deployment.name();
+    let number = |path: &[&str]| {
+        let value = path.iter().try_fold(None::<&Value>, |at, key| {
+            Some(Some(match at {
+                None => deployment.0.get(*key)?,
+                Some(value) => value.get(key)?,
+            }))
+        });
+        value.flatten().and_then(Value::as_i64)
+    };
+    let status = |member: &str| number(&["status", member]).unwrap_or_default();
+    if number(&["metadata", "generation"]).unwrap_or_default() > status("observedGeneration") {
+        return Some(format!("waiting for spec update of deployment {name:?} to be observed..."));
+    }
+    if let Some(progress) = condition(deployment, "Progressing")
+        && text(progress, "reason") == "ProgressDeadlineExceeded"
+    {
+        return Some(format!("deployment {name:?} exceeded its progress deadline"));
+    }
+    let (replicas, updated) = (status("replicas"), status("updatedReplicas"));
+    if replicas > updated {
+        return Some(format!(
+            "deployment {name:?} waiting for {} outdated replica(s) to be terminated",
+            replicas - updated
+        ));
+    }
+    match condition(deployment, "Available") {
+        None => Some(format!("deployment {name:?} not available: missing condition \"Available\"")),
+        Some(available) if text(available, "status") != "True" => {
+            Some(format!("deployment {name:?} not available: {}", text(available, "message")))
+        }
+        Some(_) => None,
+    }
+}
+
+fn condition<'a>(deployment: &'a Object, kind: &str) -> Option<&'a Value> {
+    let conditions = deployment.0.get("status")?.get("conditions")?.as_array()?;
+    conditions.iter().find(|condition| text(condition, "type") == kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rollout_reports_as_the_reference() {
+        let available = |status: &str| json!([{"type": "Available", "status": status, "message": "M"}]);
+        for (generation, status, want) in [
+            (
+                2,
+                json!({"observedGeneration": 1}),
+                "waiting for spec update of deployment \"d\" to be observed...",
+            ),
+            (
+                0,
+                json!({"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}),
+                "deployment \"d\" exceeded its progress deadline",
+            ),
+            (
+                0,
+                json!({"replicas": 3, "updatedReplicas": 2, "conditions": available("False")}),
+                "deployment \"d\" waiting for 1 outdated replica(s) to be terminated",
+            ),
+            (0, json!({}), "deployment \"d\" not available: missing condition \"Available\""),
+            (0, json!({"conditions": available("False")}), "deployment \"d\" not available: M"),
+            (0, json!({"conditions": available("True")}), ""),
+        ] {
+            let value = json!({"metadata": {"name": "d", "generation": generation}, "spec": {"replicas": 2}, "status": status});
+            let object = Object::from_value(value).unwrap();
+            assert_eq!(rollout(&object).unwrap_or_default(), want, "{status}");
+        }
+    }
+}
