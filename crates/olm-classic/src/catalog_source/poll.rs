@@ -45,7 +45,7 @@ pub enum Poll {
 
 impl Polling {
     /// `None`: the catalog is not polled, because it has no image or no interval. An interval of 0 is none.
-    pub fn of(source: &CatalogSource) -> Option<Self> {
+    pub fn from_source(source: &CatalogSource) -> Option<Self> {
         let Ok(Backing::Image(_)) = validate(&source.spec) else { return None };
         let text = &source.spec.update_strategy.as_ref()?.registry_poll.as_ref()?.interval;
         if text.is_empty() {

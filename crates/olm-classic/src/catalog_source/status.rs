@@ -76,11 +76,12 @@ pub fn sync(source: &CatalogSource, observed: SourceObserved<'_>, now: Timestamp
         }
         (Backing::Image(_) | Backing::Address(_), _) => None,
     };
-    let (reason, message) = match (observed.problem, Polling::of(source).and_then(|polling| polling.error)) {
-        (Some(problem), _) => ("RegistryServerError", problem.to_owned()),
-        (None, Some(error)) => ("InvalidIntervalError", error.to_string()),
-        (None, None) => ("", String::new()),
-    };
+    let (reason, message) =
+        match (observed.problem, Polling::from_source(source).and_then(|polling| polling.error)) {
+            (Some(problem), _) => ("RegistryServerError", problem.to_owned()),
+            (None, Some(error)) => ("InvalidIntervalError", error.to_string()),
+            (None, None) => ("", String::new()),
+        };
     CatalogSourceStatus {
         message,
         reason: reason.to_owned(),

@@ -219,7 +219,7 @@ fn template_sets_image_and_conditions() {
 
 #[test]
 fn polling_is_due_after_the_interval() {
-    let of = |spec: Value| Polling::of(&source(spec));
+    let of = |spec: Value| Polling::from_source(&source(spec));
     let polled = |text: &str| json!({"sourceType": "grpc", "image": "i", "updateStrategy": {"registryPoll": {"interval": text}}});
     assert_eq!(of(json!({"sourceType": "grpc", "image": "i"})), None);
     assert_eq!(of(json!({"sourceType": "grpc", "image": "i", "updateStrategy": {"registryPoll": {}}})), None);
@@ -231,7 +231,7 @@ fn polling_is_due_after_the_interval() {
         assert_eq!((polling.interval, polling.error.is_some()), (FALLBACK_INTERVAL, true), "{text}");
     }
     let mut source = source(polled("30m0s"));
-    let polling = Polling::of(&source).unwrap();
+    let polling = Polling::from_source(&source).unwrap();
     for (second, chance, want) in [
         (1799, 0.0, Poll::After(Duration::from_secs(1))),
         (1800, 0.0, Poll::Now),
@@ -301,7 +301,7 @@ proptest! {
             }
             source.status = Some(status);
             source.spec.image = image.unwrap_or(source.spec.image);
-            if let Some(polling) = Polling::of(&source)
+            if let Some(polling) = Polling::from_source(&source)
                 && let Poll::After(time) = polling.poll(&source, now, chance)
             {
                 prop_assert!(time <= FALLBACK_INTERVAL * 11 / 10);

@@ -1,4 +1,4 @@
-//! Who lets a plan start.
+//! The approval of plans.
 
 use olm_api::classic::Subscription;
 

@@ -49,7 +49,7 @@ impl PlanPhase {
     }
 
     /// Of a plan without status there is none; a word that is no phase counts as none, too.
-    pub fn of(plan: &InstallPlan) -> Option<Self> {
+    pub fn from_plan(plan: &InstallPlan) -> Option<Self> {
         let phase = plan.status.as_ref()?.phase.as_str();
         Some(Self::ALL.into_iter().find(|it| it.as_str() == phase).unwrap_or(Self::None))
     }
@@ -256,7 +256,7 @@ pub struct PlanDecision {
 /// The next phase of a plan.
 pub fn next_phase(plan: &InstallPlan, observed: &PlanObserved<'_>, now: Timestamp) -> PlanDecision {
     let rest = |rule| PlanDecision { rule, status: None, next: PlanNext::Rest };
-    let (Some(phase), Some(status)) = (PlanPhase::of(plan), &plan.status) else {
+    let (Some(phase), Some(status)) = (PlanPhase::from_plan(plan), &plan.status) else {
         return rest(PlanRule::NoStatus);
     };
     let moved = |rule, to: PlanPhase, next| {

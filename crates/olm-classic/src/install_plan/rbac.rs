@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha224};
 
 /// Longest name, in bytes.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 const RBAC: &str = "rbac.authorization.k8s.io";
 const HASH_LABEL: &str = "olm.permissions.hash";
 
@@ -138,8 +138,8 @@ fn go_rule(rule: &PolicyRule) -> String {
 fn role_name(base: &str, text: &str) -> String {
     let hash = hash(text);
     let mut end = base.len();
-    if base.len() + hash.len() > LONGEST_NAME {
-        end = LONGEST_NAME.saturating_sub(hash.len() + 1).min(base.len());
+    if base.len() + hash.len() > MAX_NAME_LENGTH {
+        end = MAX_NAME_LENGTH.saturating_sub(hash.len() + 1).min(base.len());
     }
     while !base.is_char_boundary(end) {
         end -= 1;
@@ -212,7 +212,7 @@ mod tests {
     fn rbac_names_have_63_bytes_and_whole_characters() {
         let long = "é".repeat(60);
         let name = role_name(&long, "text");
-        assert!(name.len() <= LONGEST_NAME && name.starts_with('é'), "{name}");
+        assert!(name.len() <= MAX_NAME_LENGTH && name.starts_with('é'), "{name}");
         assert!(role_name("short", "text").starts_with("short-"));
     }
 }

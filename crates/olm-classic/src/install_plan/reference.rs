@@ -15,13 +15,13 @@ use super::step::StepError;
 pub const MAX_INLINE: usize = 1 << 20;
 
 /// Longest name of what is unpacked.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 
 /// Name of the ConfigMap, Role, RoleBinding, ServiceAccount and Job for a bundle, from its image reference.
 pub fn unpacked_name(reference: &str) -> String {
     let hash = Sha256::digest(reference.as_bytes());
     let mut name: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    name.truncate(LONGEST_NAME);
+    name.truncate(MAX_NAME_LENGTH);
     name
 }
 

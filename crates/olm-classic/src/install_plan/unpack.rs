@@ -77,7 +77,7 @@ pub enum UnpackObserved {
     NotStarted,
     Running {
         since: Timestamp,
-        /// What keeps it from going on, such as an image that cannot be pulled.
+        /// What stops it, such as an image that cannot be pulled.
         problem: Option<String>,
     },
     Failed {

@@ -163,14 +163,14 @@ fn change(type_: &str, facts: &ConditionFacts<'_>) -> Change {
 fn plan_phase(plan: PlanFact<'_>) -> Option<Option<PlanPhase>> {
     match plan {
         PlanFact::None | PlanFact::Missing => None,
-        PlanFact::Present(plan) => Some(PlanPhase::of(plan)),
+        PlanFact::Present(plan) => Some(PlanPhase::from_plan(plan)),
     }
 }
 
 /// Reason and message are those of the plan's condition Installed.
 fn failed_plan(plan: PlanFact<'_>) -> Change {
     let PlanFact::Present(plan) = plan else { return Change::Absent };
-    if PlanPhase::of(plan) != Some(PlanPhase::Failed) {
+    if PlanPhase::from_plan(plan) != Some(PlanPhase::Failed) {
         return Change::Absent;
     }
     let conditions = plan.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();

@@ -118,7 +118,7 @@ pub enum PassError {
 pub enum Pass {
     /// Nothing, before something else changes.
     Stop(PassRule),
-    /// The states that changed, by the places of the Subscriptions. The next pass goes on.
+    /// The states that changed, by the places of the Subscriptions. The next pass continues.
     Write(Vec<(usize, StateRule, StatusValues)>),
     Resolve,
 }
@@ -138,7 +138,7 @@ pub fn begin_pass(facts: &NamespaceFacts<'_>, now: Timestamp) -> Result<Pass, Pa
     let mut changed = Vec::new();
     for (index, subscription) in facts.subscriptions.iter().enumerate() {
         let decision = next_state(subscription, facts.csvs, facts.plans, is_fail_forward);
-        if decision.status != StatusValues::of(subscription) {
+        if decision.status != StatusValues::from_subscription(subscription) {
             changed.push((index, decision.rule, decision.status));
         }
     }
@@ -153,7 +153,7 @@ pub fn begin_pass(facts: &NamespaceFacts<'_>, now: Timestamp) -> Result<Pass, Pa
         return Ok(Pass::Stop(PassRule::AllPending));
     }
     let failed = |subscription: &Subscription| {
-        referenced_plan(subscription, facts.plans).and_then(PlanPhase::of) == Some(PlanPhase::Failed)
+        referenced_plan(subscription, facts.plans).and_then(PlanPhase::from_plan) == Some(PlanPhase::Failed)
     };
     if !is_fail_forward && facts.subscriptions.iter().any(failed) {
         return Ok(Pass::Stop(PassRule::PlanFailed));
@@ -228,7 +228,7 @@ fn installs_the_same(old: &InstallPlan, new: &InstallPlan) -> bool {
         let status = plan.status.as_ref()?;
         Some(status.plan.iter().map(|step| step.resource.clone()).collect())
     };
-    let is_unfinished = match PlanPhase::of(old) {
+    let is_unfinished = match PlanPhase::from_plan(old) {
         None => old.spec.generation.is_some(),
         Some(phase) => !phase.is_final() && steps(old) == steps(new),
     };
@@ -248,12 +248,12 @@ pub fn planned_statuses(
     for (index, subscription) in facts.subscriptions.iter().enumerate() {
         let mut chosen = solution.bundles.iter().filter(|it| subscribes(subscription, it));
         let Some(chosen) = chosen.find(|it| planned.contains(&it.name)) else { continue };
-        let mut status = StatusValues::of(subscription);
+        let mut status = StatusValues::from_subscription(subscription);
         status.current_csv.clone_from(&chosen.name);
         status.refer_to(plan);
         status.install_plan_generation = plan.spec.generation;
         let status = decided(StateRule::Planned, status).status;
-        if status != StatusValues::of(subscription) {
+        if status != StatusValues::from_subscription(subscription) {
             changed.push((index, status));
         }
     }

@@ -38,7 +38,7 @@ impl SubscriptionState {
     }
 
     /// That of a Subscription; a word that is no state counts as new.
-    pub fn of(subscription: &Subscription) -> Self {
+    pub fn from_subscription(subscription: &Subscription) -> Self {
         let state = subscription.status.as_ref().map(|status| status.state.as_str()).unwrap_or_default();
         Self::ALL.into_iter().find(|it| it.as_str() == state).unwrap_or(Self::New)
     }
@@ -158,7 +158,7 @@ pub struct StatusValues {
 }
 
 impl StatusValues {
-    pub(super) fn of(subscription: &Subscription) -> Self {
+    pub(super) fn from_subscription(subscription: &Subscription) -> Self {
         let Some(status) = &subscription.status else { return Self::default() };
         Self {
             state: status.state.clone(),
@@ -232,8 +232,8 @@ pub fn next_state(
     is_fail_forward: bool,
 ) -> StateDecision {
     let exists = |name: &str| csvs.iter().any(|csv| csv.metadata.name.as_deref() == Some(name));
-    let state = SubscriptionState::of(subscription);
-    let mut status = StatusValues::of(subscription);
+    let state = SubscriptionState::from_subscription(subscription);
+    let mut status = StatusValues::from_subscription(subscription);
     let is_unplanned = status.current_csv.is_empty() && status.install_plan_ref.is_none();
     if let Some(plan) = generating_plan(subscription, plans).filter(|_| is_unplanned) {
         status.refer_to(plan);
@@ -272,7 +272,7 @@ pub fn next_state(
         }
         Some(plan)
             if is_fail_forward
-                && PlanPhase::of(plan) == Some(PlanPhase::Failed)
+                && PlanPhase::from_plan(plan) == Some(PlanPhase::Failed)
                 && matches!(state, UpgradePending | UpgradeFailed) =>
         {
             decided(StateRule::PlanFailed, status)

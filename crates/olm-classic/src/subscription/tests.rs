@@ -131,7 +131,7 @@ fn next_state_takes_each_row_of_the_table() {
         assert_eq!(got, (rule, current, installed), "{subscription:?}");
         let row = STATE_ROWS.iter().find(|row| row.rule == rule).unwrap();
         assert_eq!(decision.status.state, row.to.as_str(), "{rule:?}");
-        let from = SubscriptionState::of(&subscription);
+        let from = SubscriptionState::from_subscription(&subscription);
         assert!(row.from.is_empty() || row.from.contains(&from), "{rule:?} from {from}");
         assert_eq!(
             decision.status.install_plan_generation.is_some(),

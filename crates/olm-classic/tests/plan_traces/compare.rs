@@ -1,4 +1,4 @@
-//! What the world holds, in the form of the records.
+//! The content of the world in the form of the records.
 
 use std::collections::BTreeMap;
 

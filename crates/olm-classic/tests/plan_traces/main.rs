@@ -96,19 +96,19 @@ fn replay(scenario: &Scenario, counts: &mut Counts) -> (Vec<String>, Reached) {
 }
 
 /// Time goes by until what the step waits for is the case.
-fn wait(world: &mut World<'_>, scenario: &Scenario, index: usize, wanted: &Value) -> Option<String> {
+fn wait(world: &mut World<'_>, scenario: &Scenario, index: usize, awaited: &Value) -> Option<String> {
     let step = format!("{index:02} until");
     let mut results = scenario.outcome["steps"].as_array().into_iter().flatten();
     let result = results.find(|it| it["step"] == step.as_str()).map(|it| it["result"]["reached"] == true);
     for _ in 0..30 {
-        if world.is_reached(wanted) {
+        if world.is_reached(awaited) {
             return (result == Some(false))
-                .then(|| format!("{step}: {wanted} was not reached in the record"));
+                .then(|| format!("{step}: {awaited} was not reached in the record"));
         }
         world.now += Duration::from_secs(5);
         world.settle();
     }
-    (result == Some(true)).then(|| format!("{step}: {wanted} is not reached"))
+    (result == Some(true)).then(|| format!("{step}: {awaited} is not reached"))
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::world::typed;
 const SERVER: KubernetesVersion = KubernetesVersion { major: 1, minor: 36, patch: 3 };
 
 /// Without times; conditions by type.
-fn shown(source: &CatalogSource, observed: SourceObserved<'_>) -> Value {
+fn status_view(source: &CatalogSource, observed: SourceObserved<'_>) -> Value {
     let status = sync(source, observed, Timestamp::from_second(1_700_000_000).unwrap());
     let mut value = serde_json::to_value(status).unwrap();
     for (part, time) in [
@@ -70,7 +70,7 @@ fn catalog_source_status_is_the_recorded_one() {
                     problem: None,
                     connection: is_valid.then_some(state),
                 };
-                let mut ours = shown(&source, observed);
+                let mut ours = status_view(&source, observed);
                 let mut recorded_status = recorded["status"].clone();
                 // a cure is added to what the reference reports of an interval
                 if recorded_status["reason"] == "InvalidIntervalError" {

@@ -105,7 +105,7 @@ fn next_phase_takes_each_row_of_the_table() {
         let decision = next_phase(&plan, &observed, at(second));
         assert_eq!((decision.rule, decision.next), (rule, next), "{rule:?}");
         let row = PLAN_ROWS.iter().find(|row| row.rule == rule).unwrap();
-        let from = PlanPhase::of(&plan);
+        let from = PlanPhase::from_plan(&plan);
         assert!(from.is_none_or(|from| row.from.contains(&from)), "{rule:?} from {from:?}");
         let phase = |status: Option<&InstallPlanStatus>| status.map(|status| status.phase.clone());
         let got = phase(decision.status.as_ref()).or(phase(plan.status.as_ref()));

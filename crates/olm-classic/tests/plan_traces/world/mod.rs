@@ -147,7 +147,7 @@ impl<'a> World<'a> {
 
     fn trace_subscription(&mut self, index: usize) {
         let subscription = &self.subscriptions[index];
-        let state = SubscriptionState::of(subscription);
+        let state = SubscriptionState::from_subscription(subscription);
         let (current, installed) = subscription
             .status
             .as_ref()
@@ -160,7 +160,7 @@ impl<'a> World<'a> {
     fn trace_plan(&mut self, index: usize) {
         let plan = &self.plans[index];
         let number = plan.spec.generation.map_or_else(|| "none".to_owned(), |it| it.to_string());
-        let phase = PlanPhase::of(plan).map(PlanPhase::as_str).unwrap_or_default().to_owned();
+        let phase = PlanPhase::from_plan(plan).map(PlanPhase::as_str).unwrap_or_default().to_owned();
         self.record(format!("InstallPlan/install-{number}"), phase);
     }
 
@@ -203,8 +203,11 @@ impl<'a> World<'a> {
                 trace.as_array().into_iter().flatten().any(|it| it.as_str().unwrap().starts_with(phase))
             };
             let lists = |plan: &&InstallPlan| plan.spec.cluster_service_version_names.contains(&name);
-            let is_complete =
-                self.plans.iter().filter(lists).any(|plan| PlanPhase::of(plan) == Some(PlanPhase::Complete));
+            let is_complete = self
+                .plans
+                .iter()
+                .filter(lists)
+                .any(|plan| PlanPhase::from_plan(plan) == Some(PlanPhase::Complete));
             let replacement = self.csvs.iter().find(|it| it.spec.replaces == name);
             let replaced_by = replacement.map(|it| phase(it).to_owned());
             let next = match (phase(&self.csvs[index]), replaced_by.as_deref()) {
@@ -227,30 +230,33 @@ impl<'a> World<'a> {
     }
 
     /// Whether what a step of the scenario waits for is the case.
-    pub(crate) fn is_reached(&self, wanted: &Value) -> bool {
+    pub(crate) fn is_reached(&self, awaited: &Value) -> bool {
         let csv = |version: &Value| {
-            self.names.csv(version.as_str().unwrap(), wanted["pkg"].as_str().unwrap_or("demo"))
+            self.names.csv(version.as_str().unwrap(), awaited["pkg"].as_str().unwrap_or("demo"))
         };
-        let is_absent = wanted["absent"] == json!(true);
+        let is_absent = awaited["absent"] == json!(true);
         // why a ClusterServiceVersion waits is not replayed here
-        if wanted.get("reason").is_some() {
+        if awaited.get("reason").is_some() {
             return true;
         }
-        if let Some(version) = wanted.get("csv") {
+        if let Some(version) = awaited.get("csv") {
             let found = self.csvs.iter().find(|it| it.metadata.name.as_ref() == Some(&csv(version)));
-            let want = wanted["phase"].as_str().unwrap_or("Succeeded");
+            let want = awaited["phase"].as_str().unwrap_or("Succeeded");
             return found.map_or(is_absent, |it| !is_absent && phase(it) == want);
         }
-        if let Some(generation) = wanted["plan"].as_i64() {
+        if let Some(generation) = awaited["plan"].as_i64() {
             let found = self.plans.iter().find(|it| it.spec.generation == Some(generation));
-            return found.and_then(PlanPhase::of).is_some_and(|phase| wanted["phase"] == phase.as_str());
+            return found
+                .and_then(PlanPhase::from_plan)
+                .is_some_and(|phase| awaited["phase"] == phase.as_str());
         }
-        let Some(name) = wanted["sub"].as_str() else { return true };
+        let Some(name) = awaited["sub"].as_str() else { return true };
         let found = self.subscriptions.iter().find(|it| it.metadata.name.as_deref() == Some(name));
         let Some(status) = found.and_then(|it| it.status.as_ref()) else { return false };
-        let is_installed = wanted.get("installed").is_none_or(|version| status.installed_csv == csv(version));
-        let is_state = wanted.get("state").is_none_or(|state| *state == status.state);
-        let mut conditions = wanted["cond"].as_object().into_iter().flatten();
+        let is_installed =
+            awaited.get("installed").is_none_or(|version| status.installed_csv == csv(version));
+        let is_state = awaited.get("state").is_none_or(|state| *state == status.state);
+        let mut conditions = awaited["cond"].as_object().into_iter().flatten();
         is_installed
             && is_state
             && conditions.all(|(type_, value)| {

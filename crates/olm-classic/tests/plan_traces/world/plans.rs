@@ -80,7 +80,7 @@ impl World<'_> {
         match action {
             StepAction::Done(_) | StepAction::Keep | StepAction::AwaitApi => {}
             StepAction::Create(made) | StepAction::Update(made) => {
-                if let Some((message, is_forbidden)) = self.refusal(&made) {
+                if let Some((message, is_forbidden)) = self.rejection(&made) {
                     return Err(StepError::from_api(&step, &message, is_forbidden));
                 }
                 self.put(made);
@@ -120,7 +120,7 @@ impl World<'_> {
     }
 
     /// The answer of the apiserver to what it does not accept.
-    fn refusal(&self, object: &Object) -> Option<(String, bool)> {
+    fn rejection(&self, object: &Object) -> Option<(String, bool)> {
         if !self.has_rights && object.kind() != "CustomResourceDefinition" {
             let plural = format!("{}s", object.kind().to_lowercase());
             let message = format!(

@@ -1,4 +1,4 @@
-//! What the steps of a scenario do to the world.
+//! The effects of the steps of a scenario on the world.
 
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, Subscription};
 use olm_core::Object;
