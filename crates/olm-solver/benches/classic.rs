@@ -85,7 +85,7 @@ fn compare(program: &Path, title: &str, cases: impl Iterator<Item = Value>) {
             decisions.max(enough(&case.namespace, |decisions| Limits { decisions, ..Limits::default() }));
         entries.push(raw.pointer("/catalogs").map_or(0, entries_of));
         ours += time(&case.namespace).as_secs_f64();
-        theirs += answer["cpu"].as_f64().unwrap();
+        theirs += answer["cpu"].as_f64().unwrap_or_default();
     }
     let ratio = theirs / ours;
     println!(
