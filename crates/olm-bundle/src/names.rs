@@ -4,6 +4,7 @@
 //! Only Service names differ, in the one case where the reference's name is too long for a Service
 //! (bundle-rendering §16 row 6).
 
+use olm_core::digits;
 use sha2::{Digest as _, Sha224};
 
 /// Longest name the builder aims at, in bytes.
@@ -52,28 +53,7 @@ pub(crate) fn object_hash(go_json: &str) -> String {
     let mut digest = Sha224::new();
     digest.update(go_json.as_bytes());
     digest.update(b"\n");
-    base36(&digest.finalize())
-}
-
-/// A big-endian unsigned number in base 36, lower case, without padding.
-fn base36(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-    let mut number = bytes.to_vec();
-    let mut digits = Vec::new();
-    while number.iter().any(|byte| *byte != 0) {
-        let mut rest = 0_usize;
-        for byte in &mut number {
-            let value = rest * 256 + usize::from(*byte);
-            // value / 36 is below 256 because the rest is below 36
-            *byte = u8::try_from(value / 36).unwrap_or(u8::MAX);
-            rest = value % 36;
-        }
-        digits.push(char::from(DIGITS[rest]));
-    }
-    if digits.is_empty() {
-        digits.push('0');
-    }
-    digits.into_iter().rev().collect()
+    digits(&digest.finalize(), 36)
 }
 
 #[cfg(test)]
@@ -94,13 +74,6 @@ mod tests {
         ] {
             assert_eq!(object_hash(json), want, "{json}");
         }
-    }
-
-    #[test]
-    fn base36_of_zero_and_of_leading_zeros() {
-        assert_eq!(base36(&[0, 0]), "0");
-        assert_eq!(base36(&[0, 36]), "10");
-        assert_eq!(base36(&[1, 0, 0]), "1ekg");
     }
 
     #[test]

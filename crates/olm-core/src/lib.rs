@@ -22,6 +22,7 @@ macro_rules! text_form {
 }
 
 mod cancellation;
+mod digits;
 pub mod go;
 mod image;
 mod kubernetes;
@@ -36,6 +37,7 @@ mod testing;
 mod version;
 
 pub use cancellation::{CancelOnDrop, Cancellation};
+pub use digits::digits;
 pub use image::{Digest, DigestAlgorithm, DigestError, ImageRef, ImageRefError, canonical_registry};
 pub use kubernetes::{
     KubernetesVersion, KubernetesVersionError, ResolvedTemplate, lowest_kubernetes, resolve_image_template,

@@ -35,6 +35,34 @@ pub enum GroupState {
     SetProvidedApis(String),
 }
 
+impl From<GroupCheck> for GroupState {
+    fn from(check: GroupCheck) -> Self {
+        match check {
+            GroupCheck::Failed { reason, message } => Self::Failed { reason: reason.into(), message },
+            GroupCheck::Wait => Self::Unresolved,
+            GroupCheck::Annotate(annotations) => {
+                Self::Annotate(annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+            }
+            GroupCheck::SetProvidedApis(apis) => Self::SetProvidedApis(apis),
+            GroupCheck::Passed => Self::Member,
+        }
+    }
+}
+
+impl From<GroupReason> for Reason {
+    fn from(reason: GroupReason) -> Self {
+        match reason {
+            GroupReason::NoOperatorGroup => Self::NoOperatorGroup,
+            GroupReason::TooManyOperatorGroups => Self::TooManyOperatorGroups,
+            GroupReason::NoTargetNamespaces => Self::NoTargetNamespaces,
+            GroupReason::InvalidInstallModes => Self::InvalidInstallModes,
+            GroupReason::UnsupportedOperatorGroup => Self::UnsupportedOperatorGroup,
+            GroupReason::CannotModifyStaticOperatorGroupProvidedApis => Self::CannotModifyStaticProvidedApis,
+            GroupReason::InterOperatorGroupOwnerConflict => Self::InterOperatorGroupOwnerConflict,
+        }
+    }
+}
+
 /// Whether the CSV that is replaced lets itself be replaced (classic-apis §8).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum UpgradeGate {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use olm_core::go;
+use olm_core::{digits, go};
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha224};
@@ -48,25 +48,7 @@ fn hash(value: &Value, type_: &str) -> String {
     let mut text = String::new();
     write(Some(value), type_, DEPTH, &mut text);
     text.push('\n');
-    base62(&Sha224::digest(text.as_bytes()))
-}
-
-/// A big-endian unsigned number in base 62 (digits, lower case, upper case), without padding.
-fn base62(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    let mut number = bytes.to_vec();
-    let mut digits = Vec::new();
-    while number.iter().any(|byte| *byte != 0) {
-        let mut rest = 0_usize;
-        for byte in &mut number {
-            let value = rest * 256 + usize::from(*byte);
-            // value / 62 is below 256 because the rest is below 62
-            *byte = u8::try_from(value / DIGITS.len()).unwrap_or(u8::MAX);
-            rest = value % DIGITS.len();
-        }
-        digits.push(char::from(DIGITS[rest]));
-    }
-    digits.into_iter().rev().collect()
+    digits(&Sha224::digest(text.as_bytes()), 62)
 }
 
 /// Writes a value as Go encodes one of this type.

@@ -8,7 +8,8 @@ use olm_api::classic::ClusterServiceVersion;
 use olm_api::classic::cluster_service_version::StrategyDeploymentPermissions;
 use olm_core::{Object, go};
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha224};
+
+use crate::operator_group::encode;
 
 /// Longest name, in bytes.
 const MAX_NAME_LENGTH: usize = 63;
@@ -72,8 +73,8 @@ impl Owner<'_> {
         let subjects = json!([{"kind": "ServiceAccount", "name": account, "namespace": self.namespace}]);
         let role_ref = json!({"apiGroup": RBAC, "kind": kind, "name": name});
         let rules: Vec<String> = permissions.rules.iter().map(go_rule).collect();
-        let rules_hash = hash(&format!("[{}]", rules.join(",")));
-        let binding_hash = hash(&go::json_string(&json!({"RoleRef": role_ref, "Subjects": subjects})));
+        let rules_hash = encode(&format!("[{}]", rules.join(",")));
+        let binding_hash = encode(&go::json_string(&json!({"RoleRef": role_ref, "Subjects": subjects})));
         let is_namespaced = kind == "Role";
         let role = json!({
             "apiVersion": format!("{RBAC}/v1"), "kind": kind,
@@ -136,7 +137,7 @@ fn go_rule(rule: &PolicyRule) -> String {
 
 /// `<base>-<hash of the text>`, the base cut so that the name has at most 63 bytes.
 fn role_name(base: &str, text: &str) -> String {
-    let hash = hash(text);
+    let hash = encode(text);
     let mut end = base.len();
     if base.len() + hash.len() > MAX_NAME_LENGTH {
         end = MAX_NAME_LENGTH.saturating_sub(hash.len() + 1).min(base.len());
@@ -145,24 +146,6 @@ fn role_name(base: &str, text: &str) -> String {
         end -= 1;
     }
     format!("{}-{hash}", &base[..end])
-}
-
-/// The SHA-224 of a text as one big-endian number in base 62.
-fn hash(text: &str) -> String {
-    const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    let mut number = Sha224::digest(text.as_bytes()).to_vec();
-    let mut digits = Vec::new();
-    while number.iter().any(|byte| *byte != 0) {
-        let mut rest = 0_usize;
-        for byte in &mut number {
-            let value = rest * 256 + usize::from(*byte);
-            // value / 62 is below 256 because the rest is below 62
-            *byte = u8::try_from(value / DIGITS.len()).unwrap_or(u8::MAX);
-            rest = value % DIGITS.len();
-        }
-        digits.push(char::from(DIGITS[rest]));
-    }
-    digits.into_iter().rev().collect()
 }
 
 fn object(value: Value) -> Object {

@@ -1,27 +1,14 @@
 //! Parts of the objects that OLM creates.
 
-use olm_core::Object;
+use olm_core::{Object, digits};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha224};
 
 use super::keys;
 
-/// SHA-224 of a text as one big-endian number in base 62 (digits, lower case, upper case), without padding.
+/// SHA-224 of a text in base 62.
 pub(crate) fn encode(text: &str) -> String {
-    const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    let mut number = Sha224::digest(text.as_bytes()).to_vec();
-    let mut digits = Vec::new();
-    while number.iter().any(|byte| *byte != 0) {
-        let mut rest = 0_usize;
-        for byte in &mut number {
-            let value = rest * 256 + usize::from(*byte);
-            // value / 62 is below 256 because the rest is below 62
-            *byte = u8::try_from(value / 62).unwrap_or(u8::MAX);
-            rest = value % 62;
-        }
-        digits.push(char::from(DIGITS[rest]));
-    }
-    digits.into_iter().rev().collect()
+    digits(&Sha224::digest(text.as_bytes()), 62)
 }
 
 /// An entry of `metadata.ownerReferences`; deleting the owner does not wait for the object.
