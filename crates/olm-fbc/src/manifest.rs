@@ -61,7 +61,8 @@ fn json_text(manifest: Vec<u8>) -> Result<String, String> {
     let mut json = Vec::new();
     olm_yaml::yaml_to_json(&manifest, &mut json, &olm_yaml::Limits::default())
         .map_err(|error| error.message)?;
-    String::from_utf8(json).map_err(|_| "an inline manifest is not UTF-8".to_owned())
+    let json = String::from_utf8(json).map_err(|_| "an inline manifest is not UTF-8".to_owned())?;
+    Ok(html_escaped(&json))
 }
 
 impl CsvMetadata {
@@ -271,7 +272,11 @@ mod tests {
         let metadata = json!({"type": "olm.csv.metadata", "value": {"displayName": "x"}});
         for (properties, objects, at) in [
             (json!([]), vec![], None),
-            (json!([inline("kind: Service\na: y\n")]), vec![r#"{"a":true,"kind":"Service"}"#], None),
+            (
+                json!([inline("kind: Service\na: y\nb: <\n")]),
+                vec![r#"{"a":true,"b":"\u003c","kind":"Service"}"#],
+                None,
+            ),
             (
                 json!([inline("{\"b\": 1}"), inline(csv), metadata, inline(csv)]),
                 vec!["{\"b\": 1}", csv, csv],
