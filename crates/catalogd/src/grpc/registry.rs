@@ -49,7 +49,7 @@ struct Catalog {
     graph: Arc<Graph>,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type Reply<T> = Result<Response<T>, Status>;
 type Items<T> = BoxStream<'static, Result<T, Status>>;
 
 impl Registry {
@@ -129,7 +129,7 @@ impl Registry {
         graph: Arc<Graph>,
         find: impl Fn(&Name, &Package) -> Vec<proto::ChannelEntry> + Send + 'static,
         none: impl FnOnce() -> String,
-    ) -> Answer<Items<proto::ChannelEntry>> {
+    ) -> Reply<Items<proto::ChannelEntry>> {
         let seat = self.seat()?;
         let names: Vec<Name> = graph.packages.keys().cloned().collect();
         let mut found = names.into_iter().map(move |name| {
@@ -161,7 +161,7 @@ impl Catalog {
     }
 
     /// A bundle with its manifests, as an entry of a channel.
-    async fn bundle(&self, package: &str, channel: &str, name: &str) -> Answer<proto::Bundle> {
+    async fn bundle(&self, package: &str, channel: &str, name: &str) -> Reply<proto::Bundle> {
         let missing = || {
             let [package, channel, name] = [package, channel, name].map(quote);
             Status::unknown(format!("package {package}, channel {channel}, bundle {name} not found"))
@@ -176,7 +176,7 @@ impl Catalog {
         let mut message = found.map_err(Status::failed_precondition)?;
         message.channel_name = channel.to_owned();
         message.skip_range = entry.skip_range.as_ref().to_owned();
-        message.deprecation = deprecation.map(|message| deprecated(message));
+        message.deprecation = deprecation.map(deprecated);
         Ok(Response::new(message))
     }
 }
@@ -235,10 +235,10 @@ fn providing_head<'a>(
 }
 
 fn no_providers((group, version, kind): &Api) -> String {
-    format!("no channel entries found that provide {}", shown(group, version, kind))
+    format!("no channel entries found that provide {}", api_text(group, version, kind))
 }
 
-fn shown(group: &str, version: &str, kind: &str) -> String {
+fn api_text(group: &str, version: &str, kind: &str) -> String {
     format!("group:{} version:{} kind:{}", quote(group), quote(version), quote(kind))
 }
 
@@ -323,7 +323,7 @@ impl registry_server::Registry for Registry {
     async fn list_packages(
         &self,
         request: Request<proto::ListPackageRequest>,
-    ) -> Answer<Self::ListPackagesStream> {
+    ) -> Reply<Self::ListPackagesStream> {
         let catalog = self.catalog(&request).await?;
         let seat = self.seat()?;
         let names: Vec<Name> = catalog.graph.packages.keys().cloned().collect();
@@ -334,7 +334,7 @@ impl registry_server::Registry for Registry {
         Ok(Response::new(names.boxed()))
     }
 
-    async fn get_package(&self, request: Request<proto::GetPackageRequest>) -> Answer<proto::Package> {
+    async fn get_package(&self, request: Request<proto::GetPackageRequest>) -> Reply<proto::Package> {
         let catalog = self.catalog(&request).await?;
         let name = request.into_inner().name;
         let package = catalog.package(&name)?;
@@ -351,7 +351,7 @@ impl registry_server::Registry for Registry {
         }))
     }
 
-    async fn get_bundle(&self, request: Request<proto::GetBundleRequest>) -> Answer<proto::Bundle> {
+    async fn get_bundle(&self, request: Request<proto::GetBundleRequest>) -> Reply<proto::Bundle> {
         let catalog = self.catalog(&request).await?;
         let proto::GetBundleRequest { pkg_name, channel_name, csv_name } = request.into_inner();
         catalog.bundle(&pkg_name, &channel_name, &csv_name).await
@@ -360,7 +360,7 @@ impl registry_server::Registry for Registry {
     async fn get_bundle_for_channel(
         &self,
         request: Request<proto::GetBundleInChannelRequest>,
-    ) -> Answer<proto::Bundle> {
+    ) -> Reply<proto::Bundle> {
         let catalog = self.catalog(&request).await?;
         let proto::GetBundleInChannelRequest { pkg_name, channel_name } = request.into_inner();
         let Some(head) = &catalog.channel(&pkg_name, &channel_name)?.head else {
@@ -376,7 +376,7 @@ impl registry_server::Registry for Registry {
     async fn get_channel_entries_that_replace(
         &self,
         request: Request<proto::GetAllReplacementsRequest>,
-    ) -> Answer<Self::GetChannelEntriesThatReplaceStream> {
+    ) -> Reply<Self::GetChannelEntriesThatReplaceStream> {
         let catalog = self.catalog(&request).await?;
         let name = request.into_inner().csv_name;
         let missing = format!("no channel entries found that replace {name}");
@@ -397,7 +397,7 @@ impl registry_server::Registry for Registry {
     async fn get_bundle_that_replaces(
         &self,
         request: Request<proto::GetReplacementRequest>,
-    ) -> Answer<proto::Bundle> {
+    ) -> Reply<proto::Bundle> {
         let catalog = self.catalog(&request).await?;
         let proto::GetReplacementRequest { csv_name, pkg_name, channel_name } = request.into_inner();
         if !catalog.graph.packages.contains_key(pkg_name.as_str()) {
@@ -417,7 +417,7 @@ impl registry_server::Registry for Registry {
     async fn get_channel_entries_that_provide(
         &self,
         request: Request<proto::GetAllProvidersRequest>,
-    ) -> Answer<Self::GetChannelEntriesThatProvideStream> {
+    ) -> Reply<Self::GetChannelEntriesThatProvideStream> {
         let catalog = self.catalog(&request).await?;
         let providers = self.providers(&catalog).await?;
         let proto::GetAllProvidersRequest { group, version, kind, plural: _ } = request.into_inner();
@@ -436,7 +436,7 @@ impl registry_server::Registry for Registry {
     async fn get_latest_channel_entries_that_provide(
         &self,
         request: Request<proto::GetLatestProvidersRequest>,
-    ) -> Answer<Self::GetLatestChannelEntriesThatProvideStream> {
+    ) -> Reply<Self::GetLatestChannelEntriesThatProvideStream> {
         let catalog = self.catalog(&request).await?;
         let providers = self.providers(&catalog).await?;
         let proto::GetLatestProvidersRequest { group, version, kind, plural: _ } = request.into_inner();
@@ -458,7 +458,7 @@ impl registry_server::Registry for Registry {
     async fn get_default_bundle_that_provides(
         &self,
         request: Request<proto::GetDefaultProviderRequest>,
-    ) -> Answer<proto::Bundle> {
+    ) -> Reply<proto::Bundle> {
         let catalog = self.catalog(&request).await?;
         let providers = self.providers(&catalog).await?;
         let proto::GetDefaultProviderRequest { group, version, kind, plural: _ } = request.into_inner();
@@ -475,7 +475,7 @@ impl registry_server::Registry for Registry {
         }
         let (group, version, kind) = &api;
         Err(Status::unknown(if provided {
-            format!("no entry found that provides {}", shown(group, version, kind))
+            format!("no entry found that provides {}", api_text(group, version, kind))
         } else {
             no_providers(&api)
         }))
@@ -484,7 +484,7 @@ impl registry_server::Registry for Registry {
     async fn list_bundles(
         &self,
         request: Request<proto::ListBundlesRequest>,
-    ) -> Answer<Self::ListBundlesStream> {
+    ) -> Reply<Self::ListBundlesStream> {
         let Catalog { content, graph } = self.catalog(&request).await?;
         let list = BundleList { content, graph, next: 0, _seat: self.seat()? };
         Ok(Response::new(list.stream()))
