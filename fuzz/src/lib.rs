@@ -13,6 +13,7 @@ mod crds;
 mod files;
 mod layers;
 mod references;
+mod registry;
 mod scenarios;
 mod secrets;
 mod server;
@@ -34,6 +35,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("catalogd_http", server::catalogd_http),
     ("crd_safety", crds::crd_safety),
     ("fbc", catalogs::fbc),
+    ("grpc_registry", registry::grpc_registry),
     ("indexignore", texts::indexignore),
     ("layer", layers::layer),
     ("manifest", layers::manifest),

@@ -51,6 +51,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = ":8443")]
     pub catalogs_server_addr: String,
 
+    /// Where catalogs are served over gRPC to OLM Classic, without TLS; 0 turns it off
+    #[arg(long, value_name = "ADDRESS", default_value = "0")]
+    pub grpc_bind_address: String,
+
     /// The host (and port) under which clients reach the content, for status.urls.base
     #[arg(long, value_name = "HOST", default_value = "catalogd-service.olmv1-system.svc")]
     pub external_address: String,

@@ -1,14 +1,16 @@
-//! catalogd: pulls catalog images, keeps their content and serves it over HTTPS.
+//! catalogd: pulls catalog images, keeps their content and serves it over HTTPS, and over gRPC to OLM Classic.
 //!
-//! `controller` decides and reports, `ingest` turns images into content, `store` keeps it, `http` serves it; they meet in
-//! [`store::Store`] only.
+//! `controller` decides and reports, `ingest` turns images into content, `store` keeps it, `http` and `grpc` serve it; they
+//! meet in [`store::Store`] only.
 
 pub mod args;
 mod compress;
 pub mod controller;
 mod gauges;
+pub mod grpc;
 pub mod http;
 pub mod ingest;
+mod per_content;
 mod run;
 pub mod store;
 

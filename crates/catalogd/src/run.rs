@@ -25,9 +25,10 @@ use crate::controller::credentials::{self, Credentials};
 use crate::controller::fetch::Fetch;
 use crate::controller::readiness::Readiness;
 use crate::controller::reconcile;
+use crate::controller::service::ServiceSettings;
 use crate::http::{Catalogs, Endpoints, server};
 use crate::store::{Opened, Store};
-use crate::{controller, http};
+use crate::{controller, grpc, http};
 
 /// The controller's name in metrics and events.
 pub(crate) const CONTROLLER: &str = "catalogd-clustercatalog-controller";
@@ -88,6 +89,14 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let serving =
         server::serve(listener, Arc::clone(&tls), catalogs, http_metrics, server::LIMITS, stop.clone());
     let content_server = tokio::spawn(task::supervised("content server", serving));
+    let mut services = None;
+    if let Some(listener) = listen::optional(&args.grpc_bind_address).await? {
+        let port = listener.local_addr()?.port();
+        services = Some(ServiceSettings { namespace: args.run.system_namespace(), port });
+        let registry = grpc::Registry::new(store.clone());
+        let registry = grpc::server::serve(listener, registry, grpc::server::LIMITS, stop.clone())?;
+        parts.spawn(task::supervised("gRPC server", registry));
+    }
     if let Some(address) = metrics_address {
         let router = olm_runtime::metrics::router(metrics.clone(), KubeReviews(client.clone()));
         let listener = listen::bind(&address).await?;
@@ -132,6 +141,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         events: Events::new(writing, CONTROLLER, Some(leader::identity())).counted(&metrics),
         meter: metrics.controller(CONTROLLER, 0),
         base: format!("https://{}", args.external_address),
+        services,
         intervals: args.run.test_intervals,
         version: Default::default(),
         memory: Default::default(),

@@ -235,6 +235,11 @@ impl Index {
         self.entries.iter().map(|entry| self.located(entry))
     }
 
+    /// The object at a place in content order.
+    pub fn object(&self, at: usize) -> Option<Located<'_>> {
+        self.entries.get(at).map(|entry| self.located(entry))
+    }
+
     fn located(&self, entry: &Entry) -> Located<'_> {
         Located {
             schema: self.text(entry.schema),

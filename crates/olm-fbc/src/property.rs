@@ -60,10 +60,10 @@ go_struct! {
         /// A manifest, YAML or JSON.
         pub data: Base64 = "data",
     }
-    /// Value of `olm.csv.metadata`. Members that are not public are only checked for their type.
+    /// Value of `olm.csv.metadata`.
     pub struct CsvMetadata("CSVMetadata", "property.CSVMetadata") {
-        annotations: BTreeMap<String, String> = "annotations",
-        api_service_definitions: ApiServices = "apiServiceDefinitions",
+        pub(crate) annotations: BTreeMap<String, String> = "annotations",
+        pub(crate) api_service_definitions: ApiServices = "apiServiceDefinitions",
         pub crd_descriptions: Crds = "crdDescriptions",
         /// Markdown.
         pub description: String = "description",
@@ -71,14 +71,14 @@ go_struct! {
         /// Which namespaces it can watch.
         pub install_modes: Vec<InstallMode> = "installModes",
         pub keywords: Vec<String> = "keywords",
-        labels: BTreeMap<String, String> = "labels",
+        pub(crate) labels: BTreeMap<String, String> = "labels",
         pub links: Vec<Link> = "links",
         pub maintainers: Vec<Maintainer> = "maintainers",
         /// Such as `stable` or `alpha`.
         pub maturity: String = "maturity",
         /// Lowest Kubernetes version.
         pub min_kube_version: String = "minKubeVersion",
-        native_apis: Vec<GroupVersionKind> = "nativeAPIs",
+        pub(crate) native_apis: Vec<GroupVersionKind> = "nativeAPIs",
         pub provider: Link = "provider",
     }
     /// The part of `olm.csv.metadata` that names and describes an operator; cheap to read.
@@ -100,6 +100,10 @@ go_struct! {
         pub(crate) kind: String = "kind",
         pub(crate) spec: Environment = "spec",
     }
+    /// The kind of a manifest; cheap to read.
+    pub(crate) struct ManifestKind("TypeMeta", "v1.TypeMeta") {
+        pub(crate) kind: String = "kind",
+    }
     pub struct GroupVersionKind("GroupVersionKind", "v1.GroupVersionKind") {
         pub group: String = "group",
         pub version: String = "version",
@@ -117,42 +121,42 @@ go_struct! {
         pub name: String = "name",
         pub version: String = "version",
         pub kind: String = "kind",
-        display_name: String = "displayName",
-        description: String = "description",
-        resources: Vec<ApiResource> = "resources",
-        status_descriptors: Vec<Descriptor> = "statusDescriptors",
-        spec_descriptors: Vec<Descriptor> = "specDescriptors",
-        action_descriptors: Vec<Descriptor> = "actionDescriptors",
+        pub(crate) display_name: String = "displayName",
+        pub(crate) description: String = "description",
+        pub(crate) resources: Vec<ApiResource> = "resources",
+        pub(crate) status_descriptors: Vec<Descriptor> = "statusDescriptors",
+        pub(crate) spec_descriptors: Vec<Descriptor> = "specDescriptors",
+        pub(crate) action_descriptors: Vec<Descriptor> = "actionDescriptors",
     }
-    struct ApiServices("APIServiceDefinitions", "v1alpha1.APIServiceDefinitions") {
-        owned: Vec<ApiService> = "owned",
-        required: Vec<ApiService> = "required",
+    pub(crate) struct ApiServices("APIServiceDefinitions", "v1alpha1.APIServiceDefinitions") {
+        pub(crate) owned: Vec<ApiService> = "owned",
+        pub(crate) required: Vec<ApiService> = "required",
     }
-    struct ApiService("APIServiceDescription", "v1alpha1.APIServiceDescription") {
-        name: String = "name",
-        group: String = "group",
-        version: String = "version",
-        kind: String = "kind",
-        deployment_name: String = "deploymentName",
-        container_port: i32 = "containerPort",
-        display_name: String = "displayName",
-        description: String = "description",
-        resources: Vec<ApiResource> = "resources",
-        status_descriptors: Vec<Descriptor> = "statusDescriptors",
-        spec_descriptors: Vec<Descriptor> = "specDescriptors",
-        action_descriptors: Vec<Descriptor> = "actionDescriptors",
+    pub(crate) struct ApiService("APIServiceDescription", "v1alpha1.APIServiceDescription") {
+        pub(crate) name: String = "name",
+        pub(crate) group: String = "group",
+        pub(crate) version: String = "version",
+        pub(crate) kind: String = "kind",
+        pub(crate) deployment_name: String = "deploymentName",
+        pub(crate) container_port: i32 = "containerPort",
+        pub(crate) display_name: String = "displayName",
+        pub(crate) description: String = "description",
+        pub(crate) resources: Vec<ApiResource> = "resources",
+        pub(crate) status_descriptors: Vec<Descriptor> = "statusDescriptors",
+        pub(crate) spec_descriptors: Vec<Descriptor> = "specDescriptors",
+        pub(crate) action_descriptors: Vec<Descriptor> = "actionDescriptors",
     }
-    struct ApiResource("APIResourceReference", "v1alpha1.APIResourceReference") {
-        name: String = "name",
-        kind: String = "kind",
-        version: String = "version",
+    pub(crate) struct ApiResource("APIResourceReference", "v1alpha1.APIResourceReference") {
+        pub(crate) name: String = "name",
+        pub(crate) kind: String = "kind",
+        pub(crate) version: String = "version",
     }
-    struct Descriptor("SpecDescriptor", "v1alpha1.SpecDescriptor") {
-        path: String = "path",
-        display_name: String = "displayName",
-        description: String = "description",
-        x_descriptors: Vec<String> = "x-descriptors",
-        value: Option<Json> = "value",
+    pub(crate) struct Descriptor("SpecDescriptor", "v1alpha1.SpecDescriptor") {
+        pub(crate) path: String = "path",
+        pub(crate) display_name: String = "displayName",
+        pub(crate) description: String = "description",
+        pub(crate) x_descriptors: Vec<String> = "x-descriptors",
+        pub(crate) value: Option<Json> = "value",
     }
     /// One way of installing.
     pub struct InstallMode("InstallMode", "v1alpha1.InstallMode") {

@@ -1,6 +1,8 @@
 //! The four schemas that OLM understands (fbc §5), as Go decodes them. Everything else is an *other* meta and
 //! stays bytes.
 
+use std::collections::BTreeSet;
+
 use crate::{
     decode::{Base64, Json, go_struct, read},
     property::{
@@ -114,6 +116,15 @@ from_json! {
     Channel "channel";
     Bundle "bundle";
     Deprecations "deprecation";
+}
+
+impl Channel {
+    /// Names of the entries that no entry replaces or skips; a valid channel has one.
+    pub fn heads(&self) -> Vec<&str> {
+        let skipped = self.entries.iter().flat_map(|entry| entry.skips.iter().chain([&entry.replaces]));
+        let named: BTreeSet<&str> = skipped.map(String::as_str).collect();
+        self.entries.iter().map(|entry| entry.name.as_str()).filter(|name| !named.contains(name)).collect()
+    }
 }
 
 impl Bundle {

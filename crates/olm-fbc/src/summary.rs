@@ -10,7 +10,7 @@ use olm_core::VersionRelease;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bundle, Channel, Deprecations, Meta, Package, PackageContents,
+    Bundle, Deprecations, Meta, Package, PackageContents,
     property::{self, CsvTitle, Gvk},
     schema::{BUNDLE, CHANNEL, PACKAGE},
 };
@@ -204,7 +204,7 @@ impl Summariser {
             self.icon = self.icon_of(package);
         }
         for channel in &contents.channels {
-            let heads = heads(channel).into_iter().map(str::to_owned).collect();
+            let heads = channel.heads().into_iter().map(str::to_owned).collect();
             let facts = ChannelFacts { heads, entries: channel.entries.len() };
             self.channels.insert(channel.name.clone(), facts);
         }
@@ -330,15 +330,6 @@ fn excerpt(description: &str) -> String {
         text.push_str(word);
     }
     text.chars().take(MAX_EXCERPT).collect()
-}
-
-fn heads(channel: &Channel) -> Vec<&str> {
-    let named: BTreeSet<&str> = channel
-        .entries
-        .iter()
-        .flat_map(|entry| entry.skips.iter().chain([&entry.replaces]).map(String::as_str))
-        .collect();
-    channel.entries.iter().map(|entry| entry.name.as_str()).filter(|name| !named.contains(name)).collect()
 }
 
 fn percent_encoded(text: &str) -> String {

@@ -131,18 +131,34 @@ pub async fn https(
     let mut tls = Arc::unwrap_or_clone(tls);
     let versions: &[&[u8]] = if limits.streams == 0 { &[b"http/1.1"] } else { &[b"h2", b"http/1.1"] };
     tls.alpn_protocols = versions.iter().map(|version| version.to_vec()).collect();
-    accept(listener, service, Some(TlsAcceptor::from(Arc::new(tls))), limits, shutdown).await;
+    accept(listener, service, Transport::Tls(TlsAcceptor::from(Arc::new(tls))), limits, shutdown).await;
 }
 
-/// Serves without TLS until shutdown, then lets running answers end. HTTP/2 needs TLS.
+/// Serves HTTP/1.1 without TLS until shutdown, then lets running answers end.
 pub async fn http(listener: TcpListener, service: impl HttpService, limits: Limits, shutdown: Shutdown) {
-    accept(listener, service, None, limits, shutdown).await;
+    accept(listener, service, Transport::Plain, limits, shutdown).await;
+}
+
+/// Serves HTTP/2 without TLS to clients that know it beforehand, as those of gRPC do, until shutdown, then lets running answers end.
+pub async fn http2(listener: TcpListener, service: impl HttpService, limits: Limits, shutdown: Shutdown) {
+    accept(listener, service, Transport::PlainHttp2, limits, shutdown).await;
+}
+
+/// What connections speak.
+#[derive(Clone)]
+enum Transport {
+    /// HTTP/1.1 without TLS.
+    Plain,
+    /// HTTP/2 without TLS (RFC 9113 §3.3).
+    PlainHttp2,
+    /// The version that both sides agree on.
+    Tls(TlsAcceptor),
 }
 
 async fn accept(
     listener: TcpListener,
     service: impl HttpService,
-    tls: Option<TlsAcceptor>,
+    transport: Transport,
     limits: Limits,
     shutdown: Shutdown,
 ) {
@@ -178,7 +194,7 @@ async fn accept(
         let connection = Connection {
             service: service.clone(),
             peer,
-            tls: tls.clone(),
+            transport: transport.clone(),
             builders: Arc::clone(&builders),
             limits,
             watcher: graceful.watcher(),
@@ -232,7 +248,7 @@ impl Builders {
 struct Connection<S> {
     service: S,
     peer: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    transport: Transport,
     builders: Arc<Builders>,
     limits: Limits,
     watcher: Watcher,
@@ -244,20 +260,22 @@ impl<S: HttpService> Connection<S> {
     async fn serve(self, stream: TcpStream, shutdown: Shutdown) -> ConnectionResult {
         // small answers would otherwise wait for the client's delayed acknowledgement
         stream.set_nodelay(true)?;
-        if self.tls.is_some() {
-            let mut first = [0];
-            let peeked = tokio::time::timeout(self.limits.handshake, stream.peek(&mut first));
-            let peeked = tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
-                peeked = peeked => peeked??,
-            };
-            // a method begins with a letter, a handshake with another byte
-            if peeked == 1 && first[0].is_ascii_alphabetic() {
-                return refuse_plain_http(stream, self.limits.handshake).await;
-            }
+        let acceptor = match &self.transport {
+            Transport::Tls(acceptor) => acceptor.clone(),
+            Transport::Plain => return self.serve_plain(stream, false).await,
+            Transport::PlainHttp2 => return self.serve_plain(stream, true).await,
+        };
+        let mut first = [0];
+        let peeked = tokio::time::timeout(self.limits.handshake, stream.peek(&mut first));
+        let peeked = tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            peeked = peeked => peeked??,
+        };
+        // a method begins with a letter, a handshake with another byte
+        if peeked == 1 && first[0].is_ascii_alphabetic() {
+            return refuse_plain_http(stream, self.limits.handshake).await;
         }
         let stream = StallGuard::new(stream, self.limits.stall);
-        let Some(acceptor) = &self.tls else { return self.serve_http(stream, false).await };
         let accept = acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(SEND_BUFFER)));
         let stream = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
@@ -265,6 +283,11 @@ impl<S: HttpService> Connection<S> {
         };
         // HTTP/2 over TLS is always agreed on (RFC 9113 §3.3)
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        self.serve_http(stream, is_http2).await
+    }
+
+    async fn serve_plain(self, stream: TcpStream, is_http2: bool) -> ConnectionResult {
+        let stream = StallGuard::new(stream, self.limits.stall);
         self.serve_http(stream, is_http2).await
     }
 

@@ -20,6 +20,7 @@ mod manifests;
 mod markdown;
 mod monitoring;
 mod promql;
+mod protos;
 mod reference;
 mod section;
 mod source;
@@ -111,6 +112,7 @@ fn run() -> Result<()> {
 /// Every generated file: its path from the repository's root, and what it has to hold.
 fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut files = crdgen::files()?;
+    files.extend(protos::files(root)?);
     files.extend(reference::files()?);
     files.extend(annotations::files());
     files.extend(monitoring::files()?);

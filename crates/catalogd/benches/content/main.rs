@@ -1,7 +1,7 @@
 //! The costs of catalog content: ingest, serving beside a file server, restart and polls. Prints one Markdown table.
 //!
 //! `cargo bench -p catalogd --bench content` takes the quick sizes (about a minute); `OLM_BENCH=full` takes those of the
-//! goals (about fifteen). `OLM_BENCH_ONLY=ingest,serve,start,poll` chooses parts.
+//! goals (about fifteen). `OLM_BENCH_ONLY=ingest,serve,grpc,start,poll` chooses parts.
 //!
 //! Other work on the machine must not decide, so figures are CPU seconds (of the measured process alone), ratios to an
 //! anchor of the same run that is measured alternately, and of several rounds the least. Every figure of a
@@ -12,6 +12,7 @@
 mod anchor;
 mod api;
 mod catalog;
+mod grpc;
 mod ingest;
 mod load;
 mod measure;
@@ -72,6 +73,9 @@ fn main() -> Result<()> {
     runtime.block_on(async {
         if plan.wants("serve") {
             serve::measure(&plan, &mut table).await?;
+        }
+        if plan.wants("grpc") {
+            grpc::measure(&plan, &mut table).await?;
         }
         if plan.wants("start") {
             start::measure(&plan, &mut table).await?;

@@ -19,6 +19,7 @@ use crate::ingest::store_layer;
 pub(crate) struct Catalogd {
     child: Child,
     pub(crate) content: SocketAddr,
+    pub(crate) grpc: SocketAddr,
     health: SocketAddr,
     pub(crate) began: Instant,
 }
@@ -29,7 +30,7 @@ impl Catalogd {
         let ca = Ca::shared()?;
         let identity = ca.server(&olm_kit::unique("catalogd"), &[])?;
         let port = || anyhow::Ok(SocketAddr::from(([127, 0, 0, 1], olm_kit::free_port()?)));
-        let (content, health) = (port()?, port()?);
+        let (content, health, grpc) = (port()?, port()?, port()?);
         let mut command = Command::new(env!("CARGO_BIN_EXE_catalogd"));
         command
             .arg("--cache-dir")
@@ -38,6 +39,7 @@ impl Catalogd {
             .arg(api.kubeconfig(dir)?)
             .arg(format!("--catalogs-server-addr={content}"))
             .arg(format!("--external-address={content}"))
+            .arg(format!("--grpc-bind-address={grpc}"))
             .arg(format!("--health-probe-bind-address={health}"))
             .arg("--metrics-bind-address=0")
             .arg("--tls-cert")
@@ -50,7 +52,7 @@ impl Catalogd {
             .env("MALLOC_TRIM_THRESHOLD_", "131072");
         let began = Instant::now();
         let child = Child::spawn("catalogd", &mut command, &dir.join("catalogd.log"))?;
-        Ok(Self { child, content, health, began })
+        Ok(Self { child, content, grpc, health, began })
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -186,7 +186,7 @@ fn scenarios(ours: &Catalogd, plan: &Plan) -> Vec<Scenario> {
 }
 
 /// Waits until the process has used no processor time for a while.
-async fn settle(pid: u32) -> Result<()> {
+pub(crate) async fn settle(pid: u32) -> Result<()> {
     let mut before = cpu(pid)?;
     loop {
         tokio::time::sleep(Duration::from_millis(300)).await;

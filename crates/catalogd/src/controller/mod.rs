@@ -11,6 +11,7 @@ pub mod plan;
 pub mod readiness;
 pub mod reconcile;
 pub mod report;
+pub mod service;
 pub mod status;
 
 use std::collections::{BTreeSet, HashMap};
@@ -185,12 +186,18 @@ impl State {
         done
     }
 
+    async fn pass_over(&self, catalog: &mut ClusterCatalog) -> (Option<Instant>, Outcome) {
+        let done = self.context.reconcile(catalog).await;
+        self.context.keep_service(catalog).await;
+        done
+    }
+
     async fn reconcile(&self, name: &str, mut catalog: ClusterCatalog) -> (Requeue, Outcome) {
         let stop = self.stop.child_token();
         let running = Some((stop.clone(), catalog.uid(), catalog.metadata.generation));
         self.per_catalog.lock().entry(name.to_owned()).or_default().running = running;
         let done = tokio::select! {
-            (next, outcome) = self.context.reconcile(&mut catalog) => {
+            (next, outcome) = self.pass_over(&mut catalog) => {
                 let wait = next.map(|next| next.saturating_duration_since(Instant::now()));
                 Some((wait.map_or(Requeue::OnChange, Requeue::After), outcome))
             }
@@ -307,6 +314,7 @@ mod tests {
             events: Events::new(client.clone(), "test", None),
             meter: metrics.controller("test", 0),
             base: "https://catalogd.example.com".to_owned(),
+            services: None,
             intervals: Intervals::default(),
             version: Default::default(),
             memory: Mutex::default(),

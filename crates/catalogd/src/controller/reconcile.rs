@@ -22,11 +22,12 @@ use tokio::sync::watch;
 use super::fetch::{Fetch, FetchError, Fetched, History};
 use super::plan::{self, FailedAttempt, Held, Memory, Observed, Plan, Quarantine, Retry};
 use super::report;
+use super::service::ServiceSettings;
 use super::status::{self, Attempt};
 use crate::store::{Content, Served, Store, StoreError};
 
 /// Who owns the name label.
-const FIELD_MANAGER: &str = "olm.operatorframework.io/catalogd";
+pub(super) const FIELD_MANAGER: &str = "olm.operatorframework.io/catalogd";
 /// How long nothing may be served before the status reports it, so that a restart with a slow registry changes nothing.
 const LOSS_GRACE_PERIOD: Duration = Duration::from_secs(60);
 
@@ -51,6 +52,8 @@ pub struct Context {
     pub meter: ControllerMetrics,
     /// `https://<external address>`.
     pub base: String,
+    /// How Services of the gRPC registry are made; `None` while it is off.
+    pub services: Option<ServiceSettings>,
     /// How long a minute of a poll interval is.
     pub intervals: Intervals,
     /// The version of the cluster; `None` if it is unknown.

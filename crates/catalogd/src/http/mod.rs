@@ -13,7 +13,6 @@ mod graphql;
 mod metas;
 mod metrics;
 mod packages;
-mod per_content;
 mod range;
 mod respond;
 mod routes;

@@ -17,8 +17,8 @@ use super::body::{Body, compress_all};
 use super::cache::Cache;
 use super::conditions::Validators;
 use super::encoding::{self, Encoding};
-use super::per_content::PerContent;
 use super::{JSONL, respond, unless_met, with_validators};
+use crate::per_content::PerContent;
 use crate::store::{COMPRESS_FROM, Content, Served, Store};
 
 /// The summaries made so far, one for each content that is served.

@@ -183,3 +183,26 @@ async fn serve_http_1_over_tls() {
     shutdown.cancel();
     task.await.unwrap();
 }
+
+#[tokio::test]
+async fn serve_http_2_without_tls() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = Shutdown::new();
+    let limits = Limits { streams: 8, head: Duration::from_millis(300), ..Limits::default() };
+    let task = tokio::spawn(http2(listener, hello(), limits, shutdown.clone()));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // the preface and empty SETTINGS; the server's first frame is SETTINGS, too
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut frame = [0; 9];
+    stream.read_exact(&mut frame).await.unwrap();
+    assert_eq!(frame[3], 4, "{frame:?}");
+    // HTTP/1.1 and silence end the connection
+    for sent in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b""] {
+        let answer = exchange(address, sent).await;
+        assert!(!answer.contains("HTTP/1.1"), "{answer}");
+    }
+    drop(stream);
+    shutdown.cancel();
+    task.await.unwrap();
+}

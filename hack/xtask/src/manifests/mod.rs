@@ -48,6 +48,7 @@ const PRESETS: &[Preset] = &[
     },
     Preset { name: "persistent-cache", overlay: "kubernetes", components: &["persistent-cache"], ..PLAIN },
     Preset { name: "signatures", overlay: "kubernetes", components: &["signatures"], ..PLAIN },
+    Preset { name: "grpc-registry", overlay: "kubernetes", components: &["grpc-registry"], ..PLAIN },
 ];
 /// Components that no overlay has and no option contains.
 const COMPONENTS: &[&str] = &["components/prometheus/cluster-operator"];

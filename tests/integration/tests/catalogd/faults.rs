@@ -89,6 +89,7 @@ impl World {
             events: Events::new(kube.clone(), "catalogd-clustercatalog-controller", None),
             meter: metrics.controller("test", 0),
             base: "https://catalogd.example.com".to_owned(),
+            services: None,
             intervals: Intervals { minute: MINUTE, ..Intervals::default() },
             memory: Default::default(),
             version: Default::default(),

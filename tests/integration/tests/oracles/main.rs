@@ -3,5 +3,6 @@
 
 mod classic;
 mod opm;
+mod registry;
 mod semver;
 mod signatures;

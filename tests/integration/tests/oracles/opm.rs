@@ -19,11 +19,11 @@ fn setting(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).map(PathBuf::from)
 }
 
-fn opm() -> Option<PathBuf> {
+pub(crate) fn opm() -> Option<PathBuf> {
     setting("OLM_TOOLS").map(|folder| folder.join("opm")).filter(|opm| opm.is_file())
 }
 
-fn sample() -> Option<PathBuf> {
+pub(crate) fn sample() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let folder = setting("OLM_SHARED").unwrap_or(beside).join("data");
     folder.is_dir().then_some(folder)

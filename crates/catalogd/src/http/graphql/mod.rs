@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::body::Body;
-use super::per_content::PerContent;
 use super::respond;
+use crate::per_content::PerContent;
 use crate::store::{Content, Store};
 
 const MAX_BODY_BYTES: usize = 1 << 20;

@@ -1,0 +1,4 @@
+//! `grpc_registry` for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(init: olm_fuzz::expect_engine_panics(), |input: &[u8]| olm_fuzz::run("grpc_registry", input));
