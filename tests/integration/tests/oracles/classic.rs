@@ -1,19 +1,18 @@
 //! Generated namespaces, resolved by `olm-solver` and by the resolver of OLM Classic. No disagreement is tolerated.
 //!
-//! `OLM_ORACLE_SEED` repeats a run; `make oracle-classic` compares more.
-
-use std::time::{SystemTime, UNIX_EPOCH};
+//! The same namespaces in each run, so that a failure is one of the commit; `OLM_ORACLE_SEED` takes others, `make oracle-classic` more.
 
 use olm_kit::Tools;
 use olm_solver::testing::oracle::compare;
 
 const CASES: u64 = 1_000;
+const SEED: u64 = 3;
 
 #[test]
 fn classic_resolver_agrees_on_generated_namespaces() {
     let program = Tools::locate().unwrap().program("oracle-classic-resolver").unwrap();
     let seed = std::env::var("OLM_ORACLE_SEED").map_or_else(
-        |_| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs(),
+        |_| SEED,
         |text| text.parse().unwrap_or_else(|_| panic!("OLM_ORACLE_SEED is no number: {text}")),
     );
     println!("classic oracle: seed {seed} (repeat with OLM_ORACLE_SEED={seed})");
