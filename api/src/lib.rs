@@ -36,6 +36,8 @@ pub use cluster_extension::{ClusterExtension, ClusterExtensionSpec, ClusterExten
 pub use cluster_object_set::{ClusterObjectSet, ClusterObjectSetSpec, ClusterObjectSetStatus};
 pub use condition::{Condition, ConditionStatus};
 pub use crds::crds;
+/// The types of Kubernetes inside those here, for crates that must not depend on a client.
+pub use k8s_openapi;
 
 /// The API group of all kinds here.
 pub const GROUP: &str = "olm.operatorframework.io";

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use olm_api::classic::CatalogSource;
+use olm_api::k8s_openapi::jiff::{SignedDuration, Timestamp};
 use olm_core::go::GoDuration;
 
 use super::{Backing, validate};

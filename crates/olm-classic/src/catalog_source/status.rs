@@ -2,12 +2,12 @@
 //!
 //! Rule: classic-apis §2.2 to §2.4, §2.7.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use olm_api::classic::catalog_source::{
     ConfigMapReference, ConnectionState as StatusConnection, RegistryService,
 };
 use olm_api::classic::{CatalogSource, CatalogSourceStatus};
+use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_core::KubernetesVersion;
 
 use super::connection::ConnectionState;

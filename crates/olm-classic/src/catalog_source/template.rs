@@ -2,10 +2,10 @@
 //!
 //! Rule: classic-apis §2.6; the template itself is read by `olm-core`.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use olm_api::ConditionStatus;
 use olm_api::classic::{CatalogSource, ClassicCondition};
+use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_core::{ImageRef, KubernetesVersion, resolve_image_template};
 
 /// The annotation that has the template.

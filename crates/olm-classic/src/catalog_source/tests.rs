@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
 use olm_api::ConditionStatus;
 use olm_api::classic::CatalogSource;
 use olm_api::classic::catalog_source::ConfigMapReference;
+use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_core::KubernetesVersion;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -243,7 +243,8 @@ fn polling_is_due_after_the_interval() {
         assert_eq!(polling.poll(&source, at(second), chance), want, "{second} {chance}");
     }
     let mut status = sync(&source, SourceObserved::default(), at(1));
-    status.latest_image_registry_poll = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1800)));
+    status.latest_image_registry_poll =
+        Some(olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1800)));
     source.status = Some(status);
     assert_eq!(polling.poll(&source, at(1801), 0.0), Poll::After(FALLBACK_INTERVAL));
     source.status = None;

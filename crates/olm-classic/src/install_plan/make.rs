@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use olm_api::classic::install_plan::{BundleLookup, Step, StepResource};
 use olm_api::classic::{
     ClusterServiceVersion, GROUP, InstallPlan, InstallPlanSpec, InstallPlanStatus, Subscription,
 };
+use olm_api::k8s_openapi::api::core::v1::ObjectReference;
+use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use olm_core::{Object, go};
 use olm_resolver::Property;
 use olm_solver::ChosenBundle;

@@ -6,11 +6,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use olm_api::ConditionStatus;
 use olm_api::classic::{ClassicCondition, InstallPlan, InstallPlanStatus, OperatorGroup};
+use olm_api::k8s_openapi::api::core::v1::ObjectReference;
+use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use olm_api::k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::step::{StepError, StepStatus};
 

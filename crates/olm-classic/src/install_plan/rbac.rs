@@ -3,9 +3,9 @@
 //! Names and content hashes are those of the reference, byte for byte: they are what a cluster has that it managed before.
 //! Rule: classic-apis §5.3.
 
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use olm_api::classic::ClusterServiceVersion;
 use olm_api::classic::cluster_service_version::StrategyDeploymentPermissions;
+use olm_api::k8s_openapi::api::rbac::v1::PolicyRule;
 use olm_core::{Object, go};
 use serde_json::{Map, Value, json};
 

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use olm_api::ConditionStatus;
 use olm_api::classic::install_plan::BundleLookup;
 use olm_api::classic::{ClassicCondition, OperatorGroup};
+use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_core::go::GoDuration;
 
 use super::phase::REQUEUE;

@@ -2,11 +2,11 @@
 //!
 //! Rule: classic-apis §3.3. All are True when something is wrong, and absent otherwise; only CatalogSourcesUnhealthy is also False.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use olm_api::ConditionStatus;
 use olm_api::classic::InstallPlan;
 use olm_api::classic::subscription::SubscriptionCondition;
+use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_solver::{ErrorKind, SolveError};
 
 use super::health::CatalogsHealth;

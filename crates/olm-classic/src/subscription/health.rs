@@ -2,12 +2,12 @@
 //!
 //! Rule: classic-apis §2.7 and §3.3.
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use olm_api::ConditionStatus;
 use olm_api::classic::subscription::SubscriptionCatalogHealth;
 use olm_api::classic::{CatalogSource, GROUP, Subscription};
+use olm_api::k8s_openapi::api::core::v1::ObjectReference;
+use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use olm_api::k8s_openapi::jiff::Timestamp;
 
 /// A CatalogSource with its health, see [`crate::catalog_source::is_healthy`].
 #[derive(Debug, Clone, Copy)]

@@ -3,11 +3,11 @@
 //! Rule: classic-apis §4. Unlike the reference, a plan that installs the same bundles and is not finished is used again, and after a plan
 //! that failed there is a new one only with fail-forward (classic-apis §6.6): so a pass that changes nothing ends.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use olm_api::classic::install_plan::StepResource;
 use olm_api::classic::subscription::SubscriptionStatus;
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, OperatorGroup, Subscription};
+use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_solver::Solution;
 
 use super::generated::subscribes;

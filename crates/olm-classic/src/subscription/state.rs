@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use olm_api::classic::subscription::{InstallPlanReference, SubscriptionStatus};
 use olm_api::classic::{ClusterServiceVersion, GROUP, InstallPlan, Subscription};
+use olm_api::k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::install_plan::PlanPhase;
 

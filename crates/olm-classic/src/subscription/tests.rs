@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::jiff::Timestamp;
 use olm_api::ConditionStatus;
 use olm_api::classic::{CatalogSource, ClusterServiceVersion, InstallPlan, OperatorGroup, Subscription};
+use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_core::Object;
 use olm_resolver::DeprecatedScope;
 use olm_solver::{ChosenBundle, Limits, Solution, solve};

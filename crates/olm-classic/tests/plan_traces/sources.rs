@@ -1,8 +1,8 @@
 //! Recorded catalog sources: the status that is derived from spec and annotations is the recorded one.
 
-use k8s_openapi::jiff::Timestamp;
 use olm_api::classic::CatalogSource;
 use olm_api::classic::catalog_source::ConfigMapReference;
+use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_classic::catalog_source::{ConnectionState, SourceObserved, sync, template, validate};
 use olm_core::KubernetesVersion;
 use serde_json::{Value, json};

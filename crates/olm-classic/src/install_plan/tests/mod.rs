@@ -2,9 +2,9 @@ mod hostile;
 mod phases;
 mod steps;
 
-use k8s_openapi::jiff::Timestamp;
 use olm_api::classic::install_plan::{Step, StepResource};
 use olm_api::classic::{InstallPlan, InstallPlanStatus, Subscription};
+use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_core::Object;
 use olm_resolver::Property;
 use olm_solver::ChosenBundle;

@@ -77,7 +77,7 @@ fn next_phase_takes_each_row_of_the_table() {
     };
     let mut tried = plan_with("Installing", one("Unknown"));
     tried.status.as_mut().unwrap().start_time =
-        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
+        Some(olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
     let mut seen = BTreeSet::new();
     for (plan, observed, second, rule, next) in [
         (without_status, None, 0, PlanRule::NoStatus, PlanNext::Rest),

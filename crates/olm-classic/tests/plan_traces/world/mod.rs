@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, OperatorGroup, Subscription};
+use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_classic::install_plan::{PlanPhase, PlanRule, UnpackObserved, UnpackRule};
 use olm_classic::subscription::{PassRule, ResolutionFact, StateRule, SubscriptionState, UnpackFact};
 use olm_core::{Object, member_map};
