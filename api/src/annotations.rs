@@ -2,7 +2,7 @@
 //!
 //! [`ANNOTATIONS`] has a row for each: docs/reference/annotations.md is made from it, and the admission policy
 //! `olm-annotation-values` is checked against it. Rule: operator-controller §1.4; what the reference does not have are
-//! additions (decisions 8, 11, 31, 32, 36, 46, 47 and 52).
+//! additions (decisions 8, 11, 31, 32, 36, 46, 47 and 51).
 
 /// On revisions and managed objects: the package of the bundle.
 pub const PACKAGE_NAME: &str = "olm.operatorframework.io/package-name";
@@ -58,7 +58,7 @@ pub const ACCEPT_CRD_CHANGE: &str = "olm.operatorframework.io/accept-crd-change"
 /// On a ClusterCatalog: a template of the image, by the version of Kubernetes; it is used in place of the spec's while it resolves. The name is
 /// that of OLM Classic.
 pub const CATALOG_IMAGE_TEMPLATE: &str = "olm.catalogImageTemplate";
-/// On a ClusterCatalog: value `true` makes a Service of its name, an address of the gRPC registry (decision 52).
+/// On a ClusterCatalog: value `true` makes a Service of its name, an address of the gRPC registry (decision 51).
 pub const GRPC_SERVICE: &str = "olm.operatorframework.io/grpc-service";
 /// On object-data Secrets: the account that the ClusterExtension names, as `namespace/name`. It counts when the revision has no
 /// ClusterExtension any more.

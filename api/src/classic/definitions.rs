@@ -87,7 +87,7 @@ mod tests {
                 [names.kind.clone(), versions(crd), short, crd.spec.scope.clone(), columns.join(" ")]
             })
             .collect();
-        let wanted = [
+        let expected = [
             ["CatalogSource", "v1alpha1*", "catsrc", "Namespaced", "Display Type Publisher Age"],
             [
                 "ClusterServiceVersion",
@@ -103,6 +103,6 @@ mod tests {
             ["Operator", "v1*", "", "Cluster", ""],
             ["Subscription", "v1alpha1*", "sub subs", "Namespaced", "Package Source Channel"],
         ];
-        assert_eq!(found, wanted.map(|row| row.map(str::to_owned)));
+        assert_eq!(found, expected.map(|row| row.map(str::to_owned)));
     }
 }

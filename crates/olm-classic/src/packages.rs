@@ -18,7 +18,7 @@ use olm_fbc::{Bundle, Channel, PackageContents, schema};
 use serde_json::{Map, Value, json};
 
 /// Members of a CSV's specification that a PackageManifest shows, by their names there.
-const SHOWN: [(&str, &str); 15] = [
+const CSV_MEMBERS: [(&str, &str); 15] = [
     ("displayName", "displayName"),
     ("version", "version"),
     ("provider", "provider"),
@@ -230,7 +230,7 @@ fn head(
     version: Option<String>,
 ) -> Result<Head, String> {
     let mut shown = Map::new();
-    for (from, to) in SHOWN {
+    for (from, to) in CSV_MEMBERS {
         if let Some(value) = spec.get(from).filter(|value| !value.is_null()) {
             shown.insert(to.to_owned(), value.clone());
         }

@@ -61,7 +61,9 @@ fn faults(
 
 /// Whether the line gives the constant or field of this name this value.
 fn sets(line: &str, name: &str, value: &str) -> bool {
-    let line = line.trim().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+    let line = ["pub(crate) ", "pub(super) ", "pub "]
+        .iter()
+        .fold(line.trim(), |line, start| line.trim_start_matches(start));
     let assigned = match line.strip_prefix("const ") {
         Some(constant) => constant.strip_prefix(name).and_then(|rest| rest.split_once("= ")),
         None => line

@@ -1,4 +1,4 @@
-//! The Service that makes a catalog an address of the gRPC registry, for catalogs that ask for it (decision 52).
+//! The Service that makes a catalog an address of the gRPC registry, for catalogs that ask for it (decision 51).
 //!
 //! Its name is the catalog's, which the registry finds in the authority of a request. Content decides nothing here: a Service is made
 //! once the catalog is served, and stays until the annotation or the catalog goes.

@@ -1,4 +1,4 @@
-//! What requests search in a catalog, without its bundles: packages, channels, edges, deprecations; and which bundle provides an API.
+//! The content of a catalog that requests search, without its bundles: packages, channels, edges, deprecations; and the providers of each API.
 //!
 //! Both are made of stored content, one package or one bundle at a time, and hold each name once.
 

@@ -1,7 +1,7 @@
 //! The methods of `api.Registry` over one catalog of the store.
 //!
 //! Answers and error messages are those of `opm serve` for the same catalog; where that chooses at random, the order is by name
-//! (decision 52). Rules: fbc §9, §10.7.
+//! (decision 51). Rules: fbc §9, §10.7.
 
 use std::collections::BTreeSet;
 use std::io;

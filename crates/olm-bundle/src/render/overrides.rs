@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::config::DeploymentConfig;
 use olm_core::member_map as member;
 
-/// Changes a Deployment as the configuration says.
+/// Changes a Deployment as configured.
 pub fn override_deployment(config: &DeploymentConfig, deployment: &mut Object) {
     if *config == DeploymentConfig::default() {
         return;

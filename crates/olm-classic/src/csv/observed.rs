@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Health, Neighbors, Reason, Requirements};
+use crate::operator_group::{GroupCheck, GroupReason};
 
 /// What was observed of the cluster for one CSV, and what came of the last attempt to install it.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -197,7 +197,7 @@ async fn serve_http_2_without_tls() {
     let mut frame = [0; 9];
     stream.read_exact(&mut frame).await.unwrap();
     assert_eq!(frame[3], 4, "{frame:?}");
-    // HTTP/1.1 and silence end the connection
+    // HTTP/1.1 and no preface end the connection
     for sent in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b""] {
         let answer = exchange(address, sent).await;
         assert!(!answer.contains("HTTP/1.1"), "{answer}");

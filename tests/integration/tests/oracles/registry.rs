@@ -3,7 +3,7 @@
 //!
 //! Needs `opm` in the folder that `OLM_TOOLS` names (`make tools`); the sample catalogs, in `OLM_SHARED` or `../shared`, are
 //! compared if they are there, generated ones always. Lists are compared without their order, which `opm` chooses at random; so is the
-//! choice of one bundle among several (decision 52).
+//! choice of one bundle among several (decision 51).
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may")]
 
