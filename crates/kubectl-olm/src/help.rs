@@ -31,7 +31,7 @@ const GROUPS: &[Group] = &[
     Group {
         heading: "Catalogs",
         reads_cluster: true,
-        verbs: &["catalogs", "search", "show", "versions", "resolve", "graph", "paths", "mirror"],
+        verbs: &["catalogs", "search", "show", "versions", "resolve", "graph", "paths", "mirror", "classic"],
     },
     Group {
         heading: "Author",

@@ -177,7 +177,7 @@ impl Namespace {
 
     pub(crate) fn required(&self) -> Result<&str, CommandError> {
         self.given().ok_or_else(|| {
-            let text = "--namespace is missing; name the namespace of the package's objects";
+            let text = "--namespace is missing; name the namespace of the objects";
             CommandError::Usage(text.to_owned())
         })
     }

@@ -44,6 +44,19 @@ fn transcripts(lines: &[&str]) -> String {
 }
 
 #[test]
+fn classic_resolve_prints_bundles_of_a_namespace() {
+    let lines = [
+        "classic resolve -n operators -f classic.yaml --content sample=catalog",
+        "classic resolve -n candidates -f classic.yaml --content sample=catalog -o yaml",
+        "classic resolve -n operators -f classic.yaml",
+        "classic resolve -n nowhere -f classic.yaml",
+        "classic resolve -n operators -f classic.yaml --content catalog",
+    ];
+    let printed: Vec<String> = lines.map(transcript).to_vec();
+    insta::assert_snapshot!(printed.join("\n"));
+}
+
+#[test]
 fn search_prints_packages() {
     insta::assert_snapshot!(transcripts(&[
         "search",

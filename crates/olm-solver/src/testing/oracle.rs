@@ -109,9 +109,9 @@ impl Comparison {
     pub fn check_mix(&self) -> Result<(), String> {
         let answers = |name: &str| self.answers.get(name).copied().unwrap_or_default();
         let shares = [
-            ("solution", answers("solution"), 40..=80),
+            ("solution", answers("solution"), 30..=80),
             ("nothing new", answers("nothing new"), 2..=40),
-            ("unsatisfiable", answers("unsatisfiable"), 5..=40),
+            ("unsatisfiable", answers("unsatisfiable"), 5..=50),
             ("ambiguous", answers("ambiguous"), 1..=15),
             ("other", answers("other"), 1..=15),
             ("with a fault", self.faulty, 15..=25),

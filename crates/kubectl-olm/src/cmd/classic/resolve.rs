@@ -18,7 +18,7 @@ use super::objects::Objects;
 use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, or_dash};
 use crate::failure::{CommandError, print_note};
-use crate::sources::{Cache, Cluster, Registry, Sources};
+use crate::sources::{Cache, Cluster, Namespace, Registry, Sources};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -28,9 +28,8 @@ use crate::sources::{Cache, Cluster, Registry, Sources};
 
 Exit codes: 0 the Subscriptions can be met, 1 they contradict each other, 2 bad input, 3 no answer.")]
 pub(crate) struct Arguments {
-    /// The namespace of the Subscriptions
-    #[arg(short, long, value_name = "NAME")]
-    namespace: String,
+    #[command(flatten)]
+    namespace: Namespace,
     /// Manifests of CatalogSources, Subscriptions, ClusterServiceVersions and OperatorGroups, instead of the cluster's; may be repeated
     #[arg(short, long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -87,7 +86,7 @@ struct Row {
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let (namespace, global) = (&arguments.namespace, &arguments.global_namespace);
+    let (namespace, global) = (arguments.namespace.required()?, arguments.global_namespace.as_str());
     let objects = if arguments.files.is_empty() {
         Objects::from_cluster(&arguments.cluster.client().await?, namespace, global).await?
     } else {
