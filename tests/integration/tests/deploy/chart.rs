@@ -128,6 +128,14 @@ fn general_cases() -> Vec<Case> {
             json!("keep"),
         ),
         case(
+            "all",
+            json!({"grpcRegistry": {"enabled": true}}),
+            "NetworkPolicy",
+            "catalogd-grpc-registry",
+            name,
+            json!("catalogd-grpc-registry"),
+        ),
+        case(
             "less",
             json!({"crds": {"enabled": false}}),
             "CustomResourceDefinition",
