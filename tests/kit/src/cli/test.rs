@@ -32,11 +32,12 @@ const CORE: [&str; 5] = ["api", "certificates", "extension", "gate", "objectset"
 /// Packages whose tests need a control plane or a registry.
 const ON_A_CLUSTER: [&str; 3] = ["olm-integration", "olm-kit", "olm-simulation"];
 /// Tests that a command of their own runs, with settings: (test program, test or a part of the names of several, command).
-const ELSEWHERE: [(&str, &str, &str); 6] = [
+const ELSEWHERE: [(&str, &str, &str); 7] = [
     ("deploy", "gitops::gitops_flux_installs_repairs_and_prunes", "make test-gitops"),
     ("images", "images_and_release_of_make_start_programs", "make test-images"),
     ("node", "machine_is_unchanged_after_a_node", "make test-node"),
     ("node", "node_", "make test-node"),
+    ("node", "rehearsal_", "make release-rehearsal"),
     ("operations", "upgrade::upgrade_and_rollback_write_nothing", "make test-upgrade"),
     ("soak", "soak_churn_leaves_nothing_behind", "make soak"),
 ];
