@@ -69,7 +69,8 @@ const ALLOWED: &[(&str, &str)] = &[
 /// Packages that only test: they may use anything.
 const TEST_PACKAGES: &str = "olm-fuzz olm-integration olm-simulation olm-determinism";
 
-/// Crates that must build without Kubernetes, an async runtime or a socket, and the packages that would bring these.
+/// Crates without Kubernetes, an async runtime or a socket, and the packages that would bring these. `olm-classic` has the types of the
+/// Kubernetes API through `olm-api`, and no client.
 const PURE: &str =
     "olm-core olm-yaml olm-fbc olm-resolver olm-solver olm-bundle olm-crd-safety olm-rollout olm-classic";
 const IMPURE_PACKAGES: &str =

@@ -101,7 +101,7 @@ fn desired(catalog: &ClusterCatalog, settings: &ServiceSettings) -> Service {
             name: Some(catalog.name_any()),
             namespace: Some(settings.namespace.clone()),
             labels: Some(texts(&labels)),
-            // (without blockOwnerDeletion, which needs the right to change the catalog's finalizers)
+            // no blockOwnerDeletion: it needs the right to change the catalog's finalizers
             owner_references: catalog.owner_ref(&()).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },

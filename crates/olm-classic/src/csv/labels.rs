@@ -4,14 +4,11 @@ use olm_api::classic::ClusterServiceVersion;
 use olm_core::Object;
 use serde_json::{Map, Value, json};
 
-pub(super) const COPIED_FROM: &str = "olm.copiedFrom";
-pub(super) const MANAGED: &str = "olm.managed";
-pub(super) const OWNER: &str = "olm.owner";
-pub(super) const OWNER_KIND: &str = "olm.owner.kind";
-pub(super) const OWNER_NAMESPACE: &str = "olm.owner.namespace";
-pub(super) const SPEC_HASH: &str = "olm.deployment-spec-hash";
-pub(super) const TARGET_NAMESPACES: &str = "olm.targetNamespaces";
+pub(super) use crate::operator_group::keys::{
+    COPIED_FROM, MANAGED, OWNER, OWNER_KIND, OWNER_NAMESPACE, TARGET_NAMESPACES,
+};
 
+pub(super) const SPEC_HASH: &str = "olm.deployment-spec-hash";
 pub(super) const KIND: &str = "ClusterServiceVersion";
 const API_VERSION: &str = "operators.coreos.com/v1alpha1";
 
