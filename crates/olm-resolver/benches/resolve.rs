@@ -221,6 +221,9 @@ fn figures(sample: &Sample) {
     };
     ask("resolve: first install, channel and range", &request(">=1.0.0", &[&default], None), &one, true);
     ask("resolve: from the middle, all channels", &request("", &[], Some(&middle)), &one, true);
+    // the same without the question which major version is held
+    let automatic = Request { major_updates: MajorUpdates::Automatic, ..request("", &[], Some(&middle)) };
+    ask("resolve: from the middle, all majors", &automatic, &one, true);
     ask("resolve: nothing new", &request("", &[], Some(&newest)), &one, true);
     ask("resolve: nothing new, four catalogs", &request("", &[], Some(&newest)), &four, true);
     ask("resolve: rejected bundle, with its help", &request(">9000.0.0", &[], Some(&middle)), &one, false);

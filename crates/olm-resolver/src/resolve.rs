@@ -108,7 +108,7 @@ pub fn resolve(request: &Request, sources: &[CatalogSource]) -> Outcome {
     let mut sources: Vec<&CatalogSource> = sources.iter().collect();
     sources.sort_by(|a, b| a.name.cmp(&b.name));
     let (result, report) = decide(request, &sources);
-    let held = report.drops(Ineligible::MajorVersionHeld).then(|| held(request, &sources)).flatten();
+    let held = report.drops(Ineligible::MajorVersionHeld).then(|| held(&report)).flatten();
     let skips = request.environment.constraints == EnvironmentConstraints::Skip
         && report.drops(Ineligible::EnvironmentNotMet);
     let unfit = skips.then(|| unfit(request, &sources)).flatten();
@@ -189,11 +189,33 @@ fn unfit(request: &Request, sources: &[&CatalogSource]) -> Option<UnfitBundle> {
     Some(UnfitBundle { catalog, bundle, version, unmet })
 }
 
-/// What would be chosen if major versions were not held, if that has a higher one.
-fn held(request: &Request, sources: &[&CatalogSource]) -> Option<Held> {
-    let automatic = Request { major_updates: MajorUpdates::Automatic, ..request.clone() };
-    let Resolution { catalog, bundle, version, .. } = decide(&automatic, sources).0.ok()?;
-    let is_next = version.version.major() > request.installed.as_ref()?.version.version.major();
+/// What would be chosen if major versions were not held, if that has a higher one. In order of preference, what is held comes before
+/// a catalog's best bundle or not at all, so only that part of the report is judged again.
+fn held(report: &Report) -> Option<Held> {
+    let request = Request { major_updates: MajorUpdates::Automatic, ..report.request.clone() };
+    let admitted = |catalog: &CatalogReport| {
+        let rules = Rules::new(&request, catalog.graph.as_deref()?);
+        let is_held = |one: &&Candidate| one.decision == Decision::Ineligible(Ineligible::MajorVersionHeld);
+        let (before, best) = catalog.candidates.split_at(catalog.best.unwrap_or(catalog.candidates.len()));
+        let judged = |one: &Candidate| Candidate { decision: rules.judge(one.bundle), ..*one };
+        let kept = |one: &Candidate| matches!(one.decision, Decision::Kept(_));
+        before.iter().filter(is_held).map(judged).find(kept).or_else(|| best.first().copied())
+    };
+    let catalogs = report.catalogs.iter().map(|catalog| {
+        let candidates = Vec::from_iter(admitted(catalog));
+        let best = (!candidates.is_empty()).then_some(0);
+        let CatalogReport { name, priority, graph, outcome, .. } = catalog;
+        let (name, graph, outcome) = (name.clone(), graph.clone(), outcome.clone());
+        CatalogReport { name, priority: *priority, graph, candidates, best, outcome }
+    });
+    let mut report = Report { catalogs: catalogs.collect(), request };
+    let found = choose(&mut report).ok()?;
+    let refuses = report.request.environment.constraints == EnvironmentConstraints::Refuse;
+    if refuses && refuse_environment(&found, &mut report).is_some() {
+        return None;
+    }
+    let is_next = found.version.version.major() > report.request.installed.as_ref()?.version.version.major();
+    let Resolution { catalog, bundle, version, .. } = found;
     is_next.then_some(Held { catalog, bundle, version })
 }
 
