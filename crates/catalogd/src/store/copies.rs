@@ -13,6 +13,7 @@ use std::path::Path;
 use olm_core::Digest;
 
 use super::files::{Blob, ContentError, Counted, FileFacts, Manifest, finish};
+use super::staging::COMPRESS_BEFORE_SERVING;
 
 /// What every catalog that is worth compressing has: the gzip copy; of small catalogs, and of those that an earlier version stored,
 /// the zstd copy too.
@@ -23,11 +24,7 @@ pub(super) const ZSTD_COPY: &str = "copy-zstd";
 const GZIP_FILE: &str = "catalog.jsonl.gz";
 /// Precompressed copy for `Content-Encoding: zstd`.
 const ZSTD_FILE: &str = "catalog.jsonl.zst";
-/// From this level on zlib-rs searches as thoroughly as `gzip -6`: published catalogs take as many bytes.
-const GZIP_LEVEL: u32 = 7;
-/// The lowest level that comes within 5 % of the bytes that `gzip -6` makes of a large catalog, at 0.56 of the time of level 7.
-const GZIP_LEVEL_OF_LARGE: u32 = 3;
-/// Above this many bytes a catalog is large: the processor time of its copy matters more than a twelfth of the bytes.
+/// Above this many bytes the processor time of the gzip copy matters more than a twelfth of its bytes.
 const LARGE: u64 = 32 << 20;
 /// The fastest level that still beats gzip's best on catalogs.
 const ZSTD_LEVEL: i32 = 3;
@@ -72,6 +69,16 @@ impl Copies {
     }
 }
 
+/// The lowest level of zlib-rs that makes at most 1.05 times the bytes of `gzip -6` of a catalog of `size` bytes, or as many as it
+/// where the time of the copy delays nothing (decision 44).
+fn gzip_level(size: u64) -> u32 {
+    match size {
+        0..=COMPRESS_BEFORE_SERVING => 6,
+        ..=LARGE => 7,
+        _ => 3,
+    }
+}
+
 enum Encoder {
     Gzip(flate2::write::GzEncoder<Counted<File>>),
     Zstd(zstd::Encoder<'static, Counted<File>>),
@@ -83,8 +90,7 @@ impl Encoder {
         Ok(match coding {
             Coding::Gzip => {
                 let file = Counted::new(File::create(dir.join(GZIP_FILE))?);
-                let level = if size > LARGE { GZIP_LEVEL_OF_LARGE } else { GZIP_LEVEL };
-                Self::Gzip(flate2::write::GzEncoder::new(file, flate2::Compression::new(level)))
+                Self::Gzip(flate2::write::GzEncoder::new(file, flate2::Compression::new(gzip_level(size))))
             }
             Coding::Zstd => {
                 let file = Counted::new(File::create(dir.join(ZSTD_FILE))?);
