@@ -33,7 +33,7 @@ gitops_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes kwok registry argocd-hea
 # a folder of tools whose kube-apiserver is the oldest that is supported
 oldest = $(abspath $(target_dir))/oldest-tools
 oldest_tools = tools="$$(OLM_TOOLS_ONLY='kubernetes helm kwok registry kubeconform kubernetes-1.31' hack/tools/build.sh)"; rm -rf $(oldest); \
-    mkdir -p $(oldest); ln -s "$$tools"/* $(oldest)/; ln -sf "$$tools/kube-apiserver-1.31" $(oldest)/kube-apiserver; OLM_TOOLS=$(oldest); export OLM_TOOLS
+    mkdir -p $(oldest); ln -s "$$tools"/* $(oldest)/; for program in kube-apiserver kube-scheduler; do ln -sf "$$tools/$$program-1.31" $(oldest)/$$program; done; OLM_TOOLS=$(oldest); export OLM_TOOLS
 all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"; export OLM_TOOLS
 
 .PHONY: help
@@ -144,11 +144,11 @@ test-gitops: ## Install olm-rs and an extension from git with Flux's kustomize-c
 	    gitops::gitops_flux_installs_repairs_and_prunes
 
 .PHONY: test-oldest
-test-oldest: ## Check every manifest with the oldest supported apiserver, which is built for it, and run the API tests on it
+test-oldest: ## Check every manifest with the oldest supported apiserver, which is built for it, and run the API tests and the acceptance lab on it
 	@$(call build,$(everything))
 	@$(oldest_tools); $(with_programs) $(CARGO) test $(locked) --workspace --test deploy -- --nocapture --exact \
 	    accepted::manifests_are_accepted_and_fit_their_schemas; \
-	    $(with_programs) $(CARGO) test $(locked) --workspace --test api
+	    $(with_programs) $(CARGO) test $(locked) --workspace --test api; $(MAKE) acceptance
 
 .PHONY: demo
 demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step; CATALOG=ref or folder: that catalog instead)
