@@ -72,7 +72,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", default_value = "1m")]
     install_plan_retry_timeout: GoDuration,
 
-    /// How long the image of a bundle may take to be pulled and read, unless the OperatorGroup says otherwise
+    /// How long the image of a bundle may take to be pulled and read, unless an annotation of the OperatorGroup sets another limit
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     bundle_unpack_timeout: GoDuration,
 

@@ -1,4 +1,4 @@
-//! What every controller of the process gets.
+//! The dependencies that every controller of the process shares.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,6 +15,7 @@ mod context;
 mod controllers;
 mod csv;
 mod group;
+mod images;
 mod plan;
 mod run;
 mod subscription;

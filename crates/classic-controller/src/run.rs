@@ -8,6 +8,7 @@ use olm_runtime::{client, health, listen, serve, shutdown, task, tls};
 use crate::args::ServeArgs;
 use crate::context::Settings;
 use crate::controllers;
+use crate::images::Images;
 
 const LEASE: &str = "classic-controller.operators.coreos.com";
 
@@ -16,7 +17,7 @@ const LEASE: &str = "classic-controller.operators.coreos.com";
 /// # Errors
 /// When the settings cannot be used, or the lease is lost.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
-    args.limits()?;
+    let limits = args.limits()?;
     args.logs.init()?;
     tls::install_provider();
     let stop = shutdown::on_signal().context("cannot install signal handlers")?;
@@ -48,7 +49,8 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         plan_retry_window: args.plan_retry_window(),
         unpack_timeout: args.unpack_timeout(),
     };
-    let work = controllers::run(writing, args, settings, metrics.clone(), stop.clone());
+    let images = Images::open(writing.clone(), &args.cache_dir, args.pull.cas_dir(), limits)?;
+    let work = controllers::run(writing, args, settings, images, metrics.clone(), stop.clone());
     let outcome = leader::lead(client, election, &metrics, &stop, work).await;
     stop.cancel();
     while parts.join_next().await.is_some() {}

@@ -40,15 +40,17 @@ const ALLOWED: &[(&str, &str)] = &[
     ("olm-runtime", "olm-core olm-api"),
     // it needs the client, TLS and the flags
     ("olm-certificates", "olm-runtime"),
+    // messages of a protocol that catalogd serves and olm-catalog reads
+    ("olm-registry", ""),
     // it hands the resolver what it reads
-    ("olm-catalog", "olm-core olm-fbc olm-resolver olm-oci olm-api olm-runtime"),
+    ("olm-catalog", "olm-registry olm-core olm-fbc olm-resolver olm-oci olm-api olm-runtime"),
     // it builds the resolver's question, reads its answer, judges CRDs and lays revisions out for the controller and the CLI alike; of
     // olm-runtime it needs to act as a ServiceAccount, and to print the errors of the apiserver as conditions show them
     (
         "olm-install",
         "olm-core olm-resolver olm-oci olm-bundle olm-crd-safety olm-rollout olm-api olm-catalog olm-runtime",
     ),
-    ("catalogd", "olm-core olm-fbc olm-oci olm-api olm-runtime olm-certificates"),
+    ("catalogd", "olm-registry olm-core olm-fbc olm-oci olm-api olm-runtime olm-certificates"),
     ("operator-controller", LIBRARIES),
     // it answers for namespaces of OLM Classic, too
     (
@@ -61,8 +63,8 @@ const ALLOWED: &[(&str, &str)] = &[
     // it is the second consumer of Classic's decisions, and reads catalogs and bundles as the others do
     (
         "classic-controller",
-        "olm-api olm-bundle olm-catalog olm-certificates olm-classic olm-core olm-crd-safety olm-fbc olm-oci olm-resolver olm-rollout \
-         olm-runtime olm-solver",
+        "olm-api olm-bundle olm-catalog olm-certificates olm-classic olm-core olm-crd-safety olm-fbc olm-install olm-oci olm-registry \
+         olm-resolver olm-rollout olm-runtime olm-solver",
     ),
     // the kit starts our binaries as processes, so it needs none of their code
     ("olm-kit", "olm-api"),
