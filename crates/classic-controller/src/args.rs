@@ -40,6 +40,8 @@ pub enum ControllerName {
     Group,
     /// OperatorConditions.
     Condition,
+    /// Operators.
+    Operator,
 }
 
 /// The settings.
@@ -60,7 +62,7 @@ pub struct ServeArgs {
         value_enum,
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "catalog,subscription,plan,csv,group,condition"
+        default_value = "catalog,subscription,plan,csv,group,condition,operator"
     )]
     controllers: Vec<ControllerName>,
 

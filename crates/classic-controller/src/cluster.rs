@@ -1,6 +1,6 @@
 //! The cluster as the process caches it: one watch for each kind, shared by all controllers.
 //!
-//! Keys are `namespace/name`. ConfigMaps and Secrets are not cached.
+//! Keys are `namespace/name`. ConfigMaps are not cached, nor Secrets but those with serving certificates.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,33 +9,40 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Secret, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::runtime::watcher;
 use kube::{Client, Resource};
 use olm_api::classic::{
-    CatalogSource, ClusterServiceVersion, InstallPlan, OlmConfig, OperatorCondition, OperatorGroup,
+    CatalogSource, ClusterServiceVersion, InstallPlan, OlmConfig, Operator, OperatorCondition, OperatorGroup,
     Subscription,
 };
-use olm_classic::operator_group;
 use olm_runtime::watched::Objects;
 use serde::de::DeserializeOwned;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::copies::Copies;
+
 /// The label of everything that OLM makes.
 pub(crate) const MANAGED: &str = "olm.managed=true";
+/// Selects ClusterServiceVersions that are no copies.
+const ORIGINALS: &str = "!olm.copiedFrom";
 
 /// The caches.
+#[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) catalogs: Objects<CatalogSource>,
     pub(crate) subscriptions: Objects<Subscription>,
     pub(crate) plans: Objects<InstallPlan>,
+    /// Without copies.
     pub(crate) csvs: Objects<ClusterServiceVersion>,
+    pub(crate) copies: Copies,
     pub(crate) groups: Objects<OperatorGroup>,
     pub(crate) conditions: Objects<OperatorCondition>,
     pub(crate) configs: Objects<OlmConfig>,
+    pub(crate) operators: Objects<Operator>,
     pub(crate) namespaces: Objects<Namespace>,
     /// Those that OLM made.
     pub(crate) deployments: Objects<Deployment>,
@@ -51,6 +58,10 @@ pub(crate) struct Cluster {
     pub(crate) validating_webhooks: Objects<ValidatingWebhookConfiguration>,
     /// Those that OLM made.
     pub(crate) mutating_webhooks: Objects<MutatingWebhookConfiguration>,
+    /// Those that OLM made.
+    pub(crate) services: Objects<Service>,
+    /// Those with serving certificates that OLM made.
+    pub(crate) secrets: Objects<Secret>,
 }
 
 impl Cluster {
@@ -60,9 +71,11 @@ impl Cluster {
             subscriptions: Objects::by_namespace(),
             plans: Objects::by_namespace(),
             csvs: Objects::by_namespace(),
+            copies: Copies::default(),
             groups: Objects::by_namespace(),
             conditions: Objects::by_namespace(),
             configs: Objects::empty(),
+            operators: Objects::empty(),
             namespaces: Objects::empty(),
             deployments: Objects::by_namespace(),
             crds: Objects::empty(),
@@ -74,6 +87,8 @@ impl Cluster {
             cluster_role_bindings: Objects::empty(),
             validating_webhooks: Objects::empty(),
             mutating_webhooks: Objects::empty(),
+            services: Objects::by_namespace(),
+            secrets: Objects::by_namespace(),
         })
     }
 
@@ -81,14 +96,18 @@ impl Cluster {
     #[must_use]
     pub(crate) fn watch(&self, client: &Client) -> Vec<AbortOnDropHandle<()>> {
         let managed = || watcher::Config::default().labels(MANAGED);
+        let originals = watcher::Config::default().labels(ORIGINALS);
+        let certificates = managed().fields("type=kubernetes.io/tls");
         vec![
             self.catalogs.watch(client),
             self.subscriptions.watch(client),
             self.plans.watch(client),
-            self.csvs.watch(client),
+            self.csvs.watch_selected(client, originals, |it| it),
+            self.copies.watch(client),
             self.groups.watch(client),
             self.conditions.watch(client),
             self.configs.watch(client),
+            self.operators.watch(client),
             self.namespaces.watch(client),
             self.deployments.watch_selected(client, managed(), |it| it),
             self.crds.watch_selected(client, watcher::Config::default(), without_schemas),
@@ -100,6 +119,8 @@ impl Cluster {
             self.cluster_role_bindings.watch(client),
             self.validating_webhooks.watch_selected(client, managed(), |it| it),
             self.mutating_webhooks.watch_selected(client, managed(), |it| it),
+            self.services.watch_selected(client, managed(), |it| it),
+            self.secrets.watch_selected(client, certificates, |it| it),
         ]
     }
 
@@ -110,9 +131,11 @@ impl Cluster {
             self.subscriptions.wait_until_listed(),
             self.plans.wait_until_listed(),
             self.csvs.wait_until_listed(),
+            self.copies.wait_until_listed(),
             self.groups.wait_until_listed(),
             self.conditions.wait_until_listed(),
             self.configs.wait_until_listed(),
+            self.operators.wait_until_listed(),
             self.namespaces.wait_until_listed(),
             self.deployments.wait_until_listed(),
             self.crds.wait_until_listed(),
@@ -124,14 +147,14 @@ impl Cluster {
             self.cluster_role_bindings.wait_until_listed(),
             self.validating_webhooks.wait_until_listed(),
             self.mutating_webhooks.wait_until_listed(),
+            self.services.wait_until_listed(),
+            self.secrets.wait_until_listed(),
         );
     }
 
     /// The ClusterServiceVersions of a namespace, without copies.
     pub(crate) fn own_csvs(&self, namespace: &str) -> Vec<Arc<ClusterServiceVersion>> {
-        let mut csvs = self.csvs.in_namespace(namespace);
-        csvs.retain(|csv| !operator_group::is_copy(csv));
-        csvs
+        self.csvs.in_namespace(namespace)
     }
 }
 

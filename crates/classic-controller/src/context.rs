@@ -66,6 +66,12 @@ impl Context {
         })
     }
 
+    /// A further controller of the same context, with as many passes at the same time.
+    pub(crate) fn further(&self, name: &'static str, sources: Vec<Source>) -> Controller {
+        let workers = Workers::new(self.workers, self.stop.clone());
+        Controller::new(name, workers, self.metrics.controller(name, u32::from(self.workers)), sources)
+    }
+
     /// The controller that these sources wake, to be run by [`olm_runtime::controller::run`].
     pub(crate) fn controller(&self, sources: Vec<Source>) -> Controller {
         let workers = Workers::new(self.workers, self.stop.clone());

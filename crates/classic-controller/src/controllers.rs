@@ -12,7 +12,7 @@ use olm_classic::install_plan::{PlanPhase, StepStatus};
 use olm_runtime::Shutdown;
 use olm_runtime::controller::Source;
 use olm_runtime::metrics::Metrics;
-use olm_runtime::watched::{Change, Object, Objects};
+use olm_runtime::watched::{Change, Object};
 use parking_lot::Mutex;
 
 use crate::args::{ControllerName, ServeArgs};
@@ -21,7 +21,7 @@ use crate::cluster::Cluster;
 use crate::context::{Context, Settings};
 use crate::images::Images;
 use crate::subscription::Unpacks;
-use crate::{catalog, condition, csv, group, plan, subscription};
+use crate::{catalog, condition, csv, group, operator, plan, subscription};
 
 /// Everything that writes to the cluster, as one future. It does nothing until it is polled.
 pub(crate) async fn run(
@@ -61,6 +61,10 @@ pub(crate) async fn run(
             args.runs(ControllerName::Condition),
             condition::controller(context(condition::NAME, condition::WORKERS)),
         ),
+        when(
+            args.runs(ControllerName::Operator),
+            operator::controller(context(operator::NAME, operator::WORKERS)),
+        ),
     );
 }
 
@@ -68,14 +72,6 @@ async fn when(enabled: bool, controller: impl Future<Output = ()>) {
     if enabled {
         controller.await;
     }
-}
-
-/// Changes of a kind wake the object that changed.
-fn itself<K>(reason: &'static str, objects: &Objects<K>) -> Source
-where
-    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
-{
-    Source::new(reason, objects.subscribe(), |change| [change.key])
 }
 
 /// The namespace of what changed.
@@ -219,16 +215,4 @@ fn waiting(cluster: &Cluster, change: &Change<String, Object<CustomResourceDefin
     let plans = cluster.plans.read();
     let plans = plans.rows().values().filter(|it| it.ok().is_some_and(|plan| waits(plan)));
     plans.map(Object::key).collect()
-}
-
-pub(crate) fn csv_sources(cluster: &Cluster) -> Vec<Source> {
-    vec![itself("it changed, or is gone", &cluster.csvs)]
-}
-
-pub(crate) fn group_sources(cluster: &Cluster) -> Vec<Source> {
-    vec![itself("it changed, or is gone", &cluster.groups)]
-}
-
-pub(crate) fn condition_sources(cluster: &Cluster) -> Vec<Source> {
-    vec![itself("it changed, or is gone", &cluster.conditions)]
 }

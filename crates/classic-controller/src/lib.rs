@@ -13,12 +13,15 @@ mod cluster;
 mod condition;
 mod context;
 mod controllers;
+mod copies;
 mod csv;
 mod group;
 mod images;
+mod operator;
 mod plan;
 mod run;
 mod subscription;
+mod write;
 
 use std::process::ExitCode;
 
