@@ -16,6 +16,7 @@ mod controllers;
 mod csv;
 mod group;
 mod images;
+mod packages;
 mod plan;
 mod run;
 mod subscription;
