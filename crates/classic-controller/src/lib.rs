@@ -20,6 +20,7 @@ mod packages;
 mod plan;
 mod run;
 mod subscription;
+mod unpacked;
 
 use std::process::ExitCode;
 

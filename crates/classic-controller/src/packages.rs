@@ -33,8 +33,7 @@ pub(crate) async fn server(
 
 fn router() -> Router {
     let version = || json!({"groupVersion": format!("{GROUP}/v1"), "version": "v1"});
-    let group =
-        || json!({"name": GROUP, "versions": [version()], "preferredVersion": version()});
+    let group = || json!({"name": GROUP, "versions": [version()], "preferredVersion": version()});
     let with_kind = |kind: &str, mut value: Value| {
         value["kind"] = kind.into();
         value["apiVersion"] = "v1".into();
@@ -72,7 +71,8 @@ mod tests {
             let response = router().oneshot(request).await.unwrap();
             assert_eq!(response.status(), code, "{path}");
             let body = response.into_body().collect().await.unwrap().to_bytes();
-            let kind = serde_json::from_slice::<Value>(&body).map_or(Value::Null, |body| body["kind"].clone());
+            let kind =
+                serde_json::from_slice::<Value>(&body).map_or(Value::Null, |body| body["kind"].clone());
             assert_eq!(kind.as_str().unwrap_or_default(), want, "{path}");
         }
     }
