@@ -10,7 +10,8 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 use olm_api::classic::catalog_source::ConfigMapReference;
 use olm_api::classic::{CatalogSource, Time};
 use olm_catalog::registry::Registry;
@@ -21,11 +22,13 @@ use olm_runtime::controller::Waker;
 use olm_runtime::error_text::chain;
 use olm_runtime::{backoff as runtime_backoff, task, watched};
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::config_map::ConfigMapCatalog;
 use super::snapshot::{Origin, Snapshot};
+use crate::context::MANAGER;
 use crate::images::Images;
 
 /// Snapshots that are read at the same time.
@@ -208,7 +211,7 @@ impl Catalogs {
                 Backed::Image { image, .. } => keeping.image(&images, &source, image).await,
                 Backed::ConfigMap(name) => {
                     let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
-                    keeping.config_map(Api::namespaced(client, namespace), name).await;
+                    keeping.config_map(&Api::namespaced(client, namespace), name, &source).await;
                 }
             }
         };
@@ -312,8 +315,25 @@ impl Keeping {
 }
 
 impl Keeping {
-    async fn config_map(&self, api: Api<ConfigMap>, name: &str) {
-        let changes = watcher::watch_object(api, name).backoff(runtime_backoff::of_watch());
+    /// The ConfigMap goes with its catalog.
+    async fn own(&self, api: &Api<ConfigMap>, config_map: &ConfigMap, source: &CatalogSource) {
+        let Some(owner) = source.owner_ref(&()) else { return };
+        let mut owners = config_map.owner_references().to_vec();
+        if owners.iter().any(|other| other.uid == owner.uid) {
+            return;
+        }
+        owners.push(owner);
+        let version = &config_map.metadata.resource_version;
+        let patch = json!({"metadata": {"ownerReferences": owners, "resourceVersion": version}});
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        // a conflict is another version, which is seen next
+        if let Err(error) = api.patch(&config_map.name_any(), &params, &Patch::Merge(patch)).await {
+            tracing::info!(catalog = self.key, error = chain(&error), "cannot own the ConfigMap");
+        }
+    }
+
+    async fn config_map(&self, api: &Api<ConfigMap>, name: &str, source: &CatalogSource) {
+        let changes = watcher::watch_object(api.clone(), name).backoff(runtime_backoff::of_watch());
         let mut changes = std::pin::pin!(changes);
         while let Some(change) = changes.next().await {
             let found = match change {
@@ -323,6 +343,9 @@ impl Keeping {
                     continue;
                 }
             };
+            if let Some(found) = &found {
+                self.own(api, found, source).await;
+            }
             let reference = found.as_ref().map(|it| ConfigMapReference {
                 name: it.name_any(),
                 namespace: it.namespace().unwrap_or_default(),
