@@ -90,7 +90,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "0")]
     pub metrics_bind_address: String,
 
-    /// Where the aggregated API packages.operators.coreos.com/v1 is served, with TLS; 0 serves none. Needs --tls-cert and --tls-key
+    /// Where discovery of the aggregated API packages.operators.coreos.com/v1 is served, with TLS; 0 serves none. Needs --tls-cert and
+    /// --tls-key
     #[arg(long, value_name = "ADDRESS", default_value = "0")]
     pub packages_bind_address: String,
 

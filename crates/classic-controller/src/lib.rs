@@ -18,9 +18,11 @@ mod csv;
 mod group;
 mod images;
 mod operator;
+mod packages;
 mod plan;
 mod run;
 mod subscription;
+mod unpacked;
 mod write;
 
 use std::process::ExitCode;

@@ -9,6 +9,7 @@ use crate::args::ServeArgs;
 use crate::context::Settings;
 use crate::controllers;
 use crate::images::Images;
+use crate::packages;
 
 const LEASE: &str = "classic-controller.operators.coreos.com";
 
@@ -18,6 +19,7 @@ const LEASE: &str = "classic-controller.operators.coreos.com";
 /// When the settings cannot be used, or the lease is lost.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let limits = args.limits()?;
+    let tls_settings = args.tls.settings()?;
     args.logs.init()?;
     tls::install_provider();
     let stop = shutdown::on_signal().context("cannot install signal handlers")?;
@@ -30,6 +32,9 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         let router = metrics::router(metrics.clone(), KubeReviews(client.clone()));
         let shown = serve::http(listener, router, serve::Limits::default(), stop.clone());
         parts.spawn(task::supervised("metrics server", shown));
+    }
+    if let Some(packages) = packages::server(&args, &tls_settings, stop.clone()).await? {
+        parts.spawn(task::supervised("server of packages", packages));
     }
     // after the listener of the metrics, so that a ready process answers there too
     if !listen::is_off(&args.health_probe_bind_address) {

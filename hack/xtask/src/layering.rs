@@ -64,7 +64,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "classic-controller",
         "olm-api olm-bundle olm-catalog olm-certificates olm-classic olm-core olm-crd-safety olm-fbc olm-install olm-oci olm-registry \
-         olm-resolver olm-rollout olm-runtime olm-solver",
+         olm-resolver olm-rollout olm-runtime olm-solver olm-yaml",
     ),
     // the kit starts our binaries as processes, so it needs none of their code
     ("olm-kit", "olm-api"),

@@ -6,20 +6,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube::ResourceExt as _;
-use olm_api::classic::CatalogSource;
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
+use olm_api::classic::catalog_source::ConfigMapReference;
+use olm_api::classic::{CatalogSource, Time};
 use olm_catalog::registry::Registry;
 use olm_classic::catalog_source::{
     Backing, CONNECT_TIMEOUT, ConnectionState, SNAPSHOT_LIFETIME, connection_change, validate,
 };
 use olm_runtime::controller::Waker;
 use olm_runtime::error_text::chain;
-use olm_runtime::{task, watched};
+use olm_runtime::{backoff as runtime_backoff, task, watched};
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::config_map::ConfigMapCatalog;
 use super::snapshot::{Origin, Snapshot};
+use crate::context::MANAGER;
 use crate::images::Images;
 
 /// Snapshots that are read at the same time.
@@ -29,6 +38,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// All catalogs, by `namespace/name`.
 pub(crate) struct Catalogs {
+    client: Client,
     images: Arc<Images>,
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
     reads: Semaphore,
@@ -43,6 +53,7 @@ pub(crate) struct Catalogs {
 enum Backed {
     Image { image: String, secrets: Vec<String> },
     Address(String),
+    ConfigMap(String),
 }
 
 /// A catalog.
@@ -62,13 +73,16 @@ struct Link {
     state: ConnectionState,
     origin: Option<Origin>,
     problem: String,
+    /// The ConfigMap that was read.
+    config_map: Option<ConfigMapReference>,
     /// Counts the origins.
     generation: u64,
 }
 
 impl Catalogs {
-    pub(crate) fn new(images: Images) -> Arc<Self> {
+    pub(crate) fn new(client: &Client, images: Images) -> Arc<Self> {
         Arc::new(Self {
+            client: client.clone(),
             images: Arc::new(images),
             entries: Mutex::default(),
             reads: Semaphore::new(PARALLEL_READS),
@@ -86,11 +100,26 @@ impl Catalogs {
         self.entry(source).map(|entry| entry.link.borrow().state)
     }
 
+    /// Whether what serves the catalog is there: the process itself, and the ConfigMap if it is one.
+    pub(crate) fn is_served(self: &Arc<Self>, source: &Arc<CatalogSource>) -> bool {
+        self.entry(source).is_some_and(|entry| match &entry.backed {
+            Backed::Image { .. } | Backed::Address(_) => true,
+            Backed::ConfigMap(_) => entry.link.borrow().config_map.is_some(),
+        })
+    }
+
     /// Why the last attempt to read the catalog failed.
     pub(crate) fn problem(&self, key: &str) -> Option<String> {
         let entry = self.entries.lock().get(key).cloned()?;
         let problem = entry.link.borrow().problem.clone();
         (!problem.is_empty()).then_some(problem)
+    }
+
+    /// The ConfigMap of a catalog, as it was read.
+    pub(crate) fn config_map(&self, key: &str) -> Option<ConfigMapReference> {
+        let entry = self.entries.lock().get(key).cloned()?;
+        let config_map = entry.link.borrow().config_map.clone();
+        config_map
     }
 
     /// Resolves the tag of the image again.
@@ -143,7 +172,7 @@ impl Catalogs {
         let backed = match validate(spec).ok()? {
             Backing::Image(image) => Backed::Image { image: image.to_owned(), secrets: spec.secrets.clone() },
             Backing::Address(address) => Backed::Address(address.to_owned()),
-            Backing::ConfigMap(_) => return None,
+            Backing::ConfigMap(name) => Backed::ConfigMap(name.to_owned()),
         };
         let key = watched::key(&source.metadata);
         let mut entries = self.entries.lock();
@@ -151,8 +180,13 @@ impl Catalogs {
         if let Some(known) = known {
             return Some(Arc::clone(known));
         }
-        let link =
-            Link { state: ConnectionState::Connecting, origin: None, problem: String::new(), generation: 0 };
+        let link = Link {
+            state: ConnectionState::Connecting,
+            origin: None,
+            problem: String::new(),
+            config_map: None,
+            generation: 0,
+        };
         let entry = Arc::new(Entry {
             uid: source.uid(),
             backed,
@@ -170,10 +204,15 @@ impl Catalogs {
             contents: self.contents.clone(),
         };
         let (images, source, backed) = (Arc::clone(&self.images), Arc::clone(source), entry.backed.clone());
+        let client = self.client.clone();
         let kept = async move {
             match &backed {
                 Backed::Address(address) => keeping.connection(address).await,
                 Backed::Image { image, .. } => keeping.image(&images, &source, image).await,
+                Backed::ConfigMap(name) => {
+                    let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
+                    keeping.config_map(&Api::namespaced(client, namespace), name, &source).await;
+                }
             }
         };
         let kept = async move { task::supervised("connection of a catalog", kept).await };
@@ -271,6 +310,61 @@ impl Keeping {
                     failures += 1;
                 }
             }
+        }
+    }
+}
+
+impl Keeping {
+    /// The ConfigMap goes with its catalog.
+    async fn own(&self, api: &Api<ConfigMap>, config_map: &ConfigMap, source: &CatalogSource) {
+        let Some(owner) = source.owner_ref(&()) else { return };
+        let mut owners = config_map.owner_references().to_vec();
+        if owners.iter().any(|other| other.uid == owner.uid) {
+            return;
+        }
+        owners.push(owner);
+        let version = &config_map.metadata.resource_version;
+        let patch = json!({"metadata": {"ownerReferences": owners, "resourceVersion": version}});
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        // a conflict is another version, which is seen next
+        if let Err(error) = api.patch(&config_map.name_any(), &params, &Patch::Merge(patch)).await {
+            tracing::info!(catalog = self.key, error = chain(&error), "cannot own the ConfigMap");
+        }
+    }
+
+    async fn config_map(&self, api: &Api<ConfigMap>, name: &str, source: &CatalogSource) {
+        let changes = watcher::watch_object(api.clone(), name).backoff(runtime_backoff::of_watch());
+        let mut changes = std::pin::pin!(changes);
+        while let Some(change) = changes.next().await {
+            let found = match change {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::info!(catalog = self.key, error = chain(&error), "cannot watch the ConfigMap");
+                    continue;
+                }
+            };
+            if let Some(found) = &found {
+                self.own(api, found, source).await;
+            }
+            let reference = found.as_ref().map(|it| ConfigMapReference {
+                name: it.name_any(),
+                namespace: it.namespace().unwrap_or_default(),
+                uid: it.uid().unwrap_or_default(),
+                resource_version: it.resource_version().unwrap_or_default(),
+                last_update_time: Some(Time(Timestamp::now())),
+                unknown: BTreeMap::new(),
+            });
+            self.link.send_modify(|link| link.config_map = reference);
+            let missing = || format!("ConfigMap {name} not found");
+            match found.ok_or_else(missing).and_then(|it| ConfigMapCatalog::read(&it)) {
+                Ok(catalog) => {
+                    let origin = Some(Origin::ConfigMap(Arc::new(catalog)));
+                    self.set(ConnectionState::Ready, origin, String::new());
+                }
+                Err(problem) => self.set(ConnectionState::TransientFailure, None, problem),
+            }
+            // its version is part of the status
+            self.states.wake(&self.key);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Images are read in the process, so there are no registry pods: decision 53. Rule: classic-apis §2.
 
 mod catalogs;
+mod config_map;
 mod snapshot;
 
 use std::sync::Arc;
@@ -78,10 +79,16 @@ async fn reconcile(
         return Ok(Requeue::OnChange);
     }
     let connection = catalogs.state(source);
+    let config_map = catalogs.config_map(key);
+    let is_config_map = matches!(rules::validate(&source.spec), Ok(rules::Backing::ConfigMap(_)));
+    if is_config_map && connection == Some(rules::ConnectionState::Connecting) {
+        // whether it exists is not known yet
+        return Ok(Requeue::Unfinished);
+    }
     let problem = catalogs.problem(key);
     let observed = SourceObserved {
         version,
-        config_map: None,
+        config_map: config_map.as_ref(),
         is_served: connection.is_some(),
         problem: None,
         connection,

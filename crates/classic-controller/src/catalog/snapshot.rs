@@ -13,11 +13,14 @@ use olm_registry::proto;
 use olm_resolver::{ChannelEntry, DeprecatedScope, GvkRef, Property};
 use olm_solver::{BundleDraft, Catalog, ChannelDraft, ChosenBundle, PackageDraft};
 
+use super::config_map::ConfigMapCatalog;
+
 /// Where manifests come from.
 #[derive(Clone)]
 pub(crate) enum Origin {
     Image(Arc<CatalogImage>),
     Registry(Registry),
+    ConfigMap(Arc<ConfigMapCatalog>),
 }
 
 /// Deprecations by package.
@@ -53,6 +56,7 @@ impl Snapshot {
                 read.map_err(|error| format!("reading the catalog did not end: {error}"))??
             }
             Origin::Registry(registry) => read_registry(registry).await?,
+            Origin::ConfigMap(catalog) => (catalog.packages.clone(), Deprecations::new()),
         };
         let made = tokio::task::spawn_blocking(move || Catalog::new(drafts)).await;
         let catalog = Arc::new(made.map_err(|error| format!("reading the catalog did not end: {error}"))?);
@@ -79,6 +83,9 @@ impl Snapshot {
                 let found = registry.bundle(&chosen.package, &chosen.channel, &chosen.name).await;
                 registry_bundle(found.map_err(|error| error.to_string())?)
             }
+            Origin::ConfigMap(catalog) => catalog
+                .bundle(&chosen.name)
+                .ok_or_else(|| format!("bundle {} is not in the catalog any more", chosen.name)),
         }
     }
 }

@@ -28,6 +28,7 @@ use super::Plans;
 use super::request::{self, Written};
 use crate::cluster::owned;
 use crate::context::MANAGER;
+use crate::unpacked;
 
 /// How often a step is decided again because the object changed meanwhile.
 const ATTEMPTS: usize = 4;
@@ -250,14 +251,22 @@ impl<'a> Run<'a> {
 
     async fn referenced(&self, step: &Step, reference: &StepReference) -> Result<Vec<Object>, String> {
         let (catalog, namespace) = (&reference.catalog_source_name, &reference.catalog_source_namespace);
-        let source = self.plans.context.cluster.catalogs.find(&format!("{namespace}/{catalog}"));
-        let source = source.ok_or_else(|| format!("CatalogSource {namespace}/{catalog} is gone"))?;
         let lookups = self.plan.status.iter().flat_map(|status| &status.bundle_lookups);
-        let lookup = lookups.into_iter().find(|lookup| lookup.identifier == step.resolving);
-        let lookup = lookup.ok_or_else(|| {
-            format!("the plan has no bundle image of {}; delete the InstallPlan", step.resolving)
-        })?;
-        let raw = self.plans.unpacks.objects(&source, &lookup.path).await?;
+        let image = lookups.into_iter().find(|lookup| lookup.identifier == step.resolving);
+        let image = image.map(|lookup| lookup.path.as_str());
+        let written = unpacked::read(&self.plans.context.client, reference).await?;
+        let raw = match (written, image) {
+            (Some(objects), _) => Arc::new(objects),
+            (None, Some(image)) => {
+                let source = self.plans.context.cluster.catalogs.find(&format!("{namespace}/{catalog}"));
+                let source = source.ok_or_else(|| format!("CatalogSource {namespace}/{catalog} is gone"))?;
+                self.plans.unpacks.objects(&source, image).await?
+            }
+            (None, None) => {
+                let place = format!("{}/{}", reference.namespace, reference.name);
+                return Err(format!("ConfigMap {place} is gone; delete the InstallPlan, a new one is made"));
+            }
+        };
         let chosen = ChosenBundle {
             namespace: namespace.clone(),
             catalog: catalog.clone(),
@@ -267,12 +276,7 @@ impl<'a> Run<'a> {
             replaces: reference.replaces.clone(),
         };
         let properties = properties(&reference.properties)?;
-        let bundle = PlannedBundle {
-            chosen: &chosen,
-            objects: &raw,
-            properties: &properties,
-            image: Some(&lookup.path),
-        };
+        let bundle = PlannedBundle { chosen: &chosen, objects: &raw, properties: &properties, image };
         bundle_objects(&bundle, self.namespace, &[]).map_err(|error| error.to_string())
     }
 }

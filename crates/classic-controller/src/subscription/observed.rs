@@ -32,8 +32,7 @@ impl Observed {
         let mut subscriptions = cluster.subscriptions.in_namespace(namespace);
         subscriptions.retain(|it| it.metadata.deletion_timestamp.is_none());
         let healthy = |source: Arc<CatalogSource>| {
-            let is_served = catalogs.state(&source).is_some();
-            let is_healthy = is_healthy(&source, is_served);
+            let is_healthy = is_healthy(&source, catalogs.is_served(&source));
             (source, is_healthy)
         };
         Self {

@@ -2,7 +2,7 @@
 //!
 //! Rules: classic-apis §4, §5.5; update-graph §7.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
-use olm_api::classic::InstallPlan;
+use olm_api::classic::{InstallPlan, InstallPlanStatus};
 use olm_classic::install_plan::{
-    PlanError, PlannedBundle, REQUEUE, UnpackNext, UnpackSettings, bundle_lookup,
+    PlanError, PlannedBundle, REQUEUE, StepManifest, UnpackNext, UnpackSettings, bundle_lookup,
 };
 use olm_classic::subscription::{
     Conclusion, NamespaceFacts, Pass, PassError, ResolutionFact, StatusValues, UnpackFact, begin_pass,
@@ -27,6 +27,7 @@ use super::Subscriptions;
 use super::observed::Observed;
 use crate::catalog::{BundleContent, Snapshot};
 use crate::context::MANAGER;
+use crate::unpacked;
 
 /// How far a pass came.
 pub(super) struct Attempt {
@@ -136,7 +137,7 @@ impl Subscriptions {
         let unpack = UnpackFact::None;
         match conclude_pass(facts, &solution, &planned) {
             Ok(Conclusion::NothingNew) => resolved(unpack, Next::OnChange),
-            Ok(conclusion) => match self.plan(observed, facts, &solution, conclusion).await {
+            Ok(conclusion) => match self.plan(observed, facts, &solution, &planned, conclusion).await {
                 Ok((plan, values)) => {
                     Attempt { plan: Some(plan), values, ..resolved(unpack, Next::OnChange) }
                 }
@@ -231,12 +232,36 @@ impl Subscriptions {
         Gathering::All(gathered)
     }
 
+    /// Writes the ConfigMaps to which the steps of a plan refer.
+    async fn write_manifests(
+        &self,
+        observed: &Observed,
+        bundles: &[PlannedBundle<'_>],
+        status: Option<&InstallPlanStatus>,
+    ) -> Result<(), String> {
+        let mut written = BTreeSet::new();
+        for (index, step) in status.iter().flat_map(|status| &status.plan).enumerate() {
+            let manifest = StepManifest::read(index, step).map_err(|error| error.to_string())?;
+            let StepManifest::Reference(reference) = manifest else { continue };
+            let bundle = bundles.iter().find(|bundle| bundle.chosen.name == step.resolving);
+            let source =
+                observed.catalog(&reference.catalog_source_namespace, &reference.catalog_source_name);
+            if let (Some(bundle), Some(source)) = (bundle, source)
+                && written.insert(reference.name.clone())
+            {
+                unpacked::write(&self.context.client, &reference, source, bundle.objects).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Creates the plan, or uses one that is there again.
     async fn plan(
         &self,
         observed: &Observed,
         facts: &NamespaceFacts<'_>,
         solution: &Solution,
+        bundles: &[PlannedBundle<'_>],
         conclusion: Conclusion,
     ) -> Result<(InstallPlan, BTreeMap<usize, StatusValues>), String> {
         let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), &observed.namespace);
@@ -245,6 +270,7 @@ impl Subscriptions {
         let (plan, status) = match conclusion {
             Conclusion::Make(mut plan) => {
                 let status = plan.status.take();
+                self.write_manifests(observed, bundles, status.as_ref()).await?;
                 (api.create(&params, &plan).await.map_err(failed)?, status)
             }
             Conclusion::UseAgain { name, status } => {
