@@ -19,11 +19,12 @@ locked = $(if $(CI),--locked)
 # dependencies of tests); a single program built by hand needs less.
 build = $(CARGO) build $(locked) --profile $(PROFILE) $(if $(CI),$(everything),$(1))
 of_tests = --workspace --test go_vectors $(addprefix --bin ,$(1))
-everything = $(call of_tests,$(PROGRAMS) olm-kit xtask olm-images olm-release)
+everything = $(call of_tests,$(PROGRAMS) classic-controller olm-kit xtask olm-images olm-release)
 PROGRAMS = catalogd operator-controller cluster-operator kubectl-olm
 with_programs = OLM_BIN_DIR=$(abspath $(programs_dir))
 
 # the tools that a target needs; progress goes to the terminal, the folder to OLM_TOOLS
+classic_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry opm' hack/tools/build.sh)}"; export OLM_TOOLS
 demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry' hack/tools/build.sh)}"; export OLM_TOOLS
 manifest_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm api-lint actionlint rule-test' hack/tools/build.sh)}"; export OLM_TOOLS
 release_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm' hack/tools/build.sh)}"; export OLM_TOOLS
@@ -244,6 +245,12 @@ acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=r
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE)) \
 	    $(if $(filter-out 0,$(or $(RBAC),1)),--rbac)
 
+.PHONY: acceptance-classic
+acceptance-classic: ## Run the acceptance lab of OLM Classic (ONLY=regex, JOBS=4, UPDATE=1: write what passes)
+	@$(call build,-p classic-controller -p olm-kit)
+	@python=$$(hack/lab-python.sh $(venv)); $(classic_tools); $(kit) acceptance --classic --python "$$python" --programs $(programs_dir) \
+	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE))
+
 .PHONY: test-completion
 test-completion: ## Run the completion scripts in the real bash, zsh and fish (SHELLS="zsh fish": those beside bash; they must be installed)
 	@OLM_COMPLETION_SHELLS='$(or $(SHELLS),zsh fish)' $(CARGO) test $(locked) -p kubectl-olm --test completion -- --nocapture
@@ -378,7 +385,7 @@ endif
 # each as typed; all of them run, also after one failed
 NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release release-rehearsal test-apiserver oracle-classic bench-classic \
     test-hard test-hostile test-plan test-completion recordings test-upgrade \
-    test-gitops test-oldest soak simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact conformance generate demo-down
+    test-gitops test-oldest soak simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact acceptance-classic conformance generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

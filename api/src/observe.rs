@@ -3,6 +3,7 @@
 //!
 //! Rule: decision 19 (domain metrics beside the reference's names, events for every decision a user would ask about).
 
+use crate::classic;
 use Component::{Catalogd, ClusterOperator, Every, OperatorController};
 
 /// The programs that expose a metric or emit an event.
@@ -16,6 +17,8 @@ pub enum Component {
     OperatorController,
     /// cluster-operator.
     ClusterOperator,
+    /// classic-controller.
+    ClassicController,
 }
 
 impl Component {
@@ -27,6 +30,7 @@ impl Component {
             Self::Catalogd => "catalogd",
             Self::OperatorController => "operator-controller",
             Self::ClusterOperator => "cluster-operator",
+            Self::ClassicController => "classic-controller",
         }
     }
 }
@@ -69,13 +73,13 @@ pub struct Metric {
     pub help: &'static str,
 }
 
-type Text = &'static str;
+pub(crate) type Text = &'static str;
 
-const fn counter(from: Component, name: Text, labels: &'static [Text], help: Text) -> Metric {
+pub(crate) const fn counter(from: Component, name: Text, labels: &'static [Text], help: Text) -> Metric {
     Metric { name, kind: Kind::Counter, labels, from, help }
 }
 
-const fn gauge(from: Component, name: Text, labels: &'static [Text], help: Text) -> Metric {
+pub(crate) const fn gauge(from: Component, name: Text, labels: &'static [Text], help: Text) -> Metric {
     Metric { name, kind: Kind::Gauge, labels, from, help }
 }
 
@@ -370,11 +374,11 @@ const fn is_same(left: &str, right: &str) -> bool {
     index == left.len() && index == right.len()
 }
 
-const fn normal(about: Text, reason: Text, meaning: Text) -> Event {
+pub(crate) const fn normal(about: Text, reason: Text, meaning: Text) -> Event {
     Event { about, reason, warning: false, meaning }
 }
 
-const fn warning(about: Text, reason: Text, meaning: Text) -> Event {
+pub(crate) const fn warning(about: Text, reason: Text, meaning: Text) -> Event {
     Event { about, reason, warning: true, meaning }
 }
 
@@ -533,10 +537,10 @@ pub const EVENTS: &[Event] = &[
     warning(OPERATOR, "StatusCreateFailed", "The ClusterOperator could not be created."),
 ];
 
-/// Whether an event of this reason about this kind is in the table.
+/// Whether an event of this reason about this kind is in the table, or in that of OLM Classic.
 #[must_use]
 pub fn is_known(about: &str, reason: &str) -> bool {
-    EVENTS.iter().any(|event| event.about == about && event.reason == reason)
+    EVENTS.iter().chain(classic::observe::EVENTS).any(|event| event.about == about && event.reason == reason)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod catalog_source;
 pub mod cluster_service_version;
 mod definitions;
 pub mod install_plan;
+pub mod observe;
 pub mod olm_config;
 pub mod operator;
 pub mod operator_condition;

@@ -141,6 +141,20 @@ impl Webhook {
 }
 
 impl Csv {
+    /// The object with the specs of its deployments.
+    #[must_use]
+    pub fn whole(&self) -> Object {
+        let mut whole = self.raw.clone();
+        let list = whole.0.get_mut("spec").and_then(|spec| spec.pointer_mut("/install/spec/deployments"));
+        let list = list.and_then(Value::as_array_mut).into_iter().flatten();
+        for (deployment, read) in list.zip(&self.deployments) {
+            if let Some(members) = deployment.as_object_mut() {
+                members.insert("spec".to_owned(), Value::Object(read.spec.clone()));
+            }
+        }
+        whole
+    }
+
     /// Reads the typed view. Undeclared members that will not be rendered are added to `warnings`.
     ///
     /// # Errors

@@ -169,8 +169,13 @@ pub(crate) async fn ingest<W: Write + Send + 'static>(
 ) -> Result<Ingest<W>, CatalogImageError> {
     let image = puller.open_verified(verified).await?;
     let Some(path) = image.labels.get(CONFIGS_LABEL) else {
-        let bundle = image.labels.contains_key(BUNDLE_LABEL);
-        let hint = if bundle { "; it is a bundle image, see `kubectl olm bundle`" } else { "" };
+        let hint = if image.labels.contains_key(BUNDLE_LABEL) {
+            "; it is a bundle image, see `kubectl olm bundle`"
+        } else if image.labels.contains_key(DATABASE_LABEL) {
+            "; it holds an SQLite database: make a file-based catalog of it with `opm migrate`"
+        } else {
+            ""
+        };
         return Err(CatalogImageError::NoLabel { reference: verified.canonical().clone(), hint });
     };
     let selection = Selection::beneath([path]).map_err(olm_oci::Error::Apply)?;
@@ -185,6 +190,9 @@ pub(crate) async fn ingest<W: Write + Send + 'static>(
 
 /// The label of bundle images.
 const BUNDLE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
+
+/// The label of catalog images with an SQLite database.
+const DATABASE_LABEL: &str = "operators.operatorframework.io.index.database.v1";
 
 /// Takes in the files of an image; its layers are merged before they come here.
 struct Reader<W: Write>(Ingest<W>);

@@ -87,6 +87,18 @@ impl CatalogImage {
         Ok(Self { reference, index, passed_over, lease })
     }
 
+    /// The reference with the digest of the image.
+    #[must_use]
+    pub fn reference(&self) -> &str {
+        &self.reference
+    }
+
+    /// Names of the packages, sorted.
+    #[must_use]
+    pub fn packages(&self) -> Vec<String> {
+        self.index.packages().into_iter().map(str::to_owned).collect()
+    }
+
     /// The JSON lines of one package.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Reading catalogs, for operator-controller and kubectl-olm: served by catalogd, in an image, or in a directory.
+//! Reading catalogs, for the controllers and kubectl-olm: served by catalogd, in an image, in a directory, or by a registry of OLM
+//! Classic over gRPC.
 //!
 //! It does not choose among bundles and installs nothing.
 
@@ -10,6 +11,7 @@ pub mod image_store;
 mod local;
 pub mod package_store;
 pub mod reader;
+pub mod registry;
 pub mod route;
 mod selector;
 pub mod served;

@@ -34,6 +34,8 @@ pub struct CertificateSpec {
     pub names: Vec<String>,
     /// Common name of the authorities that sign the certificate.
     pub authority: &'static str,
+    /// The key of the Secret with the certificate of the authority, usually [`secret::AUTHORITY_KEY`].
+    pub authority_key: &'static str,
     /// How long things take.
     pub timing: Timing,
 }
@@ -130,7 +132,8 @@ impl Executor {
         cached: &Secret,
         trusted: &[&str],
     ) -> Option<(CertificateState, Option<Timestamp>)> {
-        let stored = (owner.ownership(cached) == Ownership::Own).then(|| secret::read(cached))?;
+        let stored =
+            (owner.ownership(cached) == Ownership::Own).then(|| secret::read(cached, spec.authority_key))?;
         let plan = spec.plan(Some(&stored), trusted, Timestamp::now());
         (plan.step == Step::Nothing).then(|| {
             self.record_settled(&format!("Secret {}", spec.title()));
@@ -168,7 +171,7 @@ impl Executor {
                 Some(Ownership::Own | Ownership::Unmarked) | None => {}
             }
             let now = Timestamp::now();
-            let stored = live.as_ref().map(secret::read);
+            let stored = live.as_ref().map(|live| secret::read(live, spec.authority_key));
             let Plan { step, recheck_at } = spec.plan(stored.as_ref(), trusted, now);
             let stored = match stored {
                 Some(stored) if step == Step::Nothing && ownership == Some(Ownership::Own) => {
@@ -193,7 +196,7 @@ impl Executor {
                 return Err(ExecutorError::Failed(format!("{title} cannot be read")));
             };
             let marks = owner.marks(live.as_ref());
-            let patch = live.as_ref().map(|live| secret::patch(live, marks.clone(), &desired));
+            let patch = live.as_ref().map(|live| secret::patch(spec, live, marks.clone(), &desired));
             live = match self.write(&api, &secret::created(spec, marks, &desired), patch).await {
                 Ok(written) => {
                     self.record_write(&title);

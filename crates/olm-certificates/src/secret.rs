@@ -17,10 +17,11 @@ use crate::plan::CertificateState;
 
 /// The type of the Secrets.
 pub const TYPE: &str = "kubernetes.io/tls";
+/// The usual key of the certificate of the authority.
+pub const AUTHORITY_KEY: &str = "ca.crt";
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
-const AUTHORITY: &str = "ca.crt";
 const NEXT_CERTIFICATE: &str = "next-tls.crt";
 const NEXT_KEY: &str = "next-tls.key";
 const NEXT_AUTHORITY: &str = "next-ca.crt";
@@ -28,12 +29,12 @@ const PREVIOUS: &str = "previous-ca.crt";
 
 /// What the Secret holds; parts that are missing are empty, and found unusable later.
 #[must_use]
-pub fn read(secret: &Secret) -> CertificateState {
+pub fn read(secret: &Secret, authority_key: &str) -> CertificateState {
     let text = |key: &str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
         String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
     };
-    let generation = |certificate, key, authority| Generation {
+    let generation = |certificate: &str, key: &str, authority: &str| Generation {
         certificate: text(certificate),
         key: PrivateKey::new(text(key)),
         authority: text(authority),
@@ -41,7 +42,7 @@ pub fn read(secret: &Secret) -> CertificateState {
     let next = generation(NEXT_CERTIFICATE, NEXT_KEY, NEXT_AUTHORITY);
     let empty = next.certificate.is_empty() && next.key.pem().is_empty() && next.authority.is_empty();
     CertificateState {
-        current: generation(CERTIFICATE, KEY, AUTHORITY),
+        current: generation(CERTIFICATE, KEY, authority_key),
         next: (!empty).then_some(next),
         previous: text(PREVIOUS),
     }
@@ -59,7 +60,10 @@ pub fn created(spec: &CertificateSpec, marks: ObjectMeta, state: &CertificateSta
         },
         type_: Some(TYPE.to_owned()),
         data: Some(
-            data(state).into_iter().filter_map(|(key, text)| Some((key.to_owned(), bytes(text?)))).collect(),
+            data(spec, state)
+                .into_iter()
+                .filter_map(|(key, text)| Some((key.to_owned(), bytes(text?))))
+                .collect(),
         ),
         ..Secret::default()
     }
@@ -67,10 +71,10 @@ pub fn created(spec: &CertificateSpec, marks: ObjectMeta, state: &CertificateSta
 
 /// The merge patch that makes `secret` hold `state` and carry the owner's marks; refused if it changed meanwhile. Other keys stay.
 #[must_use]
-pub fn patch(secret: &Secret, marks: ObjectMeta, state: &CertificateState) -> Value {
+pub fn patch(spec: &CertificateSpec, secret: &Secret, marks: ObjectMeta, state: &CertificateState) -> Value {
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
     let present = |key: &str| secret.data.as_ref().is_some_and(|data| data.contains_key(key));
-    let data: Map<String, Value> = data(state)
+    let data: Map<String, Value> = data(spec, state)
         .into_iter()
         .filter(|(key, text)| text.is_some() || present(key))
         .map(|(key, text)| (key.to_owned(), text.map_or(Value::Null, |text| encode(text).into())))
@@ -79,13 +83,13 @@ pub fn patch(secret: &Secret, marks: ObjectMeta, state: &CertificateState) -> Va
 }
 
 /// Every key, `None` for those that are not to be there.
-fn data(state: &CertificateState) -> BTreeMap<&'static str, Option<&str>> {
+fn data<'a>(spec: &CertificateSpec, state: &'a CertificateState) -> BTreeMap<&'static str, Option<&'a str>> {
     let next = state.next.as_ref();
     let previous = Some(state.previous.as_str()).filter(|text| !text.is_empty());
     BTreeMap::from([
         (CERTIFICATE, Some(state.current.certificate.as_str())),
         (KEY, Some(state.current.key.pem())),
-        (AUTHORITY, Some(state.current.authority.as_str())),
+        (spec.authority_key, Some(state.current.authority.as_str())),
         (NEXT_CERTIFICATE, next.map(|next| next.certificate.as_str())),
         (NEXT_KEY, next.map(|next| next.key.pem())),
         (NEXT_AUTHORITY, next.map(|next| next.authority.as_str())),
@@ -112,12 +116,16 @@ mod tests {
         };
         let first = state(false, "");
         let mut secret = created(&spec(), ObjectMeta::default(), &first);
-        assert_eq!(read(&secret), first);
+        assert_eq!(read(&secret, AUTHORITY_KEY), first);
         for state in [state(true, ""), state(true, "old\n"), state(false, "old\n"), first] {
-            secret = patched(&secret, &patch(&secret, ObjectMeta::default(), &state));
-            assert_eq!(read(&secret), state);
+            secret = patched(&secret, &patch(&spec(), &secret, ObjectMeta::default(), &state));
+            assert_eq!(read(&secret, AUTHORITY_KEY), state);
         }
         assert_eq!(secret.data.unwrap().into_keys().collect::<Vec<_>>(), ["ca.crt", "tls.crt", "tls.key"]);
-        assert!(read(&Secret::default()).next.is_none());
+        assert!(read(&Secret::default(), AUTHORITY_KEY).next.is_none());
+        let other = CertificateSpec { authority_key: "other", ..spec() };
+        let secret = created(&other, ObjectMeta::default(), &state(false, ""));
+        let keys: Vec<_> = secret.data.iter().flatten().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["other", "tls.crt", "tls.key"]);
     }
 }

@@ -31,6 +31,7 @@ use tokio::time::Instant;
 use crate::executor::{CertificateSpec, Executor, ExecutorError, Ownership, SecretOwner, is_race};
 use crate::material::Generation;
 use crate::plan::{CertificateState, Step, Timing};
+use crate::secret;
 
 /// The ConfigMap's key that holds the CA, as PEM.
 pub(crate) const CA_KEY: &str = "ca.crt";
@@ -271,6 +272,7 @@ fn spec(flags: &SelfIssuing, namespace: &str, names: Vec<String>) -> Certificate
         name: flags.secret.clone(),
         names: if flags.names.is_empty() { names } else { flags.names.clone() },
         authority: AUTHORITY,
+        authority_key: secret::AUTHORITY_KEY,
         timing: Timing { validity: flags.validity, renew_before: RENEW_BEFORE, settle: SETTLE },
     }
 }

@@ -41,6 +41,7 @@ pub fn spec() -> CertificateSpec {
         name: "hook-service-cert".to_owned(),
         names: names(),
         authority: AUTHORITY,
+        authority_key: crate::secret::AUTHORITY_KEY,
         timing: Timing::default(),
     }
 }

@@ -286,6 +286,13 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Watched<K, V> {
         self.publish(change.map(|change| Change { is_answer: true, ..change }).as_slice());
     }
 
+    /// Adds the row of an object that this process created, before the watch shows it. If the object was deleted meanwhile, the row
+    /// stays until [`Watched::remove`] or the next listing.
+    pub fn insert(&self, key: K, value: V) {
+        let change = self.0.table.write().put(key, value);
+        self.publish(change.map(|change| Change { is_answer: true, ..change }).as_slice());
+    }
+
     /// See [`Table::remove`].
     pub fn remove(&self, key: &K) {
         self.0.table.write().remove(key);
@@ -411,6 +418,11 @@ impl<K: Resource> Object<K> {
         self.meta().name.clone().unwrap_or_default()
     }
 
+    /// `namespace/name`, or the name where there are no namespaces.
+    pub fn key(&self) -> String {
+        key(self.meta())
+    }
+
     /// Its UID; empty in tests only.
     pub fn uid(&self) -> String {
         self.meta().uid.clone().unwrap_or_default()
@@ -447,7 +459,17 @@ impl<K: Resource> PartialEq for Object<K> {
     }
 }
 
-/// All objects of one of the project's own kinds, by name.
+/// `namespace/name`, or the name where there are no namespaces.
+#[must_use]
+pub fn key(metadata: &ObjectMeta) -> String {
+    let name = metadata.name.as_deref().unwrap_or_default();
+    match &metadata.namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
+/// All objects of one kind by [`key`].
 pub type Objects<K> = Watched<String, Object<K>>;
 
 impl<K> Objects<K>
@@ -466,23 +488,51 @@ where
         Self::grouped_by(|_| None)
     }
 
+    /// No objects yet, to be indexed by their namespace.
+    #[must_use]
+    pub fn by_namespace() -> Self {
+        Self::grouped_by(|object| object.meta().namespace.as_deref())
+    }
+
     /// Watches all objects of the kind until the handle is dropped.
     pub fn watch(&self, client: &Client) -> AbortOnDropHandle<()> {
+        self.watch_selected(client, watcher::Config::default(), |object| object)
+    }
+
+    /// Watches the objects that `config` selects until the handle is dropped; `reduce` removes what the process does not need of one.
+    pub fn watch_selected(
+        &self,
+        client: &Client,
+        config: watcher::Config,
+        reduce: fn(K) -> K,
+    ) -> AbortOnDropHandle<()> {
         let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
-        let row = |object: DeserializeGuard<K>| {
-            let object = Object::from(object);
-            (object.name(), object)
+        let row = move |object: DeserializeGuard<K>| {
+            let object = Object::from(DeserializeGuard(object.0.map(reduce)));
+            (object.key(), object)
         };
-        let changes = self.follow(api, watcher::Config::default(), row);
+        let changes = self.follow(api, config, row);
         let name = format!("watch of {}", K::plural(&()));
         let follows = async move { task::supervised(&name, changes.for_each(async |_| ())).await };
         AbortOnDropHandle::new(tokio::spawn(follows))
     }
 
-    /// The names of all objects.
+    /// The keys of all objects.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.read().rows().keys().cloned().collect()
+    }
+
+    /// The objects of a namespace that fit their type; of a table that is indexed [by namespace](Self::by_namespace).
+    #[must_use]
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.read().group(namespace).filter_map(Object::ok).cloned().collect()
+    }
+
+    /// The object with this key, if it fits its type.
+    #[must_use]
+    pub fn find(&self, key: &str) -> Option<Arc<K>> {
+        self.read().rows().get(key).and_then(Object::ok).cloned()
     }
 
     /// The objects that fit their type.

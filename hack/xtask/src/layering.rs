@@ -40,15 +40,17 @@ const ALLOWED: &[(&str, &str)] = &[
     ("olm-runtime", "olm-core olm-api"),
     // it needs the client, TLS and the flags
     ("olm-certificates", "olm-runtime"),
+    // messages of a protocol that catalogd serves and olm-catalog reads
+    ("olm-registry", ""),
     // it hands the resolver what it reads
-    ("olm-catalog", "olm-core olm-fbc olm-resolver olm-oci olm-api olm-runtime"),
+    ("olm-catalog", "olm-registry olm-core olm-fbc olm-resolver olm-oci olm-api olm-runtime"),
     // it builds the resolver's question, reads its answer, judges CRDs and lays revisions out for the controller and the CLI alike; of
     // olm-runtime it needs to act as a ServiceAccount, and to print the errors of the apiserver as conditions show them
     (
         "olm-install",
         "olm-core olm-resolver olm-oci olm-bundle olm-crd-safety olm-rollout olm-api olm-catalog olm-runtime",
     ),
-    ("catalogd", "olm-core olm-fbc olm-oci olm-api olm-runtime olm-certificates"),
+    ("catalogd", "olm-registry olm-core olm-fbc olm-oci olm-api olm-runtime olm-certificates"),
     ("operator-controller", LIBRARIES),
     // it answers for namespaces of OLM Classic, too
     (
@@ -58,6 +60,12 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     // it compares versions as kubectl-olm does (olm-core), and knows neither catalogs nor bundles
     ("cluster-operator", "olm-core olm-api olm-runtime olm-certificates"),
+    // it is the second consumer of Classic's decisions, and reads catalogs and bundles as the others do
+    (
+        "classic-controller",
+        "olm-api olm-bundle olm-catalog olm-certificates olm-classic olm-core olm-crd-safety olm-fbc olm-install olm-oci olm-registry \
+         olm-resolver olm-rollout olm-runtime olm-solver olm-yaml",
+    ),
     // the kit starts our binaries as processes, so it needs none of their code
     ("olm-kit", "olm-api"),
     // programs arrive as files
@@ -77,7 +85,7 @@ const IMPURE_PACKAGES: &str =
     "kube kube-core kube-client k8s-openapi tokio hyper reqwest oci-client axum rustls";
 /// Kubernetes packages appear only here; xtask holds manifests against the types of their kinds.
 const KUBE_USERS: &str = "olm-api olm-runtime olm-certificates olm-catalog olm-install catalogd operator-controller kubectl-olm \
-    cluster-operator xtask olm-kit olm-fuzz olm-integration olm-simulation";
+    cluster-operator classic-controller xtask olm-kit olm-fuzz olm-integration olm-simulation";
 const KUBE_PACKAGES: &str = "kube k8s-openapi";
 /// Nowhere in the tree, not even through others: rustls with ring is the one TLS. `deny.toml` has the same list for cargo-deny.
 const BANNED: &str = "aws-lc-rs aws-lc-sys native-tls openssl openssl-sys";

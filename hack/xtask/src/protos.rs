@@ -1,4 +1,4 @@
-//! `crates/catalogd/src/grpc/proto.rs`: messages, service trait and descriptor of `registry.proto`, compiled without protoc.
+//! `crates/olm-registry/src/proto.rs`: messages, service trait, client and descriptor of `registry.proto`, compiled without protoc.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use protox::Compiler;
 
-const HEAD: &str = "// Generated from crates/catalogd/proto by `make generate`. Do not edit.\n";
-const FOLDER: &str = "crates/catalogd/proto";
+const HEAD: &str = "// Generated from crates/olm-registry/proto by `make generate`. Do not edit.\n";
+const FOLDER: &str = "crates/olm-registry/proto";
 const FILE: &str = "registry.proto";
 /// Bytes of the descriptor in one line.
 const LINE: usize = 32;
@@ -21,7 +21,6 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let folder = tempfile::tempdir().context("cannot make a folder for generated sources")?;
     let messages = compile(true).with_context(|| format!("cannot compile {FILE}"))?.file_descriptor_set();
     tonic_prost_build::configure()
-        .build_client(false)
         .build_transport(false)
         .emit_rerun_if_changed(false)
         .out_dir(folder.path())
@@ -30,7 +29,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let sources = std::fs::read_to_string(folder.path().join("api.rs")).context("no generated source")?;
     let descriptor = compile(false)?.encode_file_descriptor_set();
     let mut text = format!("{HEAD}{sources}\n/// The compiled file, for server reflection.\n");
-    text.push_str("pub(crate) const FILE_DESCRIPTOR_SET: &[u8] = b\"\\\n");
+    text.push_str("pub const FILE_DESCRIPTOR_SET: &[u8] = b\"\\\n");
     for line in descriptor.chunks(LINE) {
         text.push_str("    ");
         for byte in line {
@@ -43,5 +42,5 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
         text.push_str("\\\n");
     }
     text.push_str("\";\n");
-    Ok(vec![(PathBuf::from("crates/catalogd/src/grpc/proto.rs"), text)])
+    Ok(vec![(PathBuf::from("crates/olm-registry/src/proto.rs"), text)])
 }

@@ -3,7 +3,7 @@
 use olm_fbc::{Bundle, Icon, property};
 use serde_json::json;
 
-use super::proto;
+use olm_registry::proto;
 
 /// The message, without the members that a channel decides. `icon` is the package's; manifests are left out of lists.
 ///

@@ -6,9 +6,6 @@
 mod bundle;
 mod graph;
 mod health;
-#[rustfmt::skip]
-#[allow(unreachable_pub, clippy::str_to_string, clippy::doc_markdown, reason = "generated")]
-pub mod proto;
 mod registry;
 pub mod server;
 #[cfg(test)]

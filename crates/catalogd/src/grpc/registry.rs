@@ -18,8 +18,8 @@ use super::bundle;
 use super::graph::{
     Api, Channel, Entry, Graph, GraphError, MAX_EDGES, MAX_PROVIDED, Name, Package, Providers, read,
 };
-use super::proto;
-use super::proto::registry_server;
+use olm_registry::proto;
+use olm_registry::proto::registry_server;
 use crate::per_content::PerContent;
 use crate::store::{Content, Store};
 

@@ -18,8 +18,8 @@ use tower::{Service, ServiceExt as _};
 use tracing::field;
 
 use super::health::CatalogHealth;
-use super::proto::FILE_DESCRIPTOR_SET;
-use super::proto::registry_server::RegistryServer;
+use olm_registry::proto::FILE_DESCRIPTOR_SET;
+use olm_registry::proto::registry_server::RegistryServer;
 use super::registry::{CatalogName, Registry};
 
 /// What clients may take.

@@ -9,7 +9,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::graph::{Graph, Providers};
-use super::proto;
+use olm_registry::proto;
 use super::registry::MAX_STREAMS;
 use super::server::{MAX_REQUEST, service};
 use super::*;

@@ -2,6 +2,7 @@
 //!
 //! A CSV never replaces itself. A cycle has no end, so nothing in it is ever deleted.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use olm_api::classic::ClusterServiceVersion;
@@ -59,8 +60,8 @@ impl OwnerConflict {
 /// The place of a CSV among those of the cluster. Only CSVs of its own namespace count for links and CustomResourceDefinitions, those of all
 /// namespaces for APIServices; copies never count.
 #[must_use]
-pub fn neighbors(csv: &ClusterServiceVersion, all: &[ClusterServiceVersion]) -> Neighbors {
-    let originals: Vec<_> = all.iter().filter(|other| !is_copy(other)).collect();
+pub fn neighbors(csv: &ClusterServiceVersion, all: &[impl Borrow<ClusterServiceVersion>]) -> Neighbors {
+    let originals: Vec<_> = all.iter().map(Borrow::borrow).filter(|other| !is_copy(other)).collect();
     let mut here: Vec<_> =
         originals.iter().copied().filter(|other| namespace(other) == namespace(csv)).collect();
     here.sort_by_key(|other| name(other));

@@ -16,6 +16,7 @@ mod labels;
 mod observed;
 mod phase;
 pub mod requirements;
+pub mod rights;
 mod spec_hash;
 pub mod strategy;
 mod table;

@@ -228,8 +228,8 @@ fn lookup(bundle: &PlannedBundle<'_>) -> Option<Result<BundleLookup, PlanError>>
     Some(properties_text(bundle).map(|properties| bundle_lookup(bundle.chosen, image, properties)))
 }
 
-/// The lookup of a bundle that is an image.
-pub(super) fn bundle_lookup(chosen: &ChosenBundle, image: &str, properties: String) -> BundleLookup {
+/// The lookup of a bundle that is an image; `properties` are those of the bundle, as JSON.
+pub fn bundle_lookup(chosen: &ChosenBundle, image: &str, properties: String) -> BundleLookup {
     BundleLookup {
         path: image.to_owned(),
         identifier: chosen.name.clone(),

@@ -18,7 +18,9 @@ mod unpack;
 
 pub use approval::Approval;
 pub use crd::{CrdUpdate, CrdUpdateError, listed_version, update_crd};
-pub use make::{PROPERTIES_ANNOTATION, PlanError, PlanRequest, PlannedBundle, bundle_objects, install_plan};
+pub use make::{
+    PROPERTIES_ANNOTATION, PlanError, PlanRequest, PlannedBundle, bundle_lookup, bundle_objects, install_plan,
+};
 pub use phase::{
     AccountError, PLAN_ROWS, PlanDecision, PlanNext, PlanObserved, PlanPhase, PlanRow, PlanRule, PlanRun,
     REQUEUE, RETRY_WINDOW, next_phase, plan_account,

@@ -1,5 +1,6 @@
 //! The rows of a CSV's phase machine that its operator group decides (classic-apis §6.3 rows 1 to 7).
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
@@ -103,9 +104,9 @@ pub fn annotations(group: &OperatorGroup, targets: &[String]) -> BTreeMap<&'stat
 /// A group that selects no namespace fails its CSVs without annotating them: `olm.targetNamespaces: ""` means all namespaces to an operator.
 /// Row 6, a missing annotation, is therefore the same as row 3.
 #[must_use]
-pub fn check(csv: &ClusterServiceVersion, groups: &[OperatorGroup]) -> GroupCheck {
+pub fn check(csv: &ClusterServiceVersion, groups: &[impl Borrow<OperatorGroup>]) -> GroupCheck {
     let own = csv.metadata.namespace.as_deref().unwrap_or_default();
-    let mut here = groups.iter().filter(|group| namespace(group) == own);
+    let mut here = groups.iter().map(Borrow::borrow).filter(|group| namespace(group) == own);
     let group = match (here.next(), here.next()) {
         (None, _) => {
             return GroupCheck::failed(

@@ -1,5 +1,6 @@
 //! Copies of CSVs in the target namespaces of their group (classic-apis §7.8), and the switch that turns them off (§10).
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use olm_api::ConditionStatus;
@@ -159,6 +160,8 @@ pub fn plan(
     if !is_copied(csv) {
         return plan;
     }
+    // copies differ in their namespace only, which does not count
+    let hash = CopyHash::from_csv(&copied_csv(csv, own));
     for namespace in namespaces.iter().filter(|namespace| is_target(namespace)) {
         let present = observed.iter().find(|other| {
             other.namespace == *namespace && Some(other.name.as_str()) == csv.metadata.name.as_deref()
@@ -166,11 +169,10 @@ pub fn plan(
         if present.is_some_and(|other| !other.is_copy_of(csv)) {
             continue;
         }
-        let copy = copied_csv(csv, namespace);
-        let hash = CopyHash::from_csv(&copy);
         let differs = |part: fn(&CopyHash) -> &str| present.is_none_or(|it| part(&it.hash) != part(&hash));
         let (content, status) = (differs(|hash| &hash.content), differs(|hash| &hash.status));
         if content || status {
+            let copy = copied_csv(csv, namespace);
             plan.write.push(CopyWrite { copy, create: present.is_none(), content, status });
         }
     }
@@ -202,14 +204,15 @@ pub struct CopiesCondition {
 /// The condition of OLMConfig for these CSVs, which belong to global groups.
 #[must_use]
 pub fn condition(
-    csvs: &[ClusterServiceVersion],
+    csvs: &[impl Borrow<ClusterServiceVersion>],
     namespaces: &BTreeSet<String>,
     observed: &[ObservedCsv],
     settings: &CopySettings,
 ) -> CopiesCondition {
     let global = [String::new()];
     let plans = || {
-        csvs.iter().filter(|csv| is_copied(csv)).map(|csv| plan(csv, &global, namespaces, observed, settings))
+        let csvs = csvs.iter().map(Borrow::borrow).filter(|csv| is_copied(csv));
+        csvs.map(|csv| plan(csv, &global, namespaces, observed, settings))
     };
     let unexpected = plans().any(|plan| !plan.delete.is_empty());
     let missing = plans().any(|plan| plan.write.iter().any(|write| write.create));

@@ -1,5 +1,7 @@
 //! APIs of a CSV against those of operator groups (classic-apis §7.5, §7.6).
 
+use std::borrow::Borrow;
+
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
 
 use super::api::{ApiSet, provided};
@@ -48,12 +50,12 @@ fn annotation(group: &OperatorGroup) -> Option<&str> {
 pub(super) fn judge(
     csv: &ClusterServiceVersion,
     group: &OperatorGroup,
-    groups: &[OperatorGroup],
+    groups: &[impl Borrow<OperatorGroup>],
 ) -> (Intersection, Option<String>) {
     let (mine, own) = (provided(csv), annotated(group));
     let is_other =
         |other: &&OperatorGroup| (namespace(other), name(other)) != (namespace(group), name(group));
-    let others = groups.iter().filter(is_other).filter(|other| intersect(group, other));
+    let others = groups.iter().map(Borrow::borrow).filter(is_other).filter(|other| intersect(group, other));
     let others = others.fold(ApiSet::default(), |all, other| all.union(&annotated(other)));
     let is_static = group.spec.static_provided_apis == Some(true);
     let decision = decide(!mine.is_disjoint(&others), mine.is_subset(&own), is_static);
@@ -72,8 +74,8 @@ pub(super) fn judge(
 #[must_use]
 pub fn prune(
     group: &OperatorGroup,
-    groups: &[OperatorGroup],
-    csvs: &[ClusterServiceVersion],
+    groups: &[impl Borrow<OperatorGroup>],
+    csvs: &[impl Borrow<ClusterServiceVersion>],
 ) -> Option<String> {
     let before = annotation(group)?;
     if group.spec.static_provided_apis == Some(true) {
@@ -81,7 +83,7 @@ pub fn prune(
     }
     let now = annotated(group);
     let here = || {
-        csvs.iter().filter(|csv| {
+        csvs.iter().map(Borrow::borrow).filter(|csv| {
             !is_copy(csv) && csv.metadata.namespace.as_deref().unwrap_or_default() == namespace(group)
         })
     };
@@ -101,8 +103,12 @@ pub fn prune(
 /// The CSVs of any namespace that provide one of these APIs, as (namespace, name): a change of a group's annotation checks them again.
 /// Copies are left out.
 #[must_use]
-pub fn providers<'a>(apis: &ApiSet, csvs: &'a [ClusterServiceVersion]) -> Vec<(&'a str, &'a str)> {
-    let affected = csvs.iter().filter(|csv| !is_copy(csv) && !provided(csv).is_disjoint(apis));
+pub fn providers<'a>(
+    apis: &ApiSet,
+    csvs: &'a [impl Borrow<ClusterServiceVersion>],
+) -> Vec<(&'a str, &'a str)> {
+    let affected =
+        csvs.iter().map(Borrow::borrow).filter(|csv| !is_copy(csv) && !provided(csv).is_disjoint(apis));
     affected
         .map(|csv| {
             let meta = &csv.metadata;

@@ -22,6 +22,8 @@ pub mod targets;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Borrow;
+
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
 
 pub use api::{Api, ApiError, ApiSet, provided};
@@ -60,9 +62,9 @@ pub fn is_copy(csv: &ClusterServiceVersion) -> bool {
 /// Whether a CSV is an active member: no copy, one group in its namespace, and install modes that support the namespaces of that group
 /// (classic-apis §7.2).
 #[must_use]
-pub fn is_member(csv: &ClusterServiceVersion, groups: &[OperatorGroup]) -> bool {
+pub fn is_member(csv: &ClusterServiceVersion, groups: &[impl Borrow<OperatorGroup>]) -> bool {
     let own = csv.metadata.namespace.as_deref().unwrap_or_default();
-    let mut here = groups.iter().filter(|group| targets::namespace(group) == own);
+    let mut here = groups.iter().map(Borrow::borrow).filter(|group| targets::namespace(group) == own);
     let (Some(group), None, false) = (here.next(), here.next(), is_copy(csv)) else { return false };
     targets::resolved(group).is_some_and(|targets| modes::check(csv, own, &targets).is_ok())
 }

@@ -1,5 +1,6 @@
 //! Cluster roles for the users of provided APIs (classic-apis §7.7).
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
@@ -27,7 +28,7 @@ fn aggregation_label(api: &Api, suffix: &str) -> String {
 /// The APIs of a group whose roles are aggregated: those of its annotation, and those of every CSV that is annotated with the group, be it
 /// an active member or not.
 #[must_use]
-pub fn aggregated(group: &OperatorGroup, csvs: &[ClusterServiceVersion]) -> ApiSet {
+pub fn aggregated(group: &OperatorGroup, csvs: &[impl Borrow<ClusterServiceVersion>]) -> ApiSet {
     let belongs = |csv: &&ClusterServiceVersion| {
         let annotation =
             |key| csv.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
@@ -36,7 +37,10 @@ pub fn aggregated(group: &OperatorGroup, csvs: &[ClusterServiceVersion]) -> ApiS
             && annotation(keys::OPERATOR_GROUP) == Some(name(group))
             && annotation(keys::OPERATOR_NAMESPACE) == Some(namespace(group))
     };
-    csvs.iter().filter(belongs).fold(annotated(group), |all, csv| all.union(&provided(csv)))
+    csvs.iter()
+        .map(Borrow::borrow)
+        .filter(belongs)
+        .fold(annotated(group), |all, csv| all.union(&provided(csv)))
 }
 
 /// The roles of a group: one each for admin, edit and view, which Kubernetes fills from the roles of these APIs. They are deleted with the

@@ -1,5 +1,7 @@
 //! The status of an operator group (classic-apis §7.1).
 
+use std::borrow::Borrow;
+
 use olm_api::classic::{OperatorGroup, OperatorGroupStatus, Time};
 use olm_api::{Condition, ConditionStatus};
 use serde_json::json;
@@ -16,7 +18,7 @@ use super::targets::{GroupError, Namespaces, namespace, resolve};
 /// When the specification selects no namespaces for a malformed field; the status stays as it is.
 pub fn status(
     group: &OperatorGroup,
-    groups: &[OperatorGroup],
+    groups: &[impl Borrow<OperatorGroup>],
     namespaces: &Namespaces,
     account: &Account,
     now: &Time,
@@ -34,7 +36,12 @@ pub fn status(
         Account::Missing => before.map(|status| status.namespaces.clone()).unwrap_or_default(),
         Account::Unnamed | Account::Present { .. } => resolve(group, namespaces)?,
     };
-    let several = groups.iter().filter(|other| namespace(other) == namespace(group)).nth(1).is_some();
+    let several = groups
+        .iter()
+        .map(Borrow::borrow)
+        .filter(|other| namespace(other) == namespace(group))
+        .nth(1)
+        .is_some();
     let conditions = [
         several.then(|| {
             (

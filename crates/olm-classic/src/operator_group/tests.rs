@@ -469,7 +469,7 @@ fn group_status_reports_targets_and_account() {
     assert_eq!(repaired.conditions, vec![]);
 
     let wrong = group("ns", "og", json!({ "targetNamespaces": [""] }), json!(null));
-    assert!(status(&wrong, &[], &namespaces(), &Account::Unnamed, &now).is_err());
+    assert!(status(&wrong, &[] as &[OperatorGroup], &namespaces(), &Account::Unnamed, &now).is_err());
 }
 
 /// rule: classic-apis §5.2

@@ -24,7 +24,7 @@ pub use health::{CatalogFact, CatalogsHealth, catalog_health};
 pub use history::{MAX_DELETIONS, MAX_PLANS, expired_plans, next_generation};
 pub use pass::{
     Conclusion, NamespaceFacts, PASS_ROWS, Pass, PassError, PassRow, PassRule, begin_pass, conclude_pass,
-    new_status, planned_statuses,
+    new_bundles, new_status, planned_statuses,
 };
 pub use resolve::solver_namespace;
 pub use state::{

@@ -8,7 +8,7 @@ use olm_api::classic::subscription::SubscriptionStatus;
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, OperatorGroup, Subscription};
 use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use olm_api::k8s_openapi::jiff::Timestamp;
-use olm_solver::Solution;
+use olm_solver::{ChosenBundle, Solution};
 
 use super::generated::subscribes;
 use super::health::{CatalogFact, catalog_health};
@@ -50,7 +50,8 @@ impl<'a> NamespaceFacts<'a> {
         self.groups.iter().any(|group| group.spec.upgrade_strategy == FAIL_FORWARD)
     }
 
-    fn visible_catalogs(&self) -> Vec<CatalogFact<'a>> {
+    /// Those of the namespace and, unless it is left out, of the global namespace.
+    pub fn visible_catalogs(&self) -> Vec<CatalogFact<'a>> {
         let is_visible = |catalog: &&CatalogFact<'a>| {
             let of = catalog.namespace();
             of == self.namespace || Some(of) == self.global_namespace
@@ -189,7 +190,17 @@ impl Conclusion {
     }
 }
 
-/// Ends a pass whose resolution succeeded. `bundles` has the content of each bundle of the solution, all unpacked.
+/// The bundles of a solution that a plan has to install: the others are current and there.
+pub fn new_bundles<'a>(facts: &NamespaceFacts<'_>, solution: &'a Solution) -> Vec<&'a ChosenBundle> {
+    let exists = |name: &str| facts.csvs.iter().any(|csv| csv.metadata.name.as_deref() == Some(name));
+    let is_current = |name: &str| {
+        let mut statuses = facts.subscriptions.iter().filter_map(|it| it.status.as_ref());
+        statuses.any(|status| status.current_csv == name)
+    };
+    solution.bundles.iter().filter(|it| !(is_current(&it.name) && exists(&it.name))).collect()
+}
+
+/// Ends a pass whose resolution succeeded. `bundles` has the content of each of the [`new_bundles`], all unpacked.
 ///
 /// # Errors
 /// When the content of a bundle cannot be used.
@@ -198,18 +209,12 @@ pub fn conclude_pass(
     solution: &Solution,
     bundles: &[PlannedBundle<'_>],
 ) -> Result<Conclusion, PlanError> {
-    let exists = |name: &str| facts.csvs.iter().any(|csv| csv.metadata.name.as_deref() == Some(name));
-    let is_current = |name: &str| {
-        let mut statuses = facts.subscriptions.iter().filter_map(|it| it.status.as_ref());
-        statuses.any(|status| status.current_csv == name)
-    };
-    let is_new = |name: &str| !(is_current(name) && exists(name));
-    let new: Vec<&str> = solution.bundles.iter().map(|it| it.name.as_str()).filter(|it| is_new(it)).collect();
+    let new = new_bundles(facts, solution);
     if new.is_empty() {
         return Ok(Conclusion::NothingNew);
     }
     let bundles: Vec<PlannedBundle<'_>> =
-        bundles.iter().filter(|it| new.contains(&it.chosen.name.as_str())).copied().collect();
+        bundles.iter().filter(|it| new.contains(&it.chosen)).copied().collect();
     let plan = install_plan(PlanRequest {
         namespace: facts.namespace,
         generation: next_generation(facts.plans, facts.subscriptions),

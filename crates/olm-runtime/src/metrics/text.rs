@@ -5,6 +5,9 @@
 
 use std::fmt::Write as _;
 
+use olm_api::classic;
+use olm_api::observe::Kind;
+
 /// The content type of the classic format.
 pub(super) const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// The content type of OpenMetrics.
@@ -32,6 +35,15 @@ pub(super) fn wants_open_metrics(accept: &str) -> bool {
     open > 0.0 && open >= weight("text/plain")
 }
 
+/// The ending of counters in OpenMetrics.
+const TOTAL: &str = "_total";
+
+/// Whether the classic format has a counter of this name, given without its ending, without that ending: the reference named it so.
+fn is_plain(name: &str) -> bool {
+    let name = name.split('{').next().unwrap_or(name);
+    classic::observe::METRICS.iter().any(|row| row.kind == Kind::Counter && row.name == name)
+}
+
 /// OpenMetrics text as classic text.
 pub(super) fn classic(open: &str) -> String {
     let mut out = String::with_capacity(open.len());
@@ -54,7 +66,10 @@ pub(super) fn classic(open: &str) -> String {
             };
             push_comment(&mut out, "TYPE", name, is_counter(line), text);
         } else {
-            out.push_str(line);
+            match line.split_once(TOTAL) {
+                Some((name, rest)) if is_plain(name) => out.extend([name, rest]),
+                _ => out.push_str(line),
+            }
             out.push('\n');
         }
     }
@@ -66,7 +81,7 @@ fn is_counter(line: &str) -> bool {
 }
 
 fn push_comment(out: &mut String, word: &str, name: &str, counter: bool, text: &str) {
-    let total = if counter { "_total" } else { "" };
+    let total = if counter && !is_plain(name) { TOTAL } else { "" };
     // writing to a String cannot fail
     let _ = writeln!(out, "# {word} {name}{total} {text}");
 }
@@ -80,6 +95,10 @@ mod tests {
         let open = "# HELP a Counts a.\n# TYPE a counter\na_total{x=\"# EOF\"} 1\n# HELP b_seconds B.\n# TYPE b_seconds gauge\n# UNIT b_seconds seconds\nb_seconds 2\n# EOF\n";
         let want = "# HELP a_total Counts a\n# TYPE a_total counter\na_total{x=\"# EOF\"} 1\n# HELP b_seconds B\n# TYPE b_seconds gauge\nb_seconds 2\n";
         assert_eq!(classic(open), want);
+        let open =
+            "# HELP csv_upgrade_count C.\n# TYPE csv_upgrade_count counter\ncsv_upgrade_count_total 3\n";
+        let want = "# HELP csv_upgrade_count C\n# TYPE csv_upgrade_count counter\ncsv_upgrade_count 3\n";
+        assert_eq!(classic(open), want, "a counter that the reference named");
     }
 
     #[test]

@@ -128,6 +128,7 @@ impl Issuer {
             name: certificate.secret.clone(),
             names: certificate.dns_names.clone(),
             authority: AUTHORITY,
+            authority_key: olm_certificates::secret::AUTHORITY_KEY,
             timing: self.context.timing,
         };
         let service = (certificate.namespace.clone(), certificate.service.clone());

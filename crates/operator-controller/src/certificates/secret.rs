@@ -199,7 +199,7 @@ mod tests {
             assert_eq!(word(&secret), want, "{case}");
             // what may be written is marked then
             if want == "unmarked" {
-                let patch = patch(&secret, marks(&owner(), Some(&secret)), &state());
+                let patch = patch(&spec(), &secret, marks(&owner(), Some(&secret)), &state());
                 assert_eq!(word(&patched(&secret, &patch)), "own", "{case}");
             }
         }

@@ -164,7 +164,7 @@ impl Site {
     /// What the Secret holds.
     pub(crate) async fn read_secret(&self) -> Result<(Secret, plan::CertificateState)> {
         let live = self.secrets.get(&self.secret()).await?;
-        let stored = secret::read(&live);
+        let stored = secret::read(&live, secret::AUTHORITY_KEY);
         Ok((live, stored))
     }
 
@@ -177,8 +177,8 @@ impl Site {
         let name = self.secret();
         let wait =
             Wait::new(&self.secrets, &name).within(LIMIT).log(self.world.stack.operator_controller.log());
-        let live = wait.until(what, |live| reached(live, &secret::read(live))).await?;
-        let stored = secret::read(&live);
+        let live = wait.until(what, |live| reached(live, &secret::read(live, secret::AUTHORITY_KEY))).await?;
+        let stored = secret::read(&live, secret::AUTHORITY_KEY);
         Ok((live, stored))
     }
 

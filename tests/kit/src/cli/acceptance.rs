@@ -2,7 +2,8 @@
 //!
 //! The ratchet: every scenario of `tests/acceptance/passing.txt` must pass, or this fails. What passes and is not listed is
 //! named; `--update` lists it. `tests/acceptance/accepted.yaml` names the differences made on purpose; its entries are
-//! checked too (a reason with a decision's number, paths, and a test that exists).
+//! checked too (a reason with a decision's number, paths, and a test that exists). `--classic` runs the lab of OLM Classic in the same
+//! way, with the files of `tests/acceptance-classic`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ pub(crate) struct Arguments {
     /// the Python that has PyYAML
     #[arg(long, default_value = "python3")]
     python: PathBuf,
-    /// the folder with catalogd and operator-controller
+    /// the folder with the programs
     #[arg(long)]
     programs: PathBuf,
     /// write what passed to passing.txt
@@ -47,12 +48,59 @@ pub(crate) struct Arguments {
     /// compare the plans of kubectl-olm with what the controller does, instead of the records
     #[arg(long, conflicts_with_all = ["update", "save"])]
     plans: bool,
+    /// run the lab of OLM Classic, with classic-controller
+    #[arg(long, conflicts_with_all = ["plans", "rbac"])]
+    classic: bool,
+}
+
+/// A lab of the shared reference material.
+#[derive(Debug, Clone, Copy)]
+struct Lab {
+    /// Below the shared material.
+    folder: &'static str,
+    script: &'static str,
+    profile: &'static str,
+    /// The definitions of the API, below the repository.
+    crds: &'static str,
+    /// The ratchet and the accepted differences, below the repository.
+    ratchet: &'static str,
+    programs: &'static [&'static str],
+    /// The target of the Makefile that runs it.
+    target: &'static str,
+}
+
+const V1: Lab = Lab {
+    folder: "acceptance",
+    script: "lab.py",
+    profile: "olm-rs",
+    crds: "manifests/crds",
+    ratchet: "tests/acceptance",
+    programs: &["catalogd", "operator-controller"],
+    target: "acceptance",
+};
+
+const CLASSIC: Lab = Lab {
+    folder: "classic",
+    script: "classic.py",
+    profile: "classic-controller",
+    crds: "manifests/classic",
+    ratchet: "tests/acceptance-classic",
+    programs: &["classic-controller"],
+    target: "acceptance-classic",
+};
+
+impl Arguments {
+    fn lab(&self) -> Lab {
+        if self.classic { CLASSIC } else { V1 }
+    }
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let Some(lab) = shared_material().map(|folder| folder.join("acceptance")).filter(|lab| lab.is_dir())
-    else {
-        return Ok(skipped("there is no ../shared/acceptance folder (OLM_SHARED names another place)"));
+    let lab = arguments.lab();
+    let material = shared_material().map(|folder| folder.join(lab.folder)).filter(|lab| lab.is_dir());
+    let Some(material) = material else {
+        let why = format!("there is no ../shared/{} folder (OLM_SHARED names another place)", lab.folder);
+        return Ok(skipped(&why));
     };
     for (program, flag) in [(arguments.python.as_path(), "--version"), (Path::new("openssl"), "version")] {
         let runs = std::process::Command::new(program).arg(flag).output().is_ok_and(|it| it.status.success());
@@ -66,21 +114,21 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode> {
             signal = interruption() => Ok(ExitCode::from(128 + signal?.0)),
         };
     }
-    let folder = repository().join("tests/acceptance");
+    let folder = repository().join(lab.ratchet);
     let accepted = read_accepted(&folder.join("accepted.yaml"))?;
     let listed = read_list(&folder.join("passing.txt"))?;
     let started = Instant::now();
     let signal = interruption();
     let (results, last_line) = tokio::select! {
-        outcome = compare(&lab, &folder, arguments) => outcome?,
+        outcome = compare(&material, &folder, arguments) => outcome?,
         signal = signal => return Ok(ExitCode::from(128 + signal?.0)),
     };
-    let verdict = judge(&results, &listed, &accepted, arguments.only.is_some());
+    let verdict = judge(&results, &listed, &accepted, arguments.only.is_some(), lab.target);
     print_line(format_args!("\n{}", table(&results)));
     print_line(format_args!("lab: {last_line}; {} s", started.elapsed().as_secs()));
     if arguments.update {
         ensure!(arguments.only.is_none(), "--update needs a whole run, without --only");
-        write_list(&folder.join("passing.txt"), &results)?;
+        write_list(&folder.join("passing.txt"), &results, lab.target)?;
     }
     for line in &verdict.notes {
         print_line(line);
@@ -97,15 +145,16 @@ fn skipped(why: &str) -> ExitCode {
 
 /// Runs the lab; its output is shown while it runs. Returns the outcomes and the lab's own last line.
 async fn compare(
-    lab: &Path,
+    material: &Path,
     folder: &Path,
     arguments: &Arguments,
 ) -> Result<(BTreeMap<String, Outcome>, String)> {
+    let lab = arguments.lab();
     let mut command = Command::new(&arguments.python);
     command
         .arg("-B")
-        .arg(lab.join("lab.py"))
-        .args(["compare", "--profile", "olm-rs", "--level", "semantic"])
+        .arg(material.join(lab.script))
+        .args(["compare", "--profile", lab.profile, "--level", "semantic"])
         .args(["--diffs", &arguments.diffs.to_string()])
         .arg("--accept")
         .arg(folder.join("accepted.yaml"));
@@ -123,8 +172,9 @@ async fn compare(
     let status = group.wait().await?;
     print_line(format_args!("logs of this run: {}", run_dir.display()));
     if !report.complete() {
-        let logs = ["catalogd", "operator-controller"].map(|name| run_dir.join(format!("{name}.log")));
+        let logs = lab.programs.iter().map(|name| run_dir.join(format!("{name}.log")));
         let ends = logs.map(|log| format!("\n--- end of {}:\n{}", log.display(), olm_kit::tail(&log, 0, 15)));
+        let ends: Vec<String> = ends.collect();
         bail!("the lab did not come to its end ({status}); its output is above{}", ends.concat());
     }
     Ok((report.outcomes, report.last))
@@ -146,17 +196,20 @@ async fn compare_plans(arguments: &Arguments) -> Result<std::process::ExitStatus
 
 /// Adds the flags and the environment of all runs of the lab. Returns the run's folder, which stays after the run for its logs.
 fn prepare(command: &mut Command, arguments: &Arguments) -> Result<PathBuf> {
-    let home = Home::named("acceptance");
+    let lab = arguments.lab();
+    let home = Home::named(lab.target);
     home.take()?;
     let run_dir = home.path().join("lab");
+    let tools = Tools::locate()?;
     command
         .args(["--jobs", &arguments.jobs.to_string()])
         .args(["--port-base", &free_block()?.to_string()])
         .arg("--run-dir")
         .arg(&run_dir)
-        .env("LAB_K8S_BIN", Tools::locate()?.bin())
+        .env("LAB_K8S_BIN", tools.bin())
+        .env("LAB_OPM", tools.bin().join("opm"))
         .env("LAB_CAND_BIN", std::path::absolute(&arguments.programs)?)
-        .env("LAB_CAND_CRDS", repository().join("manifests/crds"))
+        .env("LAB_CAND_CRDS", repository().join(lab.crds))
         .env("PYTHONUNBUFFERED", "1")
         .stdout(Stdio::piped());
     if let Some(only) = &arguments.only {
@@ -307,9 +360,10 @@ fn read_list(path: &Path) -> Result<BTreeSet<String>> {
     Ok(ids.filter(|id| !id.is_empty()).map(str::to_owned).collect())
 }
 
-fn write_list(path: &Path, results: &BTreeMap<String, Outcome>) -> Result<()> {
-    let mut text = "# Scenarios of the acceptance lab that pass. Losing one fails CI; `make acceptance UPDATE=1` writes this file.\n"
-        .to_owned();
+fn write_list(path: &Path, results: &BTreeMap<String, Outcome>, target: &str) -> Result<()> {
+    let mut text = format!(
+        "# Scenarios of the acceptance lab that pass. Losing one fails CI; `make {target} UPDATE=1` writes this file.\n"
+    );
     for (id, _) in results.iter().filter(|(_, outcome)| **outcome == Outcome::Pass) {
         text += &format!("{id}\n");
     }
@@ -350,6 +404,7 @@ fn judge(
     listed: &BTreeSet<String>,
     accepted: &BTreeMap<String, Accepted>,
     partial: bool,
+    target: &str,
 ) -> Comparison {
     let count = |outcome: Outcome| results.values().filter(|&&it| it == outcome).count();
     let mut verdict = Comparison {
@@ -379,7 +434,7 @@ fn judge(
         let new = new.join(", ");
         verdict
             .notes
-            .push(format!("NEW: passing and not in passing.txt (`make acceptance UPDATE=1` adds it): {new}"));
+            .push(format!("NEW: passing and not in passing.txt (`make {target} UPDATE=1` adds it): {new}"));
     }
     for id in accepted.keys() {
         if results.get(id) == Some(&Outcome::Pass) {
@@ -453,7 +508,7 @@ mod tests {
     fn verdict(listed: &[&str], partial: bool) -> Comparison {
         let report = read(&format!("{LAB}2 passed, 1 failed, 1 skipped"));
         let listed = listed.iter().map(|&id| id.to_owned()).collect();
-        judge(&report.outcomes, &listed, &BTreeMap::new(), partial)
+        judge(&report.outcomes, &listed, &BTreeMap::new(), partial, "acceptance")
     }
 
     #[test]
@@ -492,7 +547,7 @@ mod tests {
 
     #[test]
     fn acceptance_without_a_run_fails() {
-        let verdict = judge(&BTreeMap::new(), &BTreeSet::new(), &BTreeMap::new(), true);
+        let verdict = judge(&BTreeMap::new(), &BTreeSet::new(), &BTreeMap::new(), true, "acceptance");
         assert!(verdict.summary().contains("FAILED"));
     }
 

@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use olm_api::classic::ClusterServiceVersion;
 use olm_api::classic::cluster_service_version::{ApiServiceDescription, WebhookDescription};
-use olm_core::Object;
+use olm_core::{Object, digits};
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::super::labels::{managed, namespace, refer_to_owner, set_owner, text};
 use super::super::spec_hash;
@@ -35,6 +36,12 @@ pub fn deployments(csv: &ClusterServiceVersion) -> BTreeSet<&str> {
 #[must_use]
 pub fn service_name(deployment: &str) -> String {
     format!("{}-service", deployment.replace('.', "-"))
+}
+
+/// The hash of a CA, given as PEM.
+#[must_use]
+pub fn ca_hash(authority: &str) -> String {
+    digits(&Sha256::digest(authority.as_bytes()), 16)
 }
 
 /// The Secret with the serving certificate of a Deployment.

@@ -1,0 +1,105 @@
+//! Metrics and events of OLM Classic, under the names that the reference gave them.
+//!
+//! Rule: classic-apis §11, §14.
+
+use crate::observe::Component::ClassicController;
+use crate::observe::{Event, Metric, counter, gauge, normal, warning};
+
+/// ClusterServiceVersions, without copies.
+pub const CSV_COUNT: Metric =
+    gauge(ClassicController, "csv_count", &[], "ClusterServiceVersions in the cluster, without copies");
+/// Whether each ClusterServiceVersion is installed.
+pub const CSV_SUCCEEDED: Metric = gauge(
+    ClassicController,
+    "csv_succeeded",
+    &["name", "namespace", "version"],
+    "1 for each ClusterServiceVersion that is Succeeded, 0 for the others",
+);
+/// ClusterServiceVersions that are not installed.
+pub const CSV_ABNORMAL: Metric = gauge(
+    ClassicController,
+    "csv_abnormal",
+    &["name", "namespace", "phase", "reason", "version"],
+    "1 for each ClusterServiceVersion that is not Succeeded",
+);
+/// Replaced ClusterServiceVersions.
+pub const CSV_UPGRADE_COUNT: Metric = counter(
+    ClassicController,
+    "csv_upgrade_count",
+    &[],
+    "ClusterServiceVersions that began to be replaced by a newer one",
+);
+
+/// All metrics.
+pub const METRICS: &[Metric] = &[CSV_COUNT, CSV_SUCCEEDED, CSV_ABNORMAL, CSV_UPGRADE_COUNT];
+
+const CSV: &str = "ClusterServiceVersion";
+
+/// All events.
+pub const EVENTS: &[Event] = &[
+    warning(CSV, "NoOperatorGroup", "Its namespace has no OperatorGroup; create one."),
+    warning(CSV, "TooManyOperatorGroups", "Its namespace has several OperatorGroups; delete all but one."),
+    warning(CSV, "NoTargetNamespaces", "Its OperatorGroup selects no namespace."),
+    warning(CSV, "InvalidInstallModes", "It lists an install mode more than once."),
+    warning(
+        CSV,
+        "UnsupportedOperatorGroup",
+        "Its install modes do not support the targets of its OperatorGroup.",
+    ),
+    warning(
+        CSV,
+        "CannotModifyStaticOperatorGroupProvidedAPIs",
+        "Its OperatorGroup keeps a fixed list of APIs, and its APIs are not in it.",
+    ),
+    warning(
+        CSV,
+        "InterOperatorGroupOwnerConflict",
+        "An OperatorGroup with a common namespace has the same API.",
+    ),
+    normal(CSV, "DetectedClusterChange", "The rights of the account that installs changed."),
+    normal(CSV, "RequirementsUnknown", "Its requirements are not checked yet."),
+    normal(CSV, "RequirementsNotMet", "A requirement is not met; `status.requirementStatus` names it."),
+    normal(CSV, "AllRequirementsMet", "Its requirements are met, and it is installed next."),
+    normal(
+        CSV,
+        "OperatorConditionNotUpgradeable",
+        "The OperatorCondition of the version that it replaces holds it.",
+    ),
+    warning(CSV, "InvalidInstallStrategy", "Its install strategy is invalid."),
+    warning(CSV, "InvalidWebhookDescription", "A webhook of it is invalid or not allowed."),
+    warning(CSV, "OwnerConflict", "Another operator owns one of its APIs."),
+    normal(CSV, "InstallSucceeded", "Its objects are written, or healthy."),
+    normal(CSV, "InstallWaiting", "Its Deployments are not ready yet."),
+    warning(CSV, "InstallCheckFailed", "Its Deployments were not ready in time."),
+    warning(CSV, "InstallComponentFailed", "An object of it could not be written; it is tried again."),
+    warning(
+        CSV,
+        "InstallComponentFailedNoRetry",
+        "An object of it could not be written, and only a change helps.",
+    ),
+    normal(CSV, "ComponentUnhealthy", "A Deployment of it is missing, changed or not ready."),
+    warning(CSV, "APIServiceResourceIssue", "An object of an aggregated API of it is missing."),
+    normal(CSV, "NeedsCertRotation", "A serving certificate of it is due."),
+    normal(CSV, "NeedsReinstall", "It is installed again after a failure."),
+    normal(CSV, "BeingReplaced", "A newer version replaces it."),
+    normal(CSV, "Replaced", "A newer version has replaced it, and it is deleted."),
+    warning(CSV, "DisabledCopiedCSVs", "Copies of it in other namespaces are disabled by the OLMConfig."),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classic_observe_names_are_unique() {
+        for (index, metric) in METRICS.iter().enumerate() {
+            assert!(METRICS[..index].iter().all(|other| other.name != metric.name), "{}", metric.name);
+            assert!(metric.labels.is_sorted() && !metric.help.ends_with('.'), "{}", metric.name);
+        }
+        for (index, event) in EVENTS.iter().enumerate() {
+            let same = |other: &Event| (other.about, other.reason) == (event.about, event.reason);
+            assert!(!EVENTS[..index].iter().any(same), "{event:?}");
+            assert!(event.meaning.ends_with('.'), "{event:?}");
+        }
+    }
+}

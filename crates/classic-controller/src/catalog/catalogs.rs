@@ -1,0 +1,374 @@
+//! The catalogs of the process: a task for each that keeps a connection or an image, and the content that was read from it.
+//!
+//! Rule: classic-apis §2.4 and §2.5.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
+use olm_api::classic::catalog_source::ConfigMapReference;
+use olm_api::classic::{CatalogSource, Time};
+use olm_catalog::registry::Registry;
+use olm_classic::catalog_source::{
+    Backing, CONNECT_TIMEOUT, ConnectionState, SNAPSHOT_LIFETIME, connection_change, validate,
+};
+use olm_runtime::controller::Waker;
+use olm_runtime::error_text::chain;
+use olm_runtime::{backoff as runtime_backoff, task, watched};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::config_map::ConfigMapCatalog;
+use super::snapshot::{Origin, Snapshot};
+use crate::context::MANAGER;
+use crate::images::Images;
+
+/// Snapshots that are read at the same time.
+const PARALLEL_READS: usize = 4;
+/// The longest wait between two attempts to connect or to pull.
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+
+/// All catalogs, by `namespace/name`.
+pub(crate) struct Catalogs {
+    client: Client,
+    images: Arc<Images>,
+    entries: Mutex<BTreeMap<String, Arc<Entry>>>,
+    reads: Semaphore,
+    /// Catalogs whose connection changed.
+    pub(crate) states: Waker,
+    /// Catalogs with content that was not read before.
+    pub(crate) contents: Waker,
+}
+
+/// What backs a catalog; another one is another entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Backed {
+    Image { image: String, secrets: Vec<String> },
+    Address(String),
+    ConfigMap(String),
+}
+
+/// A catalog.
+struct Entry {
+    uid: Option<String>,
+    backed: Backed,
+    link: watch::Sender<Link>,
+    poll: Arc<Notify>,
+    snapshot: Mutex<Option<(u64, Instant, Arc<Snapshot>)>>,
+    reading: tokio::sync::Mutex<()>,
+    task: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+/// The connection of a catalog.
+#[derive(Clone)]
+struct Link {
+    state: ConnectionState,
+    origin: Option<Origin>,
+    problem: String,
+    /// The ConfigMap that was read.
+    config_map: Option<ConfigMapReference>,
+    /// Counts the origins.
+    generation: u64,
+}
+
+impl Catalogs {
+    pub(crate) fn new(client: &Client, images: Images) -> Arc<Self> {
+        Arc::new(Self {
+            client: client.clone(),
+            images: Arc::new(images),
+            entries: Mutex::default(),
+            reads: Semaphore::new(PARALLEL_READS),
+            states: Waker::default(),
+            contents: Waker::default(),
+        })
+    }
+
+    pub(crate) fn images(&self) -> &Arc<Images> {
+        &self.images
+    }
+
+    /// The state of the connection, which is begun if there is none. `None`: the spec names nothing that can be read.
+    pub(crate) fn state(self: &Arc<Self>, source: &Arc<CatalogSource>) -> Option<ConnectionState> {
+        self.entry(source).map(|entry| entry.link.borrow().state)
+    }
+
+    /// Whether what serves the catalog is there: the process itself, and the ConfigMap if it is one.
+    pub(crate) fn is_served(self: &Arc<Self>, source: &Arc<CatalogSource>) -> bool {
+        self.entry(source).is_some_and(|entry| match &entry.backed {
+            Backed::Image { .. } | Backed::Address(_) => true,
+            Backed::ConfigMap(_) => entry.link.borrow().config_map.is_some(),
+        })
+    }
+
+    /// Why the last attempt to read the catalog failed.
+    pub(crate) fn problem(&self, key: &str) -> Option<String> {
+        let entry = self.entries.lock().get(key).cloned()?;
+        let problem = entry.link.borrow().problem.clone();
+        (!problem.is_empty()).then_some(problem)
+    }
+
+    /// The ConfigMap of a catalog, as it was read.
+    pub(crate) fn config_map(&self, key: &str) -> Option<ConfigMapReference> {
+        let entry = self.entries.lock().get(key).cloned()?;
+        let config_map = entry.link.borrow().config_map.clone();
+        config_map
+    }
+
+    /// Resolves the tag of the image again.
+    pub(crate) fn poll(&self, key: &str) {
+        if let Some(entry) = self.entries.lock().get(key) {
+            entry.poll.notify_one();
+        }
+    }
+
+    /// Ends the connection of a catalog that is gone.
+    pub(crate) fn remove(&self, key: &str) {
+        self.entries.lock().remove(key);
+    }
+
+    /// The content if it was read and may be used.
+    pub(crate) fn cached(self: &Arc<Self>, source: &Arc<CatalogSource>) -> Option<Arc<Snapshot>> {
+        self.entry(source)?.cached()
+    }
+
+    /// The content. Waits for a connection that is being made.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub(crate) async fn content(
+        self: &Arc<Self>,
+        source: &Arc<CatalogSource>,
+    ) -> Result<Arc<Snapshot>, String> {
+        let entry = self.entry(source).ok_or("its specification names no content")?;
+        let mut link = entry.link.subscribe();
+        let made = link.wait_for(|link| link.state != ConnectionState::Connecting);
+        // the sender lives as long as the entry
+        let _ = tokio::time::timeout(CONNECT_TIMEOUT, made).await;
+        let _reading = entry.reading.lock().await;
+        if let Some(snapshot) = entry.cached() {
+            return Ok(snapshot);
+        }
+        let link = entry.link.borrow().clone();
+        let Some(origin) = link.origin.filter(|_| link.state == ConnectionState::Ready) else {
+            let problem = if link.problem.is_empty() { "not connected yet".to_owned() } else { link.problem };
+            return Err(format!("failed to list bundles: {problem}"));
+        };
+        let _permit = self.reads.acquire().await.map_err(|error| error.to_string())?;
+        let snapshot = Arc::new(Snapshot::read(origin).await?);
+        *entry.snapshot.lock() = Some((link.generation, Instant::now(), Arc::clone(&snapshot)));
+        Ok(snapshot)
+    }
+
+    fn entry(self: &Arc<Self>, source: &Arc<CatalogSource>) -> Option<Arc<Entry>> {
+        let spec = &source.spec;
+        let backed = match validate(spec).ok()? {
+            Backing::Image(image) => Backed::Image { image: image.to_owned(), secrets: spec.secrets.clone() },
+            Backing::Address(address) => Backed::Address(address.to_owned()),
+            Backing::ConfigMap(name) => Backed::ConfigMap(name.to_owned()),
+        };
+        let key = watched::key(&source.metadata);
+        let mut entries = self.entries.lock();
+        let known = entries.get(&key).filter(|entry| entry.backed == backed && entry.uid == source.uid());
+        if let Some(known) = known {
+            return Some(Arc::clone(known));
+        }
+        let link = Link {
+            state: ConnectionState::Connecting,
+            origin: None,
+            problem: String::new(),
+            config_map: None,
+            generation: 0,
+        };
+        let entry = Arc::new(Entry {
+            uid: source.uid(),
+            backed,
+            link: watch::Sender::new(link),
+            poll: Arc::default(),
+            snapshot: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
+            task: Mutex::default(),
+        });
+        let keeping = Keeping {
+            key: key.clone(),
+            link: entry.link.clone(),
+            poll: Arc::clone(&entry.poll),
+            states: self.states.clone(),
+            contents: self.contents.clone(),
+        };
+        let (images, source, backed) = (Arc::clone(&self.images), Arc::clone(source), entry.backed.clone());
+        let client = self.client.clone();
+        let kept = async move {
+            match &backed {
+                Backed::Address(address) => keeping.connection(address).await,
+                Backed::Image { image, .. } => keeping.image(&images, &source, image).await,
+                Backed::ConfigMap(name) => {
+                    let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
+                    keeping.config_map(&Api::namespaced(client, namespace), name, &source).await;
+                }
+            }
+        };
+        let kept = async move { task::supervised("connection of a catalog", kept).await };
+        *entry.task.lock() = Some(AbortOnDropHandle::new(tokio::spawn(kept)));
+        entries.insert(key, Arc::clone(&entry));
+        Some(entry)
+    }
+}
+
+impl Entry {
+    fn cached(&self) -> Option<Arc<Snapshot>> {
+        let generation = self.link.borrow().generation;
+        let snapshot = self.snapshot.lock();
+        let (of, read, snapshot) = snapshot.as_ref()?;
+        (*of == generation && read.elapsed() < SNAPSHOT_LIFETIME).then(|| Arc::clone(snapshot))
+    }
+}
+
+/// Keeps the connection of one catalog.
+struct Keeping {
+    key: String,
+    link: watch::Sender<Link>,
+    poll: Arc<Notify>,
+    states: Waker,
+    contents: Waker,
+}
+
+impl Keeping {
+    fn set(&self, state: ConnectionState, origin: Option<Origin>, problem: String) {
+        let before = self.link.borrow().state;
+        self.link.send_modify(|link| {
+            link.state = state;
+            link.problem = problem;
+            if let Some(origin) = origin {
+                link.origin = Some(origin);
+                link.generation += 1;
+            }
+        });
+        let change = connection_change(Some(before), state);
+        if change.report {
+            self.states.wake(&self.key);
+        }
+        if state == ConnectionState::Ready {
+            self.contents.wake(&self.key);
+        }
+    }
+
+    async fn connection(&self, address: &str) {
+        let mut failures = 0;
+        loop {
+            match Registry::connect(address).await {
+                Ok(registry) => {
+                    failures = 0;
+                    let origin = Some(Origin::Registry(registry.clone()));
+                    self.set(ConnectionState::Ready, origin, String::new());
+                    registry.closed().await;
+                    tracing::info!(catalog = self.key, "connection closed");
+                    self.set(ConnectionState::Connecting, None, String::new());
+                }
+                Err(error) => {
+                    let problem = error.to_string();
+                    tracing::info!(catalog = self.key, error = problem, "cannot connect");
+                    self.set(ConnectionState::TransientFailure, None, problem);
+                    tokio::time::sleep(backoff(failures)).await;
+                    failures += 1;
+                }
+            }
+        }
+    }
+
+    async fn image(&self, images: &Images, source: &CatalogSource, reference: &str) {
+        let (mut failures, mut digest) = (0, String::new());
+        loop {
+            let opened = match images.catalogs(source).await {
+                Ok(catalogs) => catalogs.open(reference, |_| ()).await.map_err(|error| chain(&error)),
+                Err(error) => Err(error),
+            };
+            match opened {
+                Ok(image) => {
+                    failures = 0;
+                    if image.reference() != digest {
+                        image.reference().clone_into(&mut digest);
+                        let origin = Some(Origin::Image(Arc::new(image)));
+                        self.set(ConnectionState::Ready, origin, String::new());
+                    }
+                    self.poll.notified().await;
+                }
+                Err(problem) => {
+                    tracing::info!(catalog = self.key, error = problem, "cannot pull the image");
+                    // content that was pulled before stays in use
+                    if digest.is_empty() {
+                        self.set(ConnectionState::TransientFailure, None, problem);
+                    }
+                    let _ = tokio::time::timeout(backoff(failures), self.poll.notified()).await;
+                    failures += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Keeping {
+    /// The ConfigMap goes with its catalog.
+    async fn own(&self, api: &Api<ConfigMap>, config_map: &ConfigMap, source: &CatalogSource) {
+        let Some(owner) = source.owner_ref(&()) else { return };
+        let mut owners = config_map.owner_references().to_vec();
+        if owners.iter().any(|other| other.uid == owner.uid) {
+            return;
+        }
+        owners.push(owner);
+        let version = &config_map.metadata.resource_version;
+        let patch = json!({"metadata": {"ownerReferences": owners, "resourceVersion": version}});
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        // a conflict is another version, which is seen next
+        if let Err(error) = api.patch(&config_map.name_any(), &params, &Patch::Merge(patch)).await {
+            tracing::info!(catalog = self.key, error = chain(&error), "cannot own the ConfigMap");
+        }
+    }
+
+    async fn config_map(&self, api: &Api<ConfigMap>, name: &str, source: &CatalogSource) {
+        let changes = watcher::watch_object(api.clone(), name).backoff(runtime_backoff::of_watch());
+        let mut changes = std::pin::pin!(changes);
+        while let Some(change) = changes.next().await {
+            let found = match change {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::info!(catalog = self.key, error = chain(&error), "cannot watch the ConfigMap");
+                    continue;
+                }
+            };
+            if let Some(found) = &found {
+                self.own(api, found, source).await;
+            }
+            let reference = found.as_ref().map(|it| ConfigMapReference {
+                name: it.name_any(),
+                namespace: it.namespace().unwrap_or_default(),
+                uid: it.uid().unwrap_or_default(),
+                resource_version: it.resource_version().unwrap_or_default(),
+                last_update_time: Some(Time(Timestamp::now())),
+                unknown: BTreeMap::new(),
+            });
+            self.link.send_modify(|link| link.config_map = reference);
+            let missing = || format!("ConfigMap {name} not found");
+            match found.ok_or_else(missing).and_then(|it| ConfigMapCatalog::read(&it)) {
+                Ok(catalog) => {
+                    let origin = Some(Origin::ConfigMap(Arc::new(catalog)));
+                    self.set(ConnectionState::Ready, origin, String::new());
+                }
+                Err(problem) => self.set(ConnectionState::TransientFailure, None, problem),
+            }
+            // its version is part of the status
+            self.states.wake(&self.key);
+        }
+    }
+}
+
+fn backoff(earlier_failures: u32) -> Duration {
+    Duration::from_secs(1).saturating_mul(1 << earlier_failures.min(10)).min(MAX_BACKOFF)
+}

@@ -1,0 +1,133 @@
+//! The controller of CatalogSources.
+//!
+//! Images are read in the process, so there are no registry pods: decision 53. Rule: classic-apis §2.
+
+mod catalogs;
+mod config_map;
+mod snapshot;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use olm_api::classic::CatalogSource;
+use olm_classic::catalog_source::{
+    self as rules, FALLBACK_INTERVAL, Poll, Polling, SourceObserved, TEMPLATE_ANNOTATION, template,
+};
+use olm_core::KubernetesVersion;
+use olm_runtime::controller::{self, Requeue};
+use olm_runtime::metrics::Outcome;
+use olm_runtime::watched::Object;
+use olm_runtime::{apply, write_status};
+use serde_json::json;
+
+pub(crate) use self::catalogs::Catalogs;
+pub(crate) use self::snapshot::{BundleContent, Snapshot};
+use crate::context::{Context, MANAGER};
+use crate::controllers;
+
+/// Its name in logs and metrics.
+pub(crate) const NAME: &str = "catalogsource";
+/// Passes at the same time.
+pub(crate) const WORKERS: u16 = 4;
+
+/// Runs until the process stops.
+pub(crate) async fn controller(context: Arc<Context>, catalogs: Arc<Catalogs>) {
+    let runner = context.controller(controllers::catalog_sources(&context.cluster, &catalogs));
+    let ready = context.cluster.wait_until_listed();
+    controller::run(runner, ready, |key| {
+        let Some(source) = context.cluster.catalogs.find(key) else {
+            catalogs.remove(key);
+            return None;
+        };
+        let (context, catalogs, key) = (Arc::clone(&context), Arc::clone(&catalogs), key.to_owned());
+        Some(async move {
+            match reconcile(&context, &catalogs, &key, &source).await {
+                Ok(Requeue::After(wait)) => (Requeue::After(wait), Outcome::RequeueAfter),
+                Ok(requeue) => (requeue, Outcome::Success),
+                Err(error) => {
+                    tracing::warn!(catalog = key, error, "cannot reconcile a CatalogSource");
+                    (Requeue::Backoff, Outcome::Error)
+                }
+            }
+        })
+    })
+    .await;
+}
+
+async fn reconcile(
+    context: &Context,
+    catalogs: &Arc<Catalogs>,
+    key: &str,
+    source: &Arc<CatalogSource>,
+) -> Result<Requeue, String> {
+    let now = Timestamp::now();
+    let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
+    let name = source.metadata.name.as_deref().unwrap_or_default();
+    let api: Api<CatalogSource> = Api::namespaced(context.client.clone(), namespace);
+    let version = cluster_version(context, source).await;
+    if let Some(image) = template(source, version, now).image {
+        // the reference writes an empty icon along with it
+        let icon = source.spec.icon.clone().unwrap_or_default();
+        let patch = json!({"spec": {"image": image, "icon": icon}});
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let written = api.patch(name, &params, &Patch::Merge(patch)).await;
+        let written = written.map_err(|error| apply::message(&error))?;
+        context.cluster.catalogs.update(key.to_owned(), Object::new(written));
+        return Ok(Requeue::OnChange);
+    }
+    let connection = catalogs.state(source);
+    let config_map = catalogs.config_map(key);
+    let is_config_map = matches!(rules::validate(&source.spec), Ok(rules::Backing::ConfigMap(_)));
+    if is_config_map && connection == Some(rules::ConnectionState::Connecting) {
+        // whether it exists is not known yet
+        return Ok(Requeue::Unfinished);
+    }
+    let problem = catalogs.problem(key);
+    let observed = SourceObserved {
+        version,
+        config_map: config_map.as_ref(),
+        is_served: connection.is_some(),
+        problem: None,
+        connection,
+    };
+    if let Some(problem) = problem {
+        tracing::debug!(catalog = key, problem, "the catalog is not served");
+    }
+    let mut status = rules::sync(source, observed, now);
+    let mut requeue = Requeue::OnChange;
+    if let Some(polling) = Polling::from_source(source) {
+        requeue = match polling.poll(source, now, chance()) {
+            Poll::After(wait) => Requeue::After(wait),
+            Poll::Now => {
+                catalogs.poll(key);
+                status.latest_image_registry_poll = Some(olm_api::classic::Time(now));
+                Requeue::After(polling.interval.min(FALLBACK_INTERVAL))
+            }
+        };
+    }
+    match write_status(&api, source, status, MANAGER).await {
+        Ok(Some(written)) => context.cluster.catalogs.update(key.to_owned(), Object::new(written)),
+        Ok(None) => {}
+        // the change itself leads to another pass
+        Err(error) if error.is_conflict() || error.is_gone() => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    Ok(requeue)
+}
+
+/// The version of the cluster, if a template may ask for it.
+async fn cluster_version(context: &Context, source: &CatalogSource) -> Option<KubernetesVersion> {
+    let annotations = source.metadata.annotations.as_ref();
+    annotations.filter(|annotations| annotations.contains_key(TEMPLATE_ANNOTATION))?;
+    let version = context.client.apiserver_version().await;
+    version.ok().and_then(|version| version.git_version.parse().ok())
+}
+
+/// From 0 to 1, to spread the polls of many catalogs.
+fn chance() -> f64 {
+    let nanoseconds = Timestamp::now().subsec_nanosecond();
+    f64::from(nanoseconds) / Duration::from_secs(1).as_nanos() as f64
+}

@@ -1,0 +1,175 @@
+//! The cluster as the process caches it: one watch for each kind, shared by all controllers.
+//!
+//! Keys are `namespace/name`. ConfigMaps are not cached, nor Secrets but those with serving certificates.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Secret, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::runtime::watcher;
+use kube::{Client, Resource};
+use olm_api::classic::{
+    CatalogSource, ClusterServiceVersion, InstallPlan, OlmConfig, Operator, OperatorCondition, OperatorGroup,
+    Subscription,
+};
+use olm_runtime::watched::Objects;
+use serde::de::DeserializeOwned;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::copies::Copies;
+
+/// The label of everything that OLM makes.
+pub(crate) const MANAGED: &str = "olm.managed=true";
+/// Selects ClusterServiceVersions that are no copies.
+const ORIGINALS: &str = "!olm.copiedFrom";
+
+/// The caches.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) catalogs: Objects<CatalogSource>,
+    pub(crate) subscriptions: Objects<Subscription>,
+    pub(crate) plans: Objects<InstallPlan>,
+    /// Without copies.
+    pub(crate) csvs: Objects<ClusterServiceVersion>,
+    pub(crate) copies: Copies,
+    pub(crate) groups: Objects<OperatorGroup>,
+    pub(crate) conditions: Objects<OperatorCondition>,
+    pub(crate) configs: Objects<OlmConfig>,
+    pub(crate) operators: Objects<Operator>,
+    pub(crate) namespaces: Objects<Namespace>,
+    /// Those that OLM made.
+    pub(crate) deployments: Objects<Deployment>,
+    /// All, without their schemas.
+    pub(crate) crds: Objects<CustomResourceDefinition>,
+    pub(crate) api_services: Objects<APIService>,
+    pub(crate) accounts: Objects<ServiceAccount>,
+    pub(crate) roles: Objects<Role>,
+    pub(crate) role_bindings: Objects<RoleBinding>,
+    pub(crate) cluster_roles: Objects<ClusterRole>,
+    pub(crate) cluster_role_bindings: Objects<ClusterRoleBinding>,
+    /// Those that OLM made.
+    pub(crate) validating_webhooks: Objects<ValidatingWebhookConfiguration>,
+    /// Those that OLM made.
+    pub(crate) mutating_webhooks: Objects<MutatingWebhookConfiguration>,
+    /// Those that OLM made.
+    pub(crate) services: Objects<Service>,
+    /// Those with serving certificates that OLM made.
+    pub(crate) secrets: Objects<Secret>,
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            catalogs: Objects::by_namespace(),
+            subscriptions: Objects::by_namespace(),
+            plans: Objects::by_namespace(),
+            csvs: Objects::by_namespace(),
+            copies: Copies::default(),
+            groups: Objects::by_namespace(),
+            conditions: Objects::by_namespace(),
+            configs: Objects::empty(),
+            operators: Objects::empty(),
+            namespaces: Objects::empty(),
+            deployments: Objects::by_namespace(),
+            crds: Objects::empty(),
+            api_services: Objects::empty(),
+            accounts: Objects::by_namespace(),
+            roles: Objects::by_namespace(),
+            role_bindings: Objects::by_namespace(),
+            cluster_roles: Objects::empty(),
+            cluster_role_bindings: Objects::empty(),
+            validating_webhooks: Objects::empty(),
+            mutating_webhooks: Objects::empty(),
+            services: Objects::by_namespace(),
+            secrets: Objects::by_namespace(),
+        })
+    }
+
+    /// Watches every kind until the handles are dropped.
+    #[must_use]
+    pub(crate) fn watch(&self, client: &Client) -> Vec<AbortOnDropHandle<()>> {
+        let managed = || watcher::Config::default().labels(MANAGED);
+        let originals = watcher::Config::default().labels(ORIGINALS);
+        let certificates = managed().fields("type=kubernetes.io/tls");
+        vec![
+            self.catalogs.watch(client),
+            self.subscriptions.watch(client),
+            self.plans.watch(client),
+            self.csvs.watch_selected(client, originals, |it| it),
+            self.copies.watch(client),
+            self.groups.watch(client),
+            self.conditions.watch(client),
+            self.configs.watch(client),
+            self.operators.watch(client),
+            self.namespaces.watch(client),
+            self.deployments.watch_selected(client, managed(), |it| it),
+            self.crds.watch_selected(client, watcher::Config::default(), without_schemas),
+            self.api_services.watch(client),
+            self.accounts.watch(client),
+            self.roles.watch(client),
+            self.role_bindings.watch(client),
+            self.cluster_roles.watch(client),
+            self.cluster_role_bindings.watch(client),
+            self.validating_webhooks.watch_selected(client, managed(), |it| it),
+            self.mutating_webhooks.watch_selected(client, managed(), |it| it),
+            self.services.watch_selected(client, managed(), |it| it),
+            self.secrets.watch_selected(client, certificates, |it| it),
+        ]
+    }
+
+    /// Returns when every kind was listed once.
+    pub(crate) async fn wait_until_listed(&self) {
+        tokio::join!(
+            self.catalogs.wait_until_listed(),
+            self.subscriptions.wait_until_listed(),
+            self.plans.wait_until_listed(),
+            self.csvs.wait_until_listed(),
+            self.copies.wait_until_listed(),
+            self.groups.wait_until_listed(),
+            self.conditions.wait_until_listed(),
+            self.configs.wait_until_listed(),
+            self.operators.wait_until_listed(),
+            self.namespaces.wait_until_listed(),
+            self.deployments.wait_until_listed(),
+            self.crds.wait_until_listed(),
+            self.api_services.wait_until_listed(),
+            self.accounts.wait_until_listed(),
+            self.roles.wait_until_listed(),
+            self.role_bindings.wait_until_listed(),
+            self.cluster_roles.wait_until_listed(),
+            self.cluster_role_bindings.wait_until_listed(),
+            self.validating_webhooks.wait_until_listed(),
+            self.mutating_webhooks.wait_until_listed(),
+            self.services.wait_until_listed(),
+            self.secrets.wait_until_listed(),
+        );
+    }
+
+    /// The ClusterServiceVersions of a namespace, without copies.
+    pub(crate) fn own_csvs(&self, namespace: &str) -> Vec<Arc<ClusterServiceVersion>> {
+        self.csvs.in_namespace(namespace)
+    }
+}
+
+/// Owned copies, for decisions that take slices.
+pub(crate) fn owned<K>(objects: &[Arc<K>]) -> Vec<K>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    objects.iter().map(|object| K::clone(object)).collect()
+}
+
+/// The definition without the schemas of its versions, which are most of its size.
+fn without_schemas(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut crd.spec.versions {
+        version.schema = None;
+    }
+    crd
+}

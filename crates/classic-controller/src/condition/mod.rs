@@ -1,0 +1,107 @@
+//! The controller of OperatorConditions: each ClusterServiceVersion has one, with the rights to write it.
+//!
+//! Rule: classic-apis §8.
+
+use std::sync::Arc;
+
+use kube::{Api, Resource, ResourceExt as _};
+use olm_api::classic::OperatorCondition;
+use olm_classic::operator_condition;
+use olm_runtime::controller::{self, Requeue, Source};
+use olm_runtime::watched::{Change, Object};
+use olm_runtime::write_status;
+use serde_json::json;
+use tracing::{Instrument as _, info_span};
+
+use crate::cluster::Cluster;
+use crate::context::{Context, MANAGER};
+use crate::group::ended;
+use crate::write::{Writer, named, object};
+
+/// Its name in logs and metrics.
+pub(crate) const NAME: &str = "condition";
+/// Passes at the same time.
+pub(crate) const WORKERS: u16 = 4;
+
+/// Runs until the process stops.
+pub(crate) async fn controller(context: Arc<Context>) {
+    let sources = sources(&context.cluster);
+    controller::run(context.controller(sources), context.cluster.wait_until_listed(), |key| {
+        let (context, span) = (Arc::clone(&context), info_span!("condition", condition = key));
+        let key = key.to_owned();
+        Some(async move { ended(reconcile(&context, &key).await) }.instrument(span))
+    })
+    .await;
+}
+
+/// What wakes a pass over a condition. A condition and its ClusterServiceVersion have the same key.
+fn sources(cluster: &Cluster) -> Vec<Source> {
+    vec![
+        Source::new("its ClusterServiceVersion appeared or changed", cluster.csvs.subscribe(), |change| {
+            change.concerns(|csv| csv.meta().generation).then_some(change.key)
+        }),
+        Source::new("it changed, or is gone", cluster.conditions.subscribe(), |change| [change.key]),
+        Source::new("its Role changed", cluster.roles.subscribe(), |change| owner(&change)),
+        Source::new("its RoleBinding changed", cluster.role_bindings.subscribe(), |change| owner(&change)),
+    ]
+}
+
+/// The condition that owns an object.
+fn owner<K: Resource>(change: &Change<String, Object<K>>) -> Option<String> {
+    let meta = change.latest()?.meta();
+    let owner = meta.owner_references.iter().flatten().find(|owner| owner.kind == "OperatorCondition")?;
+    Some(format!("{}/{}", meta.namespace.as_deref()?, owner.name))
+}
+
+async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
+    let cluster = &context.cluster;
+    let writer = Writer::new(context.client.clone());
+    let csv = cluster.csvs.find(key).filter(|csv| csv.metadata.deletion_timestamp.is_none());
+    let (namespace, name) = key.split_once('/').unwrap_or_default();
+    let condition = match (cluster.conditions.find(key), &csv) {
+        (None, None) => return Ok(Requeue::Gone),
+        (None, Some(csv)) => {
+            let desired = object(&operator_condition::object(csv));
+            let Some(created) = writer.ensure(&desired, None).await? else { return Ok(Requeue::Unfinished) };
+            cache(cluster, created)?
+        }
+        (Some(condition), None) => condition,
+        (Some(condition), Some(csv)) => match operator_condition::repaired(&condition, csv) {
+            None => condition,
+            Some(spec) => {
+                let target = named("operators.coreos.com/v2", "OperatorCondition", Some(namespace), name);
+                let patch = json!({
+                    "metadata": { "resourceVersion": condition.resource_version() },
+                    "spec": { "serviceAccounts": spec.service_accounts, "deployments": spec.deployments },
+                });
+                cache(cluster, writer.patch(&target, &patch).await?)?
+            }
+        },
+    };
+    if condition.metadata.deletion_timestamp.is_some() {
+        return Ok(Requeue::OnChange);
+    }
+    let live = cluster.roles.find(key).map(|role| object(&*role));
+    writer.ensure(&operator_condition::role(&condition), live.as_ref()).await?;
+    let live = cluster.role_bindings.find(key).map(|binding| object(&*binding));
+    writer.ensure(&operator_condition::role_binding(&condition), live.as_ref()).await?;
+    if let Some(status) = operator_condition::status(&condition) {
+        let api: Api<OperatorCondition> = Api::namespaced(context.client.clone(), namespace);
+        let written = write_status(&api, &*condition, status, MANAGER).await.map_err(|error| error.0)?;
+        if let Some(written) = written {
+            cluster.conditions.update(key.to_owned(), Object::new(written));
+        }
+    }
+    Ok(Requeue::OnChange)
+}
+
+/// Shows a condition as the apiserver answered it, before the watch does.
+fn cache(cluster: &Cluster, answer: olm_core::Object) -> kube::Result<Arc<OperatorCondition>> {
+    let condition: OperatorCondition =
+        serde_json::from_value(answer.into_value()).map_err(kube::Error::SerdeError)?;
+    let condition = Arc::new(olm_runtime::watched::slim(condition));
+    cluster
+        .conditions
+        .insert(olm_runtime::watched::key(&condition.metadata), Object(Ok(Arc::clone(&condition))));
+    Ok(condition)
+}

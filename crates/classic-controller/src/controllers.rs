@@ -1,0 +1,218 @@
+//! The controllers of the process, and the table of what wakes each.
+//!
+//! Objects are named `namespace/name`; the subscription controller works on namespaces.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Client, Resource};
+use olm_api::classic::{CatalogSource, InstallPlan};
+use olm_classic::install_plan::{PlanPhase, StepStatus};
+use olm_runtime::Shutdown;
+use olm_runtime::controller::Source;
+use olm_runtime::metrics::Metrics;
+use olm_runtime::watched::{Change, Object};
+use parking_lot::Mutex;
+
+use crate::args::{ControllerName, ServeArgs};
+use crate::catalog::Catalogs;
+use crate::cluster::Cluster;
+use crate::context::{Context, Settings};
+use crate::images::Images;
+use crate::subscription::Unpacks;
+use crate::{catalog, condition, csv, group, operator, plan, subscription};
+
+/// Everything that writes to the cluster, as one future. It does nothing until it is polled.
+pub(crate) async fn run(
+    client: Client,
+    args: ServeArgs,
+    settings: Settings,
+    images: Images,
+    metrics: Metrics,
+    stop: Shutdown,
+) {
+    let cluster = Cluster::new();
+    let _watches = cluster.watch(&client);
+    let catalogs = Catalogs::new(&client, images);
+    let unpacks = Unpacks::new(catalogs.images());
+    let context =
+        |name, workers| Context::new((name, workers), &client, &cluster, &settings, &metrics, &stop);
+    tokio::join!(
+        when(
+            args.runs(ControllerName::Catalog),
+            catalog::controller(context(catalog::NAME, catalog::WORKERS), Arc::clone(&catalogs)),
+        ),
+        when(
+            args.runs(ControllerName::Subscription),
+            subscription::controller(
+                context(subscription::NAME, subscription::WORKERS),
+                Arc::clone(&catalogs),
+                Arc::clone(&unpacks),
+            ),
+        ),
+        when(
+            args.runs(ControllerName::Plan),
+            plan::controller(context(plan::NAME, plan::WORKERS), Arc::clone(&unpacks)),
+        ),
+        when(args.runs(ControllerName::Csv), csv::controller(context(csv::NAME, csv::WORKERS))),
+        when(args.runs(ControllerName::Group), group::controller(context(group::NAME, group::WORKERS))),
+        when(
+            args.runs(ControllerName::Condition),
+            condition::controller(context(condition::NAME, condition::WORKERS)),
+        ),
+        when(
+            args.runs(ControllerName::Operator),
+            operator::controller(context(operator::NAME, operator::WORKERS)),
+        ),
+    );
+}
+
+async fn when(enabled: bool, controller: impl Future<Output = ()>) {
+    if enabled {
+        controller.await;
+    }
+}
+
+/// The namespace of what changed.
+fn namespace<K: Resource>(change: &Change<String, Object<K>>) -> Option<String> {
+    change.latest().and_then(|object| object.meta().namespace.clone())
+}
+
+pub(crate) fn catalog_sources(cluster: &Cluster, catalogs: &Arc<Catalogs>) -> Vec<Source> {
+    vec![
+        Source::new("its specification changed, or it is gone", cluster.catalogs.subscribe(), |change| {
+            let concerns = change.concerns(|it| {
+                let metadata = it.meta();
+                (metadata.uid.clone(), metadata.generation, metadata.annotations.clone())
+            });
+            concerns.then_some(change.key)
+        }),
+        Source::new("its connection changed", catalogs.states.names(), |key| [key]),
+    ]
+}
+
+/// Of namespaces.
+pub(crate) fn subscription_sources(
+    cluster: &Arc<Cluster>,
+    catalogs: &Arc<Catalogs>,
+    unpacks: &Arc<Unpacks>,
+) -> Vec<Source> {
+    let [of_changes, of_contents] = [Arc::clone(cluster), Arc::clone(cluster)];
+    vec![
+        Source::new("a Subscription of the namespace changed", cluster.subscriptions.subscribe(), |it| {
+            namespace(&it)
+        }),
+        Source::new("its OperatorGroup changed", cluster.groups.subscribe(), |it| namespace(&it)),
+        Source::new("a ClusterServiceVersion of the namespace changed", cluster.csvs.subscribe(), |it| {
+            namespace(&it)
+        }),
+        Source::new("an InstallPlan of the namespace changed", cluster.plans.subscribe(), |it| {
+            namespace(&it)
+        }),
+        Source::new(
+            "a catalog that it may use came, changed or went",
+            cluster.catalogs.subscribe(),
+            move |it| catalog_users(&of_changes, &it),
+        ),
+        Source::new("a catalog that it may use has other content", catalogs.contents.names(), move |key| {
+            users(&of_contents, key.split_once('/').map_or("", |(namespace, _)| namespace))
+        }),
+        Source::new("an image of a bundle was unpacked, or cannot be", unpacks.ended.names(), |it| [it]),
+    ]
+}
+
+/// The namespaces with Subscriptions that may use the catalogs of this one. Whether that is the global namespace is the pass's matter.
+fn users(cluster: &Cluster, of: &str) -> BTreeSet<String> {
+    let subscriptions = cluster.subscriptions.read();
+    let subscriptions = subscriptions.rows().values();
+    let uses = |it: &&Object<olm_api::classic::Subscription>| {
+        let namespace = it.meta().namespace.as_deref();
+        namespace == Some(of) || it.ok().is_some_and(|it| it.spec.source_namespace == of)
+    };
+    subscriptions.filter(uses).filter_map(|it| it.meta().namespace.clone()).collect()
+}
+
+fn catalog_users(cluster: &Cluster, change: &Change<String, Object<CatalogSource>>) -> BTreeSet<String> {
+    let concerns = change.concerns(|it| (it.meta().uid.clone(), it.meta().generation));
+    match namespace(change) {
+        Some(of) if concerns => users(cluster, &of),
+        Some(_) | None => BTreeSet::new(),
+    }
+}
+
+pub(crate) fn plan_sources(
+    cluster: &Arc<Cluster>,
+    rights_changed: &Arc<Mutex<BTreeSet<String>>>,
+) -> Vec<Source> {
+    let [of_groups, of_definitions, of_roles, of_bindings] = std::array::from_fn(|_| Arc::clone(cluster));
+    let [changed_roles, changed_bindings] = [Arc::clone(rights_changed), Arc::clone(rights_changed)];
+    vec![
+        Source::new("it was created, approved or deleted", cluster.plans.subscribe(), |change| {
+            let concerns = change.concerns(|it| {
+                let phase = it.ok().and_then(|plan| PlanPhase::from_plan(plan));
+                (it.meta().uid.clone(), it.meta().generation, phase)
+            });
+            concerns.then_some(change.key)
+        }),
+        Source::new(
+            "the account that makes its objects changed",
+            cluster.groups.subscribe(),
+            move |change| {
+                let of = namespace(&change).unwrap_or_default();
+                plans(&of_groups, &of, |plan| PlanPhase::from_plan(plan) == Some(PlanPhase::Installing))
+            },
+        ),
+        Source::new("a definition that it waits for is served", cluster.crds.subscribe(), move |change| {
+            waiting(&of_definitions, &change)
+        }),
+        Source::new(
+            "rights changed in a namespace whose plan failed",
+            cluster.roles.subscribe(),
+            move |change| {
+                let of = namespace(&change).unwrap_or_default();
+                failed(&of_roles, &of, &changed_roles)
+            },
+        ),
+        Source::new(
+            "rights changed in a namespace whose plan failed",
+            cluster.role_bindings.subscribe(),
+            move |change| {
+                let of = namespace(&change).unwrap_or_default();
+                failed(&of_bindings, &of, &changed_bindings)
+            },
+        ),
+    ]
+}
+
+/// The plans of a namespace that `is_concerned`.
+fn plans(cluster: &Cluster, namespace: &str, is_concerned: impl Fn(&InstallPlan) -> bool) -> Vec<String> {
+    let plans = cluster.plans.read();
+    let plans = plans.group(namespace).filter(|it| it.ok().is_some_and(|plan| is_concerned(plan)));
+    plans.map(Object::key).collect()
+}
+
+fn failed(cluster: &Cluster, namespace: &str, rights_changed: &Mutex<BTreeSet<String>>) -> Vec<String> {
+    let failed = plans(cluster, namespace, |plan| {
+        let status = plan.status.as_ref();
+        PlanPhase::from_plan(plan) == Some(PlanPhase::Failed)
+            && status.is_some_and(|status| status.attenuated_service_account_ref.is_some())
+    });
+    rights_changed.lock().extend(failed.iter().cloned());
+    failed
+}
+
+/// The plans that wait for the API of a definition.
+fn waiting(cluster: &Cluster, change: &Change<String, Object<CustomResourceDefinition>>) -> Vec<String> {
+    let waits = |plan: &InstallPlan| {
+        let mut steps = plan.status.iter().flat_map(|status| &status.plan);
+        steps.any(|step| {
+            step.resource.kind == "CustomResourceDefinition"
+                && step.resource.name == change.key
+                && StepStatus::parse(&step.status) == StepStatus::WaitingForApi
+        })
+    };
+    let plans = cluster.plans.read();
+    let plans = plans.rows().values().filter(|it| it.ok().is_some_and(|plan| waits(plan)));
+    plans.map(Object::key).collect()
+}

@@ -1,0 +1,100 @@
+//! Copies of ClusterServiceVersions as they are cached: their metadata and hashes, not their content. A global operator has one in every
+//! namespace, each as large as the original.
+//!
+//! Rule: classic-apis §7.8.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt as _;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt as _};
+use olm_api::classic::ClusterServiceVersion;
+use olm_classic::operator_group::copies::ObservedCsv;
+use olm_runtime::task;
+use olm_runtime::watched::{Change, Table, Watched};
+use tokio_util::task::AbortOnDropHandle;
+
+/// Selects copies.
+const COPIES: &str = "olm.copiedFrom";
+
+/// A copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CopyRow {
+    pub(crate) observed: ObservedCsv,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+}
+
+impl CopyRow {
+    pub(crate) fn from_csv(csv: &ClusterServiceVersion) -> Self {
+        Self {
+            observed: ObservedCsv::from_csv(csv),
+            uid: csv.uid().unwrap_or_default(),
+            resource_version: csv.resource_version().unwrap_or_default(),
+        }
+    }
+
+    fn is_older_than(&self, other: &Self) -> bool {
+        let version = |row: &Self| row.resource_version.parse::<u64>().ok();
+        matches!((version(self), version(other)), (Some(this), Some(other)) if this < other)
+    }
+}
+
+/// All copies by `namespace/name`, with an index by name.
+#[derive(Debug, Clone)]
+pub(crate) struct Copies(Watched<String, CopyRow>);
+
+impl Default for Copies {
+    fn default() -> Self {
+        let table = Table::with_order(CopyRow::is_older_than).grouped_by(|row| Some(&row.observed.name));
+        Self(Watched::new(table))
+    }
+}
+
+impl Copies {
+    /// Watches all copies until the handle is dropped.
+    pub(crate) fn watch(&self, client: &Client) -> AbortOnDropHandle<()> {
+        let api: Api<ClusterServiceVersion> = Api::all(client.clone());
+        let config = watcher::Config::default().labels(COPIES);
+        let row =
+            |csv: ClusterServiceVersion| (olm_runtime::watched::key(&csv.metadata), CopyRow::from_csv(&csv));
+        let changes = self.0.follow(api, config, row);
+        let follows =
+            async move { task::supervised("watch of copied CSVs", changes.for_each(async |_| ())).await };
+        AbortOnDropHandle::new(tokio::spawn(follows))
+    }
+
+    pub(crate) async fn wait_until_listed(&self) {
+        self.0.wait_until_listed().await;
+    }
+
+    pub(crate) fn subscribe(&self) -> impl futures::Stream<Item = Change<String, CopyRow>> + Send + use<> {
+        self.0.subscribe()
+    }
+
+    /// The copies of this name, whatever their original.
+    pub(crate) fn named(&self, name: &str) -> Vec<ObservedCsv> {
+        self.0.read().group(name).map(|row| row.observed.clone()).collect()
+    }
+
+    /// UIDs by namespace of the copies of an original.
+    pub(crate) fn uids(&self, namespace: &str, name: &str) -> BTreeMap<String, String> {
+        let table = self.0.read();
+        let of_original =
+            table.group(name).filter(|row| row.observed.copied_from.as_deref() == Some(namespace));
+        of_original.map(|row| (row.observed.namespace.clone(), row.uid.clone())).collect()
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<CopyRow> {
+        self.0.get(&key.to_owned())
+    }
+
+    /// Shows a copy as the apiserver answered it, before the watch does.
+    pub(crate) fn insert(&self, csv: &ClusterServiceVersion) {
+        self.0.insert(olm_runtime::watched::key(&csv.metadata), CopyRow::from_csv(csv));
+    }
+
+    pub(crate) fn remove(&self, key: &str) {
+        self.0.remove(&key.to_owned());
+    }
+}

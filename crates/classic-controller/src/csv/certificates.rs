@@ -1,0 +1,225 @@
+//! Serving certificates of a CSV's Deployments, and the objects around them.
+//!
+//! The Secret has the form that the reference gives it, so that its certificates stay in use; [`olm_certificates`] decides when one is
+//! issued or rotated, and carries that out. A certificate whose end is near is followed by another one with overlap: callers trust both.
+//!
+//! Rule: classic-apis §9.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::jiff::Timestamp;
+use kube::core::ObjectMeta;
+use kube::{Resource as _, ResourceExt as _};
+use olm_api::classic::ClusterServiceVersion;
+use olm_certificates::plan::{CertificateState, Step, Timing};
+use olm_certificates::{CertificateSpec, ExecutorError, Ownership, SecretOwner};
+use olm_classic::csv::Phase;
+use olm_classic::csv::strategy::serving;
+use olm_classic::operator_group::keys;
+use olm_core::Object;
+use olm_runtime::watched;
+use serde_json::{Value, json};
+
+use super::Csvs;
+use super::install::decoded;
+use super::installs::InstallError;
+use crate::write::object;
+
+/// Common name of authorities.
+const AUTHORITY: &str = "olm.operatorframework.io webhook authority";
+/// The key of the Secret with the certificate of the authority.
+const AUTHORITY_KEY: &str = "olmCAKey";
+/// The wait after a certificate could not be written.
+const RETRY: Duration = Duration::from_secs(60);
+/// No date is waited for longer: clocks are set.
+const MAX_WAIT: Duration = Duration::from_hours(12);
+
+/// What a Deployment serves with.
+pub(super) struct Served {
+    /// Of the authority; a new one restarts the pods.
+    pub(super) ca_hash: String,
+    /// The authorities that callers trust, in base64.
+    pub(super) bundle: String,
+    recheck_at: Option<Timestamp>,
+}
+
+impl Csvs {
+    /// Writes the certificate of a Deployment and the objects around it.
+    pub(super) async fn serve(
+        &self,
+        csv: &ClusterServiceVersion,
+        deployment: &str,
+    ) -> Result<Served, InstallError> {
+        let served = self.certificate(csv, deployment).await?;
+        for desired in serving::objects(csv, deployment, &served.ca_hash) {
+            let live = self.served_object(&desired);
+            let written = self.ensure(&desired, live.as_ref()).await?;
+            if desired.kind() == "Secret"
+                && let Some(written) = written.and_then(decoded::<Secret>)
+            {
+                let key = watched::key(&written.metadata);
+                self.context.cluster.secrets.insert(key, watched::Object::new(written));
+            }
+        }
+        Ok(served)
+    }
+
+    /// Issues or rotates the certificate of a Deployment, if it is due.
+    async fn certificate(
+        &self,
+        csv: &ClusterServiceVersion,
+        deployment: &str,
+    ) -> Result<Served, ExecutorError> {
+        let spec = spec(csv, deployment);
+        let cached = self.context.cluster.secrets.find(&spec.title());
+        let trusted = self.trusted(csv, deployment);
+        let trusted: Vec<&str> = trusted.iter().map(String::as_str).collect();
+        let owner = Owner { csv };
+        let settled = cached.and_then(|cached| self.executor.settled(&spec, &owner, &cached, &trusted));
+        let (state, recheck_at) = match settled {
+            Some(settled) => settled,
+            None => self.executor.keep(&spec, &owner, &trusted).await?,
+        };
+        let bundle = json!(ByteString(state.trust().into_bytes()));
+        Ok(Served {
+            ca_hash: serving::ca_hash(&state.current.authority),
+            bundle: bundle.as_str().unwrap_or_default().to_owned(),
+            recheck_at,
+        })
+    }
+
+    /// Keeps the certificates of an installed CSV and the trust of their callers. Returns when to check again.
+    pub(super) async fn keep_certificates(&self, csv: &ClusterServiceVersion) -> Option<Duration> {
+        if !matches!(Phase::read(csv), Phase::Installing | Phase::Succeeded) {
+            return None;
+        }
+        let (mut bundles, mut wait) = (BTreeMap::new(), None);
+        for deployment in serving::deployments(csv) {
+            match self.certificate(csv, deployment).await {
+                Ok(served) => {
+                    bundles.insert(deployment.to_owned(), served.bundle);
+                    let until = served.recheck_at.map(until);
+                    wait = [wait, until].into_iter().flatten().min();
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, deployment, "certificate cannot be written");
+                    wait = Some(wait.map_or(RETRY, |wait: Duration| wait.min(RETRY)));
+                }
+            }
+        }
+        if let Err(error) = self.write_callers(csv, &bundles).await {
+            tracing::warn!(error = error.message, "callers of a certificate cannot be written");
+            wait = Some(wait.map_or(RETRY, |wait| wait.min(RETRY)));
+        }
+        wait
+    }
+
+    /// What the callers of a Deployment trust, as PEM.
+    fn trusted(&self, csv: &ClusterServiceVersion, deployment: &str) -> Vec<String> {
+        let webhooks = self.webhooks_of(csv);
+        let clients = webhooks.iter().flat_map(|it| it.0.get("webhooks")?.as_array().cloned()).flatten();
+        let mut clients: Vec<Value> = clients.map(|webhook| webhook["clientConfig"].clone()).collect();
+        let converted = csv.spec.webhook_definitions.iter().flat_map(|webhook| &webhook.conversion_crds);
+        for crd in converted.filter_map(|name| self.context.cluster.crds.find(name)) {
+            clients.push(json!(crd.spec.conversion)["webhook"]["clientConfig"].clone());
+        }
+        let owned = csv.spec.api_service_definitions.iter().flat_map(|services| &services.owned);
+        for service in owned {
+            let name = format!("{}.{}", service.version, service.group);
+            if let Some(service) = self.context.cluster.api_services.find(&name) {
+                clients.push(json!(service.spec));
+            }
+        }
+        let backend = serving::service_name(deployment);
+        let here = clients.iter().filter(|client| client["service"]["name"] == backend.as_str());
+        let bundles =
+            here.filter_map(|client| serde_json::from_value::<ByteString>(client["caBundle"].clone()).ok());
+        bundles.map(|bundle| String::from_utf8_lossy(&bundle.0).into_owned()).collect()
+    }
+
+    /// An object around a Deployment, as the caches have it.
+    fn served_object(&self, desired: &Object) -> Option<Object> {
+        let cluster = &self.context.cluster;
+        let name = desired.name();
+        let key =
+            desired.namespace().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
+        match desired.kind() {
+            "Service" => cluster.services.find(&key).map(|it| object(&*it)),
+            "Secret" => cluster.secrets.find(&key).map(|it| object(&*it)),
+            "Role" => cluster.roles.find(&key).map(|it| object(&*it)),
+            "RoleBinding" => cluster.role_bindings.find(&key).map(|it| object(&*it)),
+            "ClusterRoleBinding" => cluster.cluster_role_bindings.find(&key).map(|it| object(&*it)),
+            _ => None,
+        }
+    }
+}
+
+fn spec(csv: &ClusterServiceVersion, deployment: &str) -> CertificateSpec {
+    let namespace = csv.namespace().unwrap_or_default();
+    let service = serving::service_name(deployment);
+    let names = ["", ".svc", ".svc.cluster.local"].map(|suffix| format!("{service}.{namespace}{suffix}"));
+    CertificateSpec {
+        name: serving::secret_name(deployment),
+        namespace,
+        names: names.to_vec(),
+        authority: AUTHORITY,
+        authority_key: AUTHORITY_KEY,
+        timing: Timing::default(),
+    }
+}
+
+fn until(at: Timestamp) -> Duration {
+    let wait = at.duration_since(Timestamp::now()).as_millis();
+    Duration::from_millis(u64::try_from(wait).unwrap_or_default()).clamp(Duration::from_millis(100), MAX_WAIT)
+}
+
+/// A CSV as the owner of the Secret.
+struct Owner<'a> {
+    csv: &'a ClusterServiceVersion,
+}
+
+impl SecretOwner for Owner<'_> {
+    /// A Secret of another CSV of the namespace is taken over: a newer version of the operator serves with the same certificate.
+    fn ownership(&self, secret: &Secret) -> Ownership {
+        let own = self.csv.uid().unwrap_or_default();
+        let owners = secret.owner_references();
+        let is_managed = secret.labels().get(keys::MANAGED).is_some_and(|label| label == "true");
+        let of_csvs = owners.iter().any(|owner| owner.kind == "ClusterServiceVersion");
+        let is_empty = secret.data.as_ref().is_none_or(BTreeMap::is_empty);
+        if !(of_csvs || is_managed || is_empty) {
+            return Ownership::Foreign(format!(
+                "Secret {}/{} is not from OLM; delete or rename it",
+                secret.namespace().unwrap_or_default(),
+                secret.name_any()
+            ));
+        }
+        match (secret.immutable == Some(true), is_managed && owners.iter().any(|owner| owner.uid == own)) {
+            (true, _) => Ownership::Immutable,
+            (false, true) => Ownership::Own,
+            (false, false) => Ownership::Unmarked,
+        }
+    }
+
+    fn marks(&self, present: Option<&Secret>) -> ObjectMeta {
+        let mut owners = vec![OwnerReference {
+            controller: Some(false),
+            block_owner_deletion: Some(false),
+            ..self.csv.owner_ref(&()).unwrap_or_default()
+        }];
+        let others = present.map(|secret| secret.owner_references().to_vec()).unwrap_or_default();
+        owners.extend(others.into_iter().filter(|owner| Some(&owner.uid) != self.csv.metadata.uid.as_ref()));
+        ObjectMeta {
+            labels: Some(BTreeMap::from([(keys::MANAGED.to_owned(), "true".to_owned())])),
+            owner_references: Some(owners),
+            ..ObjectMeta::default()
+        }
+    }
+
+    async fn written(&self, spec: &CertificateSpec, step: &Step, _: &CertificateState) {
+        tracing::info!(secret = spec.title(), ?step, "serving certificate written");
+    }
+}

@@ -1,0 +1,290 @@
+//! The objects of an install strategy, written.
+//!
+//! Deployments are written as the account of the group, if it names one; what serves webhooks and aggregated APIs is written as OLM itself.
+//!
+//! Rules: classic-apis §6.3 row 16, §6.5, §9.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{Resource, ResourceExt as _};
+use olm_api::classic::ClusterServiceVersion;
+use olm_api::classic::cluster_service_version::WebhookDescription;
+use olm_certificates::ExecutorError;
+use olm_classic::csv::strategy::{self, serving};
+use olm_classic::csv::webhooks::check_conversion;
+use olm_classic::operator_group::{keys, targets};
+use olm_core::Object;
+use olm_runtime::apply::{ErrorClass, classify, message};
+use olm_runtime::client::impersonating;
+use olm_runtime::watched;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::Csvs;
+use super::installs::InstallError;
+use crate::write::{Writer, has, includes, named, object};
+
+/// The label of a webhook configuration that names the webhook of the CSV.
+const WEBHOOK_NAME: &str = "olm.webhook-description-generate-name";
+
+impl InstallError {
+    fn hopeless(error: impl ToString) -> Self {
+        Self { message: error.to_string(), is_worth_a_retry: false }
+    }
+
+    fn retried(error: impl ToString) -> Self {
+        Self { message: error.to_string(), is_worth_a_retry: true }
+    }
+
+    /// A write that the apiserver rejected.
+    fn of_write(object: &Object, error: &kube::Error) -> Self {
+        Self {
+            message: format!("{} {}: {}", object.kind(), object.name(), message(error)),
+            is_worth_a_retry: !matches!(classify(error), ErrorClass::Forbidden | ErrorClass::Invalid),
+        }
+    }
+}
+
+impl From<ExecutorError> for InstallError {
+    fn from(error: ExecutorError) -> Self {
+        Self::retried(error)
+    }
+}
+
+impl Csvs {
+    /// Creates or updates all objects of the strategy, and deletes those that are not in it any more.
+    pub(super) async fn install(&self, csv: &ClusterServiceVersion) -> Result<(), InstallError> {
+        let strategy = strategy::check(csv).map_err(InstallError::hopeless)?;
+        check_conversion(csv, &self.preserving()).map_err(InstallError::retried)?;
+        let named: BTreeSet<&str> = strategy.deployments.iter().map(|it| it.name.as_str()).collect();
+        let mut bundles = BTreeMap::new();
+        let config = self.config(csv);
+        let mut settings = self.settings(csv, config.as_ref());
+        for deployment in serving::deployments(csv) {
+            if !named.contains(deployment) {
+                return Err(InstallError::hopeless(format!(
+                    "deployment {deployment:?} of a webhook or APIService is not in spec.install.spec.deployments"
+                )));
+            }
+            let served = self.serve(csv, deployment).await?;
+            settings.ca_hashes.insert(deployment.to_owned(), served.ca_hash);
+            bundles.insert(deployment.to_owned(), served.bundle);
+        }
+        let desired = strategy::deployments(csv, &settings).map_err(InstallError::hopeless)?;
+        let writer = self.group_writer(csv);
+        for deployment in desired {
+            self.write_deployment(&writer, &deployment).await?;
+        }
+        for obsolete in strategy::obsolete(csv, &self.deployments_of(csv)) {
+            writer.delete(obsolete).await.map_err(|error| InstallError::of_write(obsolete, &error))?;
+        }
+        self.write_callers(csv, &bundles).await?;
+        if !serving::deployments(csv).is_empty() {
+            self.delete_webhooks(csv, |webhook| {
+                csv.spec.webhook_definitions.iter().any(|it| it.generate_name == webhook)
+            })
+            .await
+            .map_err(InstallError::retried)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what calls the Deployments: webhook configurations, conversions and APIServices. `bundles` has the CAs of each Deployment, in
+    /// base64.
+    pub(super) async fn write_callers(
+        &self,
+        csv: &ClusterServiceVersion,
+        bundles: &BTreeMap<String, String>,
+    ) -> Result<(), InstallError> {
+        let namespaces = self.webhook_namespaces(csv);
+        for webhook in &csv.spec.webhook_definitions {
+            let Some(bundle) = bundles.get(&webhook.deployment_name) else { continue };
+            self.write_webhook(csv, webhook, namespaces.as_ref(), bundle).await?;
+        }
+        let config = self.config(csv).unwrap_or_default();
+        let owned = csv.spec.api_service_definitions.iter().flat_map(|services| &services.owned);
+        for service in owned {
+            let Some(bundle) = bundles.get(&service.deployment_name) else { continue };
+            let mut desired = serving::api_service(csv, service, bundle);
+            for (key, value) in &config.annotations {
+                desired.set_annotation(key, value);
+            }
+            let live = self.context.cluster.api_services.find(desired.name());
+            self.ensure(&desired, live.map(|it| object(&*it)).as_ref()).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes as OLM itself.
+    pub(super) async fn ensure(
+        &self,
+        desired: &Object,
+        live: Option<&Object>,
+    ) -> Result<Option<Object>, InstallError> {
+        self.writer.ensure(desired, live).await.map_err(|error| InstallError::of_write(desired, &error))
+    }
+
+    fn group_writer(&self, csv: &ClusterServiceVersion) -> Writer {
+        let namespace = csv.namespace().unwrap_or_default();
+        let account = self.group(&namespace).map(|group| group.spec.service_account_name.clone());
+        match account.filter(|account| !account.is_empty()) {
+            Some(account) => {
+                let user = format!("system:serviceaccount:{namespace}:{account}");
+                Writer::new(impersonating(&self.context.client, &user))
+            }
+            None => self.writer.clone(),
+        }
+    }
+
+    /// A Deployment that was made from the same specification is not written: what people changed in it stays.
+    async fn write_deployment(&self, writer: &Writer, desired: &Object) -> Result<(), InstallError> {
+        let cluster = &self.context.cluster;
+        let key = format!("{}/{}", desired.namespace().unwrap_or_default(), desired.name());
+        let live = cluster.deployments.find(&key).map(|live| object(&*live));
+        if live.as_ref().is_some_and(|live| is_current(live, desired)) {
+            return Ok(());
+        }
+        let written = writer.ensure(desired, live.as_ref()).await;
+        let written = written.map_err(|error| InstallError::of_write(desired, &error))?;
+        if let Some(written) = written.and_then(decoded::<Deployment>) {
+            cluster.deployments.insert(key, watched::Object::new(written));
+        }
+        Ok(())
+    }
+
+    async fn write_webhook(
+        &self,
+        csv: &ClusterServiceVersion,
+        webhook: &WebhookDescription,
+        namespaces: Option<&Value>,
+        bundle: &str,
+    ) -> Result<(), InstallError> {
+        if let Some(conversion) = serving::conversion(csv, webhook, bundle) {
+            for name in &webhook.conversion_crds {
+                self.write_conversion(name, &conversion).await?;
+            }
+            return Ok(());
+        }
+        let Some(mut desired) = serving::webhook_configuration(csv, webhook, namespaces, bundle) else {
+            return Err(InstallError::hopeless(format!(
+                "webhook {:?} has type {:?}; known are ValidatingAdmissionWebhook, MutatingAdmissionWebhook and ConversionWebhook",
+                webhook.generate_name, webhook.type_
+            )));
+        };
+        let present = self.webhooks_of(csv).into_iter().find(|live| {
+            live.kind() == desired.kind()
+                && live.labels().get(WEBHOOK_NAME).copied() == Some(webhook.generate_name.as_str())
+        });
+        let Some(live) = present else {
+            let written = self.writer.create(&desired).await;
+            let written = written.map_err(|error| InstallError::of_write(&desired, &error))?;
+            self.cache_webhook(written);
+            return Ok(());
+        };
+        desired.metadata_mut().remove("generateName");
+        desired.metadata_mut().insert("name".to_owned(), live.name().into());
+        if let Some(written) = self.ensure(&desired, Some(&live)).await? {
+            self.cache_webhook(written);
+        }
+        Ok(())
+    }
+
+    fn cache_webhook(&self, written: Object) {
+        let (cluster, name) = (&self.context.cluster, written.name().to_owned());
+        if written.kind() == "ValidatingWebhookConfiguration" {
+            if let Some(written) = decoded(written) {
+                cluster.validating_webhooks.insert(name, watched::Object::new(written));
+            }
+        } else if let Some(written) = decoded(written) {
+            cluster.mutating_webhooks.insert(name, watched::Object::new(written));
+        }
+    }
+
+    async fn write_conversion(&self, name: &str, conversion: &Value) -> Result<(), InstallError> {
+        let body = |conversion: Value| {
+            let mut crd = named("apiextensions.k8s.io/v1", "CustomResourceDefinition", None, name);
+            crd.0.insert("spec".to_owned(), json!({ "conversion": conversion }));
+            crd
+        };
+        let desired = body(conversion.clone());
+        let Some(live) = self.context.cluster.crds.find(name) else {
+            return Err(InstallError::retried(format!("CustomResourceDefinition {name} is not present")));
+        };
+        if has(&body(json!(live.spec.conversion)), &desired) {
+            return Ok(());
+        }
+        let patch = json!({ "spec": { "conversion": conversion } });
+        let written = self.writer.patch(&desired, &patch).await;
+        written.map(drop).map_err(|error| InstallError::of_write(&desired, &error))
+    }
+
+    /// The admission webhooks of the cluster that are a CSV's.
+    pub(super) fn webhooks_of(&self, csv: &ClusterServiceVersion) -> Vec<Object> {
+        let cluster = &self.context.cluster;
+        let validating = cluster.validating_webhooks.all();
+        let mutating = cluster.mutating_webhooks.all();
+        let validating = validating.iter().filter(|it| is_owned(&***it, csv)).map(|it| object(&**it));
+        let mutating = mutating.iter().filter(|it| is_owned(&***it, csv)).map(|it| object(&**it));
+        validating.chain(mutating).collect()
+    }
+
+    /// Deletes the admission webhooks of a CSV but those whose name `is_kept`.
+    pub(super) async fn delete_webhooks(
+        &self,
+        csv: &ClusterServiceVersion,
+        is_kept: impl Fn(&str) -> bool,
+    ) -> kube::Result<()> {
+        for webhook in self.webhooks_of(csv) {
+            if !webhook.labels().get(WEBHOOK_NAME).is_some_and(|name| is_kept(name)) {
+                self.writer.delete(&webhook).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The selector of the namespaces whose objects webhooks see; `None` for all.
+    fn webhook_namespaces(&self, csv: &ClusterServiceVersion) -> Option<Value> {
+        let group = self.group(&csv.namespace().unwrap_or_default())?;
+        if targets::is_global(&targets::resolved(&group)?) {
+            return None;
+        }
+        let by_label = group.spec.target_namespaces.is_empty().then(|| json!(group.spec.selector));
+        let label = format!("{}{}", keys::GROUP_UID, group.uid().unwrap_or_default());
+        Some(by_label.unwrap_or_else(|| json!({ "matchLabels": { label: "" } })))
+    }
+
+    /// Names of CustomResourceDefinitions that keep unknown fields.
+    fn preserving(&self) -> BTreeSet<String> {
+        let all = self.context.cluster.crds.all();
+        let preserving = all.iter().filter(|crd| crd.spec.preserve_unknown_fields == Some(true));
+        preserving.map(|crd| crd.name_any()).collect()
+    }
+}
+
+/// Whether a Deployment was made from the specification of `desired`, whose hash is a label, and has its annotations.
+fn is_current(live: &Object, desired: &Object) -> bool {
+    let annotations =
+        |object: &Object| object.0.get("spec")?.pointer("/template/metadata/annotations").cloned();
+    let without_spec = |object: &Object| {
+        let mut object = object.clone();
+        object.0.remove("spec");
+        object
+    };
+    let expected = annotations(desired).unwrap_or_default();
+    has(&without_spec(live), &without_spec(desired)) && includes(annotations(live).as_ref(), &expected)
+}
+
+/// Whether the owner labels of an object name a CSV.
+pub(super) fn is_owned<K: Resource>(object: &K, csv: &ClusterServiceVersion) -> bool {
+    let labels = object.labels();
+    let has = |key: &str, value: &str| labels.get(key).is_some_and(|label| label == value);
+    has(keys::OWNER, &csv.name_any())
+        && has(keys::OWNER_NAMESPACE, &csv.namespace().unwrap_or_default())
+        && has(keys::OWNER_KIND, "ClusterServiceVersion")
+}
+
+/// An answer of the apiserver as the type of its cache.
+pub(super) fn decoded<K: DeserializeOwned>(answer: Object) -> Option<K> {
+    serde_json::from_value(answer.into_value()).ok()
+}

@@ -1,0 +1,134 @@
+//! What came of the last attempt to install each CSV. The rest of its state is in the cluster.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use olm_classic::csv::InstallResult;
+use olm_runtime::backoff;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// The longest wait before a failed install is tried again.
+const MAX_WAIT: Duration = Duration::from_mins(5);
+/// The wait after the first failure.
+const MIN_WAIT: Duration = Duration::from_secs(1);
+
+/// Why an install failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InstallError {
+    pub(super) message: String,
+    /// False when only another input helps.
+    pub(super) is_worth_a_retry: bool,
+}
+
+/// What an install depends on: a failure counts as long as it stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Inputs {
+    pub(super) generation: Option<i64>,
+    /// The settings of the Subscription.
+    pub(super) config: String,
+    /// The account of the group, and the version of its rights.
+    pub(super) account: String,
+}
+
+struct Attempt {
+    at: Instant,
+    inputs: Inputs,
+    result: InstallResult,
+    failures: u32,
+}
+
+impl Attempt {
+    fn retry_at(&self) -> Option<Instant> {
+        let InstallResult::Failed { is_worth_a_retry: true, .. } = self.result else { return None };
+        let wait = backoff::delay(self.failures.saturating_add(7)).clamp(MIN_WAIT, MAX_WAIT);
+        Some(self.at + wait)
+    }
+}
+
+/// By key of the CSV.
+#[derive(Default)]
+pub(super) struct Installs(Mutex<BTreeMap<String, Attempt>>);
+
+impl Installs {
+    pub(super) fn record(&self, key: &str, inputs: Inputs, result: Result<(), InstallError>) {
+        let mut attempts = self.0.lock();
+        let earlier = attempts.get(key).filter(|it| it.inputs == inputs).map_or(0, |it| it.failures);
+        let (result, failures) = match result {
+            Ok(()) => (InstallResult::Succeeded, 0),
+            Err(InstallError { message, is_worth_a_retry }) => {
+                (InstallResult::Failed { message, is_worth_a_retry }, earlier.saturating_add(1))
+            }
+        };
+        attempts.insert(key.to_owned(), Attempt { at: Instant::now(), inputs, result, failures });
+    }
+
+    /// The outcome that counts now.
+    pub(super) fn result(&self, key: &str, inputs: &Inputs) -> InstallResult {
+        let attempts = self.0.lock();
+        let Some(attempt) = attempts.get(key) else { return InstallResult::NotTried };
+        let is_due = attempt.retry_at().is_some_and(|at| at <= Instant::now());
+        match &attempt.result {
+            InstallResult::Failed { .. } if attempt.inputs != *inputs || is_due => InstallResult::NotTried,
+            result => result.clone(),
+        }
+    }
+
+    /// Ends the success of a CSV that is not InstallReady any more: the next time there it is installed again.
+    pub(super) fn leave(&self, key: &str) {
+        if let Some(attempt) = self.0.lock().get_mut(key)
+            && attempt.result == InstallResult::Succeeded
+        {
+            attempt.result = InstallResult::NotTried;
+        }
+    }
+
+    /// The time since the last attempt.
+    pub(super) fn age(&self, key: &str) -> Option<Duration> {
+        self.0.lock().get(key).map(|attempt| attempt.at.elapsed())
+    }
+
+    /// The time until a failed install is tried again.
+    pub(super) fn retry_in(&self, key: &str) -> Option<Duration> {
+        let at = self.0.lock().get(key)?.retry_at()?;
+        Some(at.saturating_duration_since(Instant::now()).max(Duration::from_millis(10)))
+    }
+
+    pub(super) fn evict(&self, key: &str) {
+        self.0.lock().remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inputs(generation: i64) -> Inputs {
+        Inputs { generation: Some(generation), config: String::new(), account: String::new() }
+    }
+
+    fn failed(is_worth_a_retry: bool) -> Result<(), InstallError> {
+        Err(InstallError { message: "m".to_owned(), is_worth_a_retry })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn install_failure_counts_until_inputs_change_or_it_is_due() {
+        let installs = Installs::default();
+        let is_tried = |generation| installs.result("k", &inputs(generation)) != InstallResult::NotTried;
+        assert!(!is_tried(1));
+        installs.record("k", inputs(1), failed(true));
+        assert!(is_tried(1) && !is_tried(2), "another generation is another input");
+        let wait = installs.retry_in("k").unwrap();
+        tokio::time::advance(wait).await;
+        assert!(!is_tried(1));
+        installs.record("k", inputs(1), failed(true));
+        assert!(installs.retry_in("k").unwrap() > wait, "later and later");
+        installs.record("k", inputs(1), failed(false));
+        tokio::time::advance(Duration::from_hours(1)).await;
+        assert!(is_tried(1) && installs.retry_in("k").is_none(), "only another input helps");
+        installs.record("k", inputs(1), Ok(()));
+        assert_eq!(installs.result("k", &inputs(2)), InstallResult::Succeeded);
+        installs.leave("k");
+        assert!(!is_tried(1));
+    }
+}

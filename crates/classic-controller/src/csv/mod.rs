@@ -1,0 +1,292 @@
+//! The controller of ClusterServiceVersions.
+//!
+//! A pass observes the cluster ([`observe`]), takes one step of the phase machine of [`olm_classic::csv`], carries out its actions
+//! ([`install`] has the largest), writes the status, and repeats that until a step changes nothing. Copies in target namespaces are the
+//! business of [`crate::group`].
+//!
+//! Rules: classic-apis §6, §9.
+
+mod certificates;
+mod cleanup;
+mod discovery;
+mod install;
+mod installs;
+mod metrics;
+mod observe;
+pub(crate) mod rights;
+mod sources;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::{Api, Resource as _, ResourceExt as _};
+use olm_api::classic::{ClusterServiceVersion, Time};
+use olm_certificates::Executor;
+use olm_classic::csv::{Action, Phase, Reason, Step, decide};
+use olm_runtime::apply::{ErrorClass, classify, message};
+use olm_runtime::controller::{self, Requeue, Waker};
+use olm_runtime::events::NewEvent;
+use olm_runtime::metrics::Outcome;
+use olm_runtime::watched::Object;
+use olm_runtime::write_status;
+use serde_json::{Value, json};
+use tracing::{Instrument as _, info_span};
+
+use crate::context::{Context, MANAGER};
+use crate::write::{Writer, named};
+use discovery::Discovery;
+use installs::Installs;
+
+/// Its name in logs and metrics.
+pub(crate) const NAME: &str = "csv";
+/// Passes at the same time.
+pub(crate) const WORKERS: u16 = 4;
+
+/// Delays the deletion of a CSV until the objects that only labels bind to it are gone.
+const FINALIZER: &str = "operators.coreos.com/csv-cleanup";
+/// Steps of one pass, at most. From a new CSV to Installing it takes six.
+const MAX_STEPS: usize = 16;
+/// How long an installed CSV may wait for its Deployments before the status says so: most are there by then.
+const WAITING_GRACE: Duration = Duration::from_secs(1);
+
+/// What passes share.
+pub(crate) struct Csvs {
+    context: Arc<Context>,
+    waker: Waker,
+    writer: Writer,
+    installs: Installs,
+    discovery: Discovery,
+    executor: Executor,
+    upgrades: metrics::Upgrades,
+}
+
+/// Runs until the process stops.
+pub(crate) async fn controller(context: Arc<Context>) {
+    let upgrades = metrics::register(&context.metrics, &context.cluster);
+    let csvs = Arc::new(Csvs {
+        waker: Waker::default(),
+        writer: Writer::new(context.client.clone()),
+        installs: Installs::default(),
+        discovery: Discovery::new(context.client.clone()),
+        executor: Executor::new(context.client.clone(), MANAGER).slow_when_disputed(),
+        upgrades,
+        context,
+    });
+    let sources = sources::sources(&csvs.context.cluster, &csvs.waker);
+    controller::run(csvs.context.controller(sources), csvs.context.cluster.wait_until_listed(), |key| {
+        let Some(csv) = csvs.context.cluster.csvs.find(key) else {
+            csvs.installs.evict(key);
+            return None;
+        };
+        Some(pass(Arc::clone(&csvs), csv).instrument(info_span!("csv", csv = key)))
+    })
+    .await;
+}
+
+async fn pass(csvs: Arc<Csvs>, csv: Arc<ClusterServiceVersion>) -> (Requeue, Outcome) {
+    match csvs.reconcile(csv).await {
+        Ok(requeue) => (requeue, Outcome::Success),
+        Err(error) => match classify(&error) {
+            // the change that was in the way wakes another pass
+            ErrorClass::Conflict | ErrorClass::NotFound => (Requeue::Backoff, Outcome::Requeue),
+            _ => {
+                tracing::warn!(error = message(&error), "pass failed");
+                (Requeue::Backoff, Outcome::Error)
+            }
+        },
+    }
+}
+
+/// The name of a CSV in the caches.
+pub(crate) fn key(csv: &ClusterServiceVersion) -> String {
+    olm_runtime::watched::key(&csv.metadata)
+}
+
+/// A CSV as the target of a patch.
+fn target(csv: &ClusterServiceVersion) -> olm_core::Object {
+    let namespace = csv.namespace().unwrap_or_default();
+    named("operators.coreos.com/v1alpha1", "ClusterServiceVersion", Some(&namespace), &csv.name_any())
+}
+
+impl Csvs {
+    async fn reconcile(&self, csv: Arc<ClusterServiceVersion>) -> kube::Result<Requeue> {
+        if csv.metadata.deletion_timestamp.is_some() {
+            return self.release(&csv).await;
+        }
+        let mut csv = csv;
+        let mut wait = None;
+        for _ in 0..MAX_STEPS {
+            let observed = self.observe(&csv).await?;
+            let now = Time(Timestamp::now());
+            let step = decide(&csv, &observed, &now);
+            let is_early = self.is_early(&csv, &step);
+            let phase = Phase::read(&csv);
+            let mut has_changed = false;
+            for action in &step.actions {
+                has_changed |= match action {
+                    Action::RequeueAfter(after) => {
+                        wait = Some(wait.map_or(*after, |wait: Duration| wait.min(*after)));
+                        false
+                    }
+                    // after the status has it
+                    Action::EmitEvent { .. } => false,
+                    Action::WriteAnnotations(annotations) => {
+                        csv = self.annotate(&csv, &json!(annotations)).await?;
+                        true
+                    }
+                    other => self.execute(&csv, other).await?,
+                };
+            }
+            if step.actions.contains(&Action::DeleteCsv) {
+                break;
+            }
+            if is_early {
+                wait = Some(WAITING_GRACE);
+                break;
+            }
+            if !step.keeps_status() {
+                csv = self.write(csv, &step, &now).await?;
+                has_changed = true;
+            }
+            self.emit(&csv, &step).await;
+            let next = Phase::read(&csv);
+            if phase == Phase::InstallReady && next != phase {
+                self.installs.leave(&key(&csv));
+            }
+            // its Deployments were just written: their events come
+            let is_begun = phase == Phase::InstallReady && next == Phase::Installing;
+            if !has_changed || is_begun {
+                break;
+            }
+        }
+        let recheck = self.keep_certificates(&csv).await;
+        let retry = self.installs.retry_in(&key(&csv));
+        let wait = [wait, recheck, retry].into_iter().flatten().min();
+        let requeue = match Phase::read(&csv) {
+            Phase::Succeeded => Requeue::OnChange,
+            Phase::New
+            | Phase::Pending
+            | Phase::InstallReady
+            | Phase::Installing
+            | Phase::Failed
+            | Phase::Replacing
+            | Phase::Deleting
+            | Phase::Unknown => Requeue::Unfinished,
+        };
+        Ok(requeue.within(wait))
+    }
+
+    /// Whether the step only says that Deployments are not there yet, right after they were written.
+    fn is_early(&self, csv: &ClusterServiceVersion, step: &Step) -> bool {
+        let waits = step.transition.as_ref().is_some_and(|to| to.reason == Reason::InstallWaiting);
+        let age = self.installs.age(&key(csv));
+        waits
+            && Reason::read(csv) != Some(Reason::InstallWaiting)
+            && age.is_some_and(|age| age < WAITING_GRACE)
+    }
+
+    /// Carries an action out. Returns whether the next step may be another one for it.
+    async fn execute(&self, csv: &ClusterServiceVersion, action: &Action) -> kube::Result<bool> {
+        let namespace = csv.namespace().unwrap_or_default();
+        match action {
+            Action::ApplyStrategy => {
+                let result = self.install(csv).await;
+                if let Err(error) = &result {
+                    tracing::warn!(error = error.message, "install failed");
+                }
+                self.installs.record(&key(csv), self.inputs(csv), result);
+                Ok(true)
+            }
+            Action::SetProvidedApis(apis) => {
+                self.set_provided_apis(&namespace, apis).await?;
+                Ok(true)
+            }
+            Action::DeleteDeployments => {
+                for deployment in self.deployments_of(csv) {
+                    self.writer.delete(&deployment).await?;
+                    self.context.cluster.deployments.remove(&format!("{namespace}/{}", deployment.name()));
+                }
+                Ok(false)
+            }
+            Action::DeleteCsv => {
+                self.writer.delete(&crate::write::object(csv)).await?;
+                Ok(false)
+            }
+            Action::CountUpgrade => {
+                self.upgrades.inc();
+                Ok(false)
+            }
+            Action::Requeue(name) => {
+                self.waker.wake(&format!("{namespace}/{name}"));
+                Ok(false)
+            }
+            Action::Report(text) => {
+                tracing::warn!("{text}");
+                Ok(false)
+            }
+            Action::WriteAnnotations(_) | Action::EmitEvent { .. } | Action::RequeueAfter(_) => Ok(false),
+        }
+    }
+
+    /// Adds annotations, and the finalizer with the same write.
+    async fn annotate(
+        &self,
+        csv: &ClusterServiceVersion,
+        annotations: &Value,
+    ) -> kube::Result<Arc<ClusterServiceVersion>> {
+        let mut finalizers = csv.metadata.finalizers.clone().unwrap_or_default();
+        if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+            finalizers.push(FINALIZER.to_owned());
+        }
+        let patch = json!({ "metadata": {
+            "annotations": annotations, "finalizers": finalizers, "resourceVersion": csv.resource_version(),
+        } });
+        let written = self.writer.patch(&target(csv), &patch).await?;
+        Ok(self.cache(serde_json::from_value(written.into_value()).map_err(kube::Error::SerdeError)?))
+    }
+
+    async fn write(
+        &self,
+        csv: Arc<ClusterServiceVersion>,
+        step: &Step,
+        now: &Time,
+    ) -> kube::Result<Arc<ClusterServiceVersion>> {
+        let api: Api<ClusterServiceVersion> =
+            Api::namespaced(self.context.client.clone(), &csv.namespace().unwrap_or_default());
+        let status = step.apply(csv.status.as_ref(), now);
+        match write_status(&api, &*csv, status, MANAGER).await {
+            Ok(Some(written)) => Ok(self.cache(written)),
+            Ok(None) => Ok(csv),
+            Err(error) => Err(error.0),
+        }
+    }
+
+    /// Shows a CSV as the apiserver answered it, before the watch does.
+    fn cache(&self, csv: ClusterServiceVersion) -> Arc<ClusterServiceVersion> {
+        let csv = Arc::new(olm_runtime::watched::slim(csv));
+        self.context.cluster.csvs.update(key(&csv), Object(Ok(Arc::clone(&csv))));
+        csv
+    }
+
+    async fn emit(&self, csv: &ClusterServiceVersion, step: &Step) {
+        for action in &step.actions {
+            if let Action::EmitEvent { is_warning, reason, message } = action {
+                let event = NewEvent {
+                    warning: *is_warning,
+                    reason: reason.as_str(),
+                    action: "Reconcile",
+                    note: message,
+                };
+                self.context.events.publish_whole(&csv.object_ref(&()), event).await;
+            }
+        }
+    }
+
+    async fn set_provided_apis(&self, namespace: &str, apis: &str) -> kube::Result<()> {
+        for group in self.context.cluster.groups.in_namespace(namespace) {
+            crate::group::set_provided_apis(&self.context, &group, apis).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,289 @@
+//! The facts that a step of the phase machine depends on, from the caches.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::ResourceExt as _;
+use olm_api::classic::subscription::SubscriptionConfig;
+use olm_api::classic::{ClusterServiceVersion, OperatorGroup, Subscription};
+use olm_classic::csv::requirements::{
+    self, Api, Cluster, ObservedApiService, ObservedCrd, ObservedServiceAccount, Requirements,
+};
+use olm_classic::csv::strategy::{self, Settings, serving};
+use olm_classic::csv::{ApiServices, Health, Observed, Phase, UpgradeGate, chain, health};
+use olm_classic::operator_condition;
+use olm_classic::operator_group::{self, UpgradeStrategy, keys};
+use olm_core::{KubernetesVersion, Object};
+use serde_json::json;
+
+use super::rights::Rights;
+use super::{Csvs, installs::Inputs, key};
+use crate::write::object;
+
+/// The annotations of a CustomResourceDefinition that name the CSVs that it came with.
+const INSTALLED_ALONGSIDE: &str = "operatorframework.io/installed-alongside-";
+/// The annotation of the Secret of a serving certificate.
+pub(super) const CA_HASH: &str = "olmcahash";
+
+impl Csvs {
+    /// Everything that the next step depends on.
+    pub(super) async fn observe(&self, csv: &ClusterServiceVersion) -> kube::Result<Observed> {
+        let cluster = &self.context.cluster;
+        let namespace = csv.namespace().unwrap_or_default();
+        let requirements = match Phase::read(csv) {
+            Phase::Replacing | Phase::Deleting => Requirements::default(),
+            _ => self.requirements(csv).await?,
+        };
+        Ok(Observed {
+            group: operator_group::check(csv, &cluster.groups.all()).into(),
+            is_fail_forward: self.group(&namespace).is_some_and(|group| {
+                operator_group::upgrade_strategy(&group) == UpgradeStrategy::FailForward
+            }),
+            gate: self.gate(csv),
+            requirements,
+            neighbors: chain::neighbors(csv, &cluster.csvs.all()),
+            install: self.installs.result(&key(csv), &self.inputs(csv)),
+            health: self.health(csv),
+            api_services: self.api_services(csv),
+        })
+    }
+
+    /// The first group of a namespace.
+    pub(super) fn group(&self, namespace: &str) -> Option<std::sync::Arc<OperatorGroup>> {
+        self.context.cluster.groups.in_namespace(namespace).into_iter().next()
+    }
+
+    /// The Subscription whose CSV this is.
+    fn subscription(&self, csv: &ClusterServiceVersion) -> Option<std::sync::Arc<Subscription>> {
+        let name = csv.name_any();
+        let here = self.context.cluster.subscriptions.in_namespace(&csv.namespace().unwrap_or_default());
+        here.into_iter().find(|subscription| {
+            let status = subscription.status.as_ref();
+            status.is_some_and(|status| status.installed_csv == name || status.current_csv == name)
+        })
+    }
+
+    pub(super) fn config(&self, csv: &ClusterServiceVersion) -> Option<SubscriptionConfig> {
+        self.subscription(csv).and_then(|subscription| subscription.spec.config.clone())
+    }
+
+    /// What an install depends on beside the cluster.
+    pub(super) fn inputs(&self, csv: &ClusterServiceVersion) -> Inputs {
+        let namespace = csv.namespace().unwrap_or_default();
+        let account = self.group(&namespace).map(|group| group.spec.service_account_name.clone());
+        let account = account.filter(|account| !account.is_empty());
+        let rights =
+            account.as_ref().map(|account| Rights::of_account(&self.context.cluster, &namespace, account));
+        Inputs {
+            generation: csv.metadata.generation,
+            config: json!(self.config(csv)).to_string(),
+            account: format!("{account:?} {rights:?}"),
+        }
+    }
+
+    fn gate(&self, csv: &ClusterServiceVersion) -> UpgradeGate {
+        let cluster = &self.context.cluster;
+        let replaced = format!("{}/{}", csv.namespace().unwrap_or_default(), csv.spec.replaces);
+        if csv.spec.replaces.is_empty() || cluster.csvs.find(&replaced).is_none() {
+            return UpgradeGate::Open;
+        }
+        match operator_condition::upgradeable(cluster.conditions.find(&replaced).as_deref()) {
+            Ok(()) => UpgradeGate::Open,
+            Err(error) => UpgradeGate::Closed(error.to_string()),
+        }
+    }
+
+    async fn requirements(&self, csv: &ClusterServiceVersion) -> kube::Result<Requirements> {
+        let cluster = &self.context.cluster;
+        let namespace = csv.namespace().unwrap_or_default();
+        let version = if csv.spec.min_kube_version.is_empty() {
+            KubernetesVersion { major: 0, minor: 0, patch: 0 }
+        } else {
+            self.discovery.version().await?
+        };
+        let apis = self.discovery.served(named_apis(csv)).await?;
+        let crds =
+            named_crds(csv).filter_map(|name| Some((name.to_owned(), crd(&*cluster.crds.find(name)?))));
+        let services = named_api_services(csv)
+            .filter_map(|name| Some((name.clone(), api_service(&*cluster.api_services.find(&name)?))));
+        let accounts: BTreeSet<&str> = named_accounts(csv).collect();
+        let found = accounts.iter().filter_map(|name| {
+            let account = cluster.accounts.find(&format!("{namespace}/{name}"))?;
+            let owners = account.owner_references().iter();
+            let owners = owners.filter(|owner| owner.kind == "ClusterServiceVersion");
+            let owners = owners.map(|owner| owner.name.clone()).collect();
+            Some((
+                (*name).to_owned(),
+                ObservedServiceAccount { uid: account.uid().unwrap_or_default(), owners },
+            ))
+        });
+        let rights: BTreeMap<&str, Rights> = accounts
+            .iter()
+            .map(|account| (*account, Rights::of_account(cluster, &namespace, account)))
+            .collect();
+        Ok(requirements::check(
+            csv,
+            &Cluster {
+                version,
+                crds: &crds.collect(),
+                apis: &apis,
+                api_services: &services.collect(),
+                service_accounts: &found.collect(),
+                may: &|account, scope, rule| {
+                    let rule: Option<PolicyRule> = serde_json::from_value(rule.clone()).ok();
+                    let rights = rights.get(account);
+                    rule.zip(rights).is_some_and(|(rule, rights)| rights.allow(scope, &rule))
+                },
+            },
+        ))
+    }
+
+    /// What the Deployments of a CSV depend on beside it.
+    pub(super) fn settings<'a>(
+        &self,
+        csv: &ClusterServiceVersion,
+        config: Option<&'a SubscriptionConfig>,
+    ) -> Settings<'a> {
+        let namespace = csv.namespace().unwrap_or_default();
+        let ca_hashes = serving::deployments(csv).into_iter().filter_map(|deployment| {
+            let secret = format!("{namespace}/{}", serving::secret_name(deployment));
+            let secret = self.context.cluster.secrets.find(&secret)?;
+            Some((deployment.to_owned(), secret.annotations().get(CA_HASH)?.clone()))
+        });
+        Settings { config, ca_hashes: ca_hashes.collect(), ..Settings::default() }
+    }
+
+    /// The Deployments of the cluster that are a CSV's by label or by name.
+    pub(super) fn deployments_of(&self, csv: &ClusterServiceVersion) -> Vec<Object> {
+        let name = csv.name_any();
+        let here = self.context.cluster.deployments.in_namespace(&csv.namespace().unwrap_or_default());
+        let owned = here.iter().filter(|it| it.labels().get(keys::OWNER) == Some(&name));
+        owned.map(|it| object(&**it)).collect()
+    }
+
+    fn health(&self, csv: &ClusterServiceVersion) -> Health {
+        let config = self.config(csv);
+        let desired = strategy::deployments(csv, &self.settings(csv, config.as_ref())).unwrap_or_default();
+        let namespace = csv.namespace().unwrap_or_default();
+        let live = desired.iter().filter_map(|desired| {
+            let live = self.context.cluster.deployments.find(&format!("{namespace}/{}", desired.name()))?;
+            Some(object(&*live))
+        });
+        health::check(&desired, &live.collect::<Vec<_>>())
+    }
+
+    fn api_services(&self, csv: &ClusterServiceVersion) -> ApiServices {
+        let cluster = &self.context.cluster;
+        let namespace = csv.namespace().unwrap_or_default();
+        let owned = csv.spec.api_service_definitions.iter().flat_map(|services| &services.owned);
+        for service in owned {
+            let name = format!("{}.{}", service.version, service.group);
+            let backend = serving::service_name(&service.deployment_name);
+            let Some(present) = cluster.api_services.find(&name) else {
+                return ApiServices::Missing(format!("APIService {name} is not present"));
+            };
+            let reference = present.spec.as_ref().and_then(|spec| spec.service.as_ref());
+            if reference.is_none_or(|it| {
+                it.name.as_ref() != Some(&backend) || it.namespace.as_ref() != Some(&namespace)
+            }) {
+                return ApiServices::Missing(format!(
+                    "APIService {name} does not refer to Service {namespace}/{backend}"
+                ));
+            }
+            if cluster.services.find(&format!("{namespace}/{backend}")).is_none() {
+                return ApiServices::Missing(format!("Service {namespace}/{backend} is not present"));
+            }
+            let secret = format!("{namespace}/{}", serving::secret_name(&service.deployment_name));
+            if cluster.secrets.find(&secret).is_none() {
+                return ApiServices::Missing(format!("Secret {secret} is not present"));
+            }
+        }
+        ApiServices::Present
+    }
+}
+
+/// The CustomResourceDefinitions that a CSV owns or requires.
+pub(super) fn named_crds(csv: &ClusterServiceVersion) -> impl Iterator<Item = &str> {
+    let crds = csv.spec.custom_resource_definitions.iter();
+    crds.flat_map(|crds| crds.owned.iter().chain(&crds.required)).map(|crd| crd.name.as_str())
+}
+
+/// The APIServices that a CSV owns or requires, as `VERSION.GROUP`.
+pub(super) fn named_api_services(csv: &ClusterServiceVersion) -> impl Iterator<Item = String> {
+    let services = csv.spec.api_service_definitions.iter();
+    let services = services.flat_map(|services| services.owned.iter().chain(&services.required));
+    services.map(|service| format!("{}.{}", service.version, service.group))
+}
+
+/// The ServiceAccounts that permissions of a CSV name.
+pub(super) fn named_accounts(csv: &ClusterServiceVersion) -> impl Iterator<Item = &str> {
+    let strategy = csv.spec.install.spec.iter();
+    let permissions = strategy.flat_map(|it| it.permissions.iter().chain(&it.cluster_permissions));
+    permissions.map(|permissions| permissions.service_account_name.as_str())
+}
+
+/// The APIs that have to be in discovery.
+fn named_apis(csv: &ClusterServiceVersion) -> BTreeSet<Api> {
+    let native = csv.spec.native_apis.iter();
+    let native = native.map(|api| (api.group.clone(), api.version.clone(), api.kind.clone()));
+    let required = csv.spec.api_service_definitions.iter().flat_map(|services| &services.required);
+    let required = required.map(|api| (api.group.clone(), api.version.clone(), api.kind.clone()));
+    native.chain(required).collect()
+}
+
+fn crd(crd: &CustomResourceDefinition) -> ObservedCrd {
+    let conditions = || crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_true = |type_: &str| conditions().any(|it| it.type_ == type_ && it.status == "True");
+    let served = crd.spec.versions.iter().filter(|version| version.served);
+    let alongside = crd.annotations().iter().filter(|(key, _)| key.starts_with(INSTALLED_ALONGSIDE));
+    ObservedCrd {
+        uid: crd.uid().unwrap_or_default(),
+        served_versions: served.map(|version| version.name.clone()).collect(),
+        is_established: is_true("Established"),
+        are_names_accepted: is_true("NamesAccepted"),
+        installed_alongside: alongside.map(|(_, csv)| csv.clone()).collect(),
+    }
+}
+
+fn api_service(service: &APIService) -> ObservedApiService {
+    let conditions = || service.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    ObservedApiService {
+        uid: service.uid().unwrap_or_default(),
+        is_available: conditions().any(|it| it.type_ == "Available" && it.status == "True"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn observed_crd_has_served_versions_and_conditions() {
+        let value = json!({
+            "metadata": {
+                "name": "widgets.x.io", "uid": "u",
+                "annotations": {"operatorframework.io/installed-alongside-abc": "ns/demo.v1", "other": "x"},
+            },
+            "spec": {
+                "group": "x.io", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
+                "versions": [
+                    {"name": "v1", "served": true, "storage": true}, {"name": "v0", "served": false, "storage": false},
+                ],
+            },
+            "status": {"conditions": [
+                {"type": "Established", "status": "True"}, {"type": "NamesAccepted", "status": "False"},
+            ]},
+        });
+        let read: CustomResourceDefinition = serde_json::from_value(value).unwrap();
+        let want = ObservedCrd {
+            uid: "u".to_owned(),
+            served_versions: BTreeSet::from(["v1".to_owned()]),
+            is_established: true,
+            are_names_accepted: false,
+            installed_alongside: BTreeSet::from(["ns/demo.v1".to_owned()]),
+        };
+        assert_eq!(crd(&read), want);
+    }
+}

@@ -1,0 +1,271 @@
+//! What wakes a pass over a ClusterServiceVersion.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::rbac::v1::Subject;
+use kube::{Resource, ResourceExt as _};
+use olm_api::classic::{ClusterServiceVersion, OperatorGroup, Subscription};
+use olm_classic::csv::rights::is_account;
+use olm_classic::operator_group::{ApiSet, keys, providers, targets};
+use olm_runtime::controller::{Source, Waker};
+use olm_runtime::watched::{Change, Object};
+
+use super::key;
+use super::observe::{named_accounts, named_api_services, named_crds};
+use crate::cluster::Cluster;
+
+/// All sources. Beside them a CSV that is not Succeeded is checked every minute.
+pub(super) fn sources(cluster: &Arc<Cluster>, waker: &Waker) -> Vec<Source> {
+    let shared = || Arc::clone(cluster);
+    vec![
+        Source::new("another one of its replacement chain requested it", waker.names(), |name| [name]),
+        Source::new("it changed, or is gone", cluster.csvs.subscribe(), |change| [change.key]),
+        Source::new(
+            "another one of its namespace changed its phase or its place",
+            cluster.csvs.subscribe(),
+            {
+                let cluster = shared();
+                move |change| others(&cluster, &change)
+            },
+        ),
+        Source::new("its group, or one with the same APIs, changed", cluster.groups.subscribe(), {
+            let cluster = shared();
+            move |change| of_group(&cluster, &change)
+        }),
+        Source::new(
+            "its Subscription names it or changed its settings",
+            cluster.subscriptions.subscribe(),
+            |change| of_subscription(&change),
+        ),
+        Source::new("the condition of the one that it replaces changed", cluster.conditions.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let (namespace, name) = names(&change);
+                in_namespace(&cluster, &namespace, |csv| csv.spec.replaces == name)
+            }
+        }),
+        Source::new("a Deployment of it changed", cluster.deployments.subscribe(), |change| owners(&change)),
+        Source::new("a Service of it changed", cluster.services.subscribe(), |change| owners(&change)),
+        Source::new("a certificate of it changed", cluster.secrets.subscribe(), |change| owners(&change)),
+        Source::new("a webhook of it changed", cluster.validating_webhooks.subscribe(), |it| owners(&it)),
+        Source::new("a webhook of it changed", cluster.mutating_webhooks.subscribe(), |it| owners(&it)),
+        Source::new("a CustomResourceDefinition that it names changed", cluster.crds.subscribe(), {
+            let cluster = shared();
+            move |change| named(&cluster, |csv| named_crds(csv).any(|name| name == change.key))
+        }),
+        Source::new("an APIService that it names changed", cluster.api_services.subscribe(), {
+            let cluster = shared();
+            move |change| named(&cluster, |csv| named_api_services(csv).any(|name| name == change.key))
+        }),
+        Source::new("a ServiceAccount of it changed", cluster.accounts.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let (namespace, name) = names(&change);
+                in_namespace(&cluster, &namespace, |csv| named_accounts(csv).any(|account| account == name))
+            }
+        }),
+        Source::new("rights of an account of it changed", cluster.role_bindings.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let subjects = change.states().filter_map(Object::ok).filter_map(|it| it.subjects.clone());
+                let subjects: Vec<Subject> = subjects.flatten().collect();
+                bound(&cluster, &subjects, Some(names(&change).0))
+            }
+        }),
+        Source::new("rights of an account of it changed", cluster.cluster_role_bindings.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let subjects = change.states().filter_map(Object::ok).filter_map(|it| it.subjects.clone());
+                let subjects: Vec<Subject> = subjects.flatten().collect();
+                bound(&cluster, &subjects, None)
+            }
+        }),
+        Source::new("a Role of an account of it changed", cluster.roles.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let (namespace, name) = names(&change);
+                let bindings = cluster.role_bindings.in_namespace(&namespace);
+                let bindings =
+                    bindings.iter().filter(|it| it.role_ref.kind == "Role" && it.role_ref.name == name);
+                let subjects: Vec<Subject> =
+                    bindings.flat_map(|it| it.subjects.clone().unwrap_or_default()).collect();
+                bound(&cluster, &subjects, Some(namespace))
+            }
+        }),
+        Source::new("a ClusterRole of an account of it changed", cluster.cluster_roles.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let bindings = cluster.cluster_role_bindings.all();
+                let bindings = bindings.iter().filter(|it| it.role_ref.name == change.key);
+                let subjects: Vec<Subject> =
+                    bindings.flat_map(|it| it.subjects.clone().unwrap_or_default()).collect();
+                bound(&cluster, &subjects, None)
+            }
+        }),
+    ]
+}
+
+/// Namespace and name of what changed.
+fn names<K: Resource>(change: &Change<String, Object<K>>) -> (String, String) {
+    let meta = change.latest().map(Object::meta);
+    let text = |text: Option<&String>| text.cloned().unwrap_or_default();
+    (text(meta.and_then(|it| it.namespace.as_ref())), text(meta.and_then(|it| it.name.as_ref())))
+}
+
+/// Keys of the CSVs of a namespace that `is_concerned`.
+fn in_namespace(
+    cluster: &Cluster,
+    namespace: &str,
+    is_concerned: impl Fn(&ClusterServiceVersion) -> bool,
+) -> BTreeSet<String> {
+    let here = cluster.csvs.in_namespace(namespace);
+    here.iter().filter(|csv| is_concerned(csv)).map(|csv| key(csv)).collect()
+}
+
+/// Keys of all CSVs that `is_concerned`.
+fn named(cluster: &Cluster, is_concerned: impl Fn(&ClusterServiceVersion) -> bool) -> BTreeSet<String> {
+    cluster.csvs.all().iter().filter(|csv| is_concerned(csv)).map(|csv| key(csv)).collect()
+}
+
+/// The other CSVs of the namespace, if the change may matter to them.
+fn others(cluster: &Cluster, change: &Change<String, Object<ClusterServiceVersion>>) -> BTreeSet<String> {
+    let place = |object: &Object<ClusterServiceVersion>| {
+        let csv = object.ok()?;
+        let phase = csv.status.as_ref().map(|status| status.phase.clone());
+        Some((phase, csv.metadata.generation, csv.metadata.deletion_timestamp.is_some()))
+    };
+    if !change.concerns(place) {
+        return BTreeSet::new();
+    }
+    let mut others = in_namespace(cluster, &names(change).0, |_| true);
+    others.remove(&change.key);
+    others
+}
+
+fn of_group(cluster: &Cluster, change: &Change<String, Object<OperatorGroup>>) -> BTreeSet<String> {
+    let mut woken = in_namespace(cluster, &names(change).0, |_| true);
+    let annotation = |group: &OperatorGroup| group.annotations().get(keys::PROVIDED_APIS).cloned();
+    let part = |object: &Object<OperatorGroup>| {
+        object
+            .ok()
+            .map(|group| (annotation(group), targets::resolved(group), group.spec.static_provided_apis))
+    };
+    if change.concerns(part) {
+        let apis = change.states().filter_map(Object::ok).filter_map(|group| annotation(group));
+        let apis = apis.map(|text| ApiSet::parse(&text).0).fold(ApiSet::default(), |all, it| all.union(&it));
+        let csvs = cluster.csvs.all();
+        woken.extend(providers(&apis, &csvs).iter().map(|(namespace, name)| format!("{namespace}/{name}")));
+    }
+    woken
+}
+
+fn of_subscription(change: &Change<String, Object<Subscription>>) -> BTreeSet<String> {
+    let part = |object: &Object<Subscription>| {
+        let subscription = object.ok()?;
+        let status = subscription.status.as_ref();
+        let csvs = status.map(|status| (status.current_csv.clone(), status.installed_csv.clone()));
+        Some((csvs, subscription.spec.config.clone()))
+    };
+    if !change.concerns(part) {
+        return BTreeSet::new();
+    }
+    let namespace = names(change).0;
+    let status = change.states().filter_map(Object::ok).filter_map(|it| it.status.as_ref());
+    let csvs = status.flat_map(|status| [&status.current_csv, &status.installed_csv]);
+    csvs.filter(|csv| !csv.is_empty()).map(|csv| format!("{namespace}/{csv}")).collect()
+}
+
+/// The CSVs that own an object, by its labels or by its references.
+fn owners<K: Resource>(change: &Change<String, Object<K>>) -> BTreeSet<String> {
+    let mut owners = BTreeSet::new();
+    for object in change.states() {
+        let meta = object.meta();
+        if let (Some(name), Some(namespace)) =
+            (object.label(keys::OWNER), object.label(keys::OWNER_NAMESPACE))
+            && object.label(keys::OWNER_KIND) == Some("ClusterServiceVersion")
+        {
+            owners.insert(format!("{namespace}/{name}"));
+        }
+        let references = meta.owner_references.iter().flatten();
+        let references = references.filter(|owner| owner.kind == "ClusterServiceVersion");
+        owners.extend(
+            references
+                .map(|owner| format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), owner.name)),
+        );
+    }
+    owners
+}
+
+/// The CSVs whose accounts are among the subjects of a binding.
+fn bound(cluster: &Cluster, subjects: &[Subject], binding: Option<String>) -> BTreeSet<String> {
+    named(cluster, |csv| {
+        let namespace = csv.namespace().unwrap_or_default();
+        named_accounts(csv).any(|account| {
+            subjects.iter().any(|subject| is_account(subject, binding.as_deref(), &namespace, account))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object<K: serde::de::DeserializeOwned + Resource>(value: Value) -> Object<K> {
+        Object::new(serde_json::from_value(value).unwrap())
+    }
+
+    fn change<K>(before: Option<Object<K>>, after: Option<Object<K>>) -> Change<String, Object<K>> {
+        Change { key: "ns/x".to_owned(), before, after, is_answer: false }
+    }
+
+    #[test]
+    fn csv_is_woken_by_what_labels_or_references_bind_to_it() {
+        let labels = json!({
+            "olm.owner": "demo.v1", "olm.owner.namespace": "home", "olm.owner.kind": "ClusterServiceVersion",
+        });
+        let references = json!([
+            {"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion", "name": "demo.v2", "uid": "u"},
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "v"},
+        ]);
+        let service =
+            |metadata: Value| object::<k8s_openapi::api::core::v1::Service>(json!({"metadata": metadata}));
+        let labelled = service(json!({"namespace": "ns", "name": "x", "labels": labels}));
+        let owned = service(json!({"namespace": "ns", "name": "x", "ownerReferences": references}));
+        let foreign = service(json!({"namespace": "ns", "name": "x"}));
+        for (before, after, want) in [
+            (None, Some(labelled.clone()), vec!["home/demo.v1"]),
+            (Some(labelled), Some(owned), vec!["home/demo.v1", "ns/demo.v2"]),
+            (Some(foreign.clone()), Some(foreign), vec![]),
+        ] {
+            let want: BTreeSet<String> = want.into_iter().map(str::to_owned).collect();
+            assert_eq!(owners(&change(before, after)), want);
+        }
+    }
+
+    #[test]
+    fn csv_is_woken_by_settings_of_its_subscription() {
+        let subscription = |channel: &str, env: &str, current: &str| {
+            object::<Subscription>(json!({
+                "metadata": {"namespace": "ns", "name": "x", "uid": "u"},
+                "spec": {
+                    "name": "demo", "channel": channel, "source": "s", "sourceNamespace": "ns",
+                    "config": {"env": [{"name": "A", "value": env}]},
+                },
+                "status": {"currentCSV": current, "installedCSV": "demo.v1", "lastUpdated": "2024-01-01T00:00:00Z"},
+            }))
+        };
+        let first = subscription("stable", "1", "demo.v1");
+        for (after, want) in [
+            (subscription("beta", "1", "demo.v1"), vec![]),
+            (subscription("stable", "2", "demo.v1"), vec!["ns/demo.v1"]),
+            (subscription("stable", "1", "demo.v2"), vec!["ns/demo.v1", "ns/demo.v2"]),
+        ] {
+            let got: Vec<String> =
+                of_subscription(&change(Some(first.clone()), Some(after))).into_iter().collect();
+            assert_eq!(got, want);
+        }
+    }
+}

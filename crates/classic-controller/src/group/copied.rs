@@ -1,0 +1,296 @@
+//! What a ClusterServiceVersion has beside itself: copies in the target namespaces of its group, the rights of its operator there, and
+//! the roles of its APIs for users.
+//!
+//! Copies are cached as metadata and hashes ([`crate::copies`]), and written when a hash differs: in steady state nothing is.
+//!
+//! Rules: classic-apis §7.7, §7.8.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Resource, ResourceExt as _};
+use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
+use olm_classic::csv::requirements::RuleScope;
+use olm_classic::operator_group::copies::{self, CopySettings, CopyWrite, ObservedCsv, is_copied};
+use olm_classic::operator_group::{keys, rights, roles, targets};
+use olm_core::Object;
+use olm_runtime::apply::{ErrorClass, classify};
+use olm_runtime::controller::{self, Controller, Requeue, Source};
+use olm_runtime::events::NewEvent;
+use olm_runtime::watched::{self, Change};
+use tracing::{Instrument as _, info_span};
+
+use super::{ended, ensure_cluster_role, namespace_of};
+use crate::cluster::Cluster;
+use crate::context::{Context, MANAGER};
+use crate::csv::key;
+use crate::csv::rights::Rights;
+use crate::write::{Writer, object};
+
+const NAME: &str = "copied-csv";
+/// A CSV that is being installed changes its phase several times within a second; its copies follow once.
+const DEBOUNCE: Duration = Duration::from_millis(500);
+/// Copies that are written at the same time.
+const WRITES: usize = 8;
+/// A CSV that changed within this time is reported when its copies are disabled; older ones were.
+const REPORTED: Duration = Duration::from_mins(1);
+
+pub(super) async fn controller(context: &Arc<Context>) {
+    let controller = Controller { debounce: DEBOUNCE, ..context.further(NAME, sources(&context.cluster)) };
+    controller::run(controller, context.cluster.wait_until_listed(), |key| {
+        let (context, span) = (Arc::clone(context), info_span!("copies", csv = key));
+        let key = key.to_owned();
+        Some(async move { ended(reconcile(&context, &key).await) }.instrument(span))
+    })
+    .await;
+}
+
+/// What wakes a pass over what a CSV has beside itself.
+fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
+    let shared = || Arc::clone(cluster);
+    vec![
+        Source::new("it changed, or is gone", cluster.csvs.subscribe(), |change| [change.key]),
+        Source::new("a copy of it changed, or is gone", cluster.copies.subscribe(), |change| {
+            let copies = change.states().map(|row| &row.observed);
+            copies
+                .filter_map(|copy| Some(format!("{}/{}", copy.copied_from.as_ref()?, copy.name)))
+                .collect::<BTreeSet<_>>()
+        }),
+        Source::new("the targets of its group changed", cluster.groups.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let part =
+                    |group: &watched::Object<OperatorGroup>| group.ok().map(|it| targets::resolved(it));
+                if !change.concerns(part) {
+                    return BTreeSet::new();
+                }
+                cluster.csvs.in_namespace(&namespace_of(&change)).iter().map(|csv| key(csv)).collect()
+            }
+        }),
+        Source::new("a namespace appeared or is gone", cluster.namespaces.subscribe(), {
+            let cluster = shared();
+            move |change| match (&change.before, &change.after) {
+                (Some(_), Some(_)) => BTreeSet::new(),
+                _ => targeting(&cluster, &change.key),
+            }
+        }),
+        Source::new("copies are switched off or on", cluster.configs.subscribe(), {
+            let cluster = shared();
+            move |_| cluster.csvs.names()
+        }),
+        Source::new("a Role of its operator changed", cluster.roles.subscribe(), |change| owner(&change)),
+        Source::new("a RoleBinding of its operator changed", cluster.role_bindings.subscribe(), |it| {
+            owner(&it)
+        }),
+    ]
+}
+
+/// The original whose label an object, or the copy of one, has.
+fn owner<K: Resource>(change: &Change<String, watched::Object<K>>) -> Option<String> {
+    let object = change.latest()?;
+    let home = object.label(keys::COPIED_FROM).or(object.label(keys::OWNER_NAMESPACE))?;
+    Some(format!("{home}/{}", object.label(keys::OWNER)?))
+}
+
+/// The CSVs of groups that are global or have a namespace as target.
+fn targeting(cluster: &Cluster, namespace: &str) -> BTreeSet<String> {
+    let groups = cluster.groups.all();
+    let targeting = groups.iter().filter(|group| {
+        let targets = targets::resolved(group).unwrap_or_default();
+        targets::is_global(&targets) || targets.iter().any(|target| target == namespace)
+    });
+    let csvs = targeting.flat_map(|group| cluster.csvs.in_namespace(&group.namespace().unwrap_or_default()));
+    csvs.map(|csv| key(&csv)).collect()
+}
+
+pub(super) fn settings(cluster: &Cluster) -> CopySettings {
+    CopySettings::new(cluster.configs.find("cluster").as_deref(), BTreeSet::new())
+}
+
+async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
+    let cluster = &context.cluster;
+    let (namespace, name) = key.split_once('/').unwrap_or_default();
+    let present = cluster.csvs.find(key).filter(|csv| csv.metadata.deletion_timestamp.is_none());
+    let Some(csv) = present else {
+        for namespace in cluster.copies.uids(namespace, name).into_keys() {
+            delete(context, &namespace, name).await?;
+        }
+        return Ok(Requeue::Gone);
+    };
+    let groups = cluster.groups.in_namespace(namespace);
+    let targets = match groups.as_slice() {
+        [] => Vec::new(),
+        // a group without status has no targets yet
+        [group] => match targets::resolved(group) {
+            Some(targets) => targets,
+            None => return Ok(Requeue::OnChange),
+        },
+        // the CSV fails, and its copies stay until there is one group again
+        _ => return Ok(Requeue::OnChange),
+    };
+    write_copies(context, &csv, &targets).await?;
+    let writer = Writer::new(context.client.clone());
+    if csv.status.as_ref().is_some_and(|status| !status.phase.is_empty()) {
+        spread(cluster, &writer, &csv, &targets).await?;
+    }
+    if csv.status.as_ref().is_some_and(|status| status.phase == "Succeeded") {
+        let uids = |all: BTreeMap<String, Option<String>>| -> roles::Uids {
+            all.into_iter().filter_map(|(name, uid)| Some((name, uid?))).collect()
+        };
+        let crds = cluster.crds.all().iter().map(|crd| (crd.name_any(), crd.uid())).collect();
+        let services = cluster.api_services.all().iter().map(|it| (it.name_any(), it.uid())).collect();
+        for role in roles::of_apis(&csv, &uids(crds), &uids(services)) {
+            ensure_cluster_role(cluster, &writer, &role).await?;
+        }
+    }
+    Ok(Requeue::OnChange)
+}
+
+/// Creates, updates and deletes the copies of a CSV.
+async fn write_copies(
+    context: &Context,
+    csv: &ClusterServiceVersion,
+    targets: &[String],
+) -> kube::Result<()> {
+    let cluster = &context.cluster;
+    let name = csv.name_any();
+    let settings = settings(cluster);
+    let plan = copies::plan(csv, targets, &living(cluster), &observed(cluster, &name), &settings);
+    let is_disabled = settings.is_disabled && targets::is_global(targets) && is_copied(csv);
+    if is_disabled && (!plan.delete.is_empty() || is_recent(csv)) {
+        let note = copies::disabled_message(csv);
+        let event = NewEvent { warning: true, reason: copies::DISABLED_EVENT, action: "Copy", note: &note };
+        context.events.publish_whole(&csv.object_ref(&()), event).await;
+    }
+    let writes = plan.write.into_iter().map(|write| write_copy(context, write));
+    stream::iter(writes).buffer_unordered(WRITES).try_for_each(async |()| Ok(())).await?;
+    for namespace in &plan.delete {
+        delete(context, namespace, &name).await?;
+    }
+    Ok(())
+}
+
+/// Namespaces that are not being deleted.
+pub(super) fn living(cluster: &Cluster) -> BTreeSet<String> {
+    let all = cluster.namespaces.all();
+    let living = all.iter().filter(|namespace| namespace.metadata.deletion_timestamp.is_none());
+    living.map(|namespace| namespace.name_any()).collect()
+}
+
+/// Copies and originals of this name.
+fn observed(cluster: &Cluster, name: &str) -> Vec<ObservedCsv> {
+    let mut observed = cluster.copies.named(name);
+    let originals = cluster.csvs.all();
+    observed
+        .extend(originals.iter().filter(|csv| csv.name_any() == name).map(|csv| ObservedCsv::from_csv(csv)));
+    observed
+}
+
+fn is_recent(csv: &ClusterServiceVersion) -> bool {
+    let since = csv.status.as_ref().and_then(|status| status.last_transition_time.as_ref());
+    since.is_some_and(|since| Timestamp::now().duration_since(since.0).unsigned_abs() < REPORTED)
+}
+
+async fn write_copy(context: &Context, write: CopyWrite) -> kube::Result<()> {
+    let cluster = &context.cluster;
+    let copy = &write.copy;
+    let key = key(copy);
+    let api: Api<ClusterServiceVersion> =
+        Api::namespaced(context.client.clone(), &copy.namespace().unwrap_or_default());
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let mut version = cluster.copies.get(&key).map(|row| row.resource_version);
+    if write.create || write.content {
+        let mut body = copy.clone();
+        let written = if write.create {
+            api.create(&params, &body).await
+        } else {
+            body.metadata.resource_version = version;
+            api.replace(&copy.name_any(), &params, &body).await
+        };
+        let written = match written {
+            // the namespace is going, or has just gone
+            Err(error) if matches!(classify(&error), ErrorClass::NotFound | ErrorClass::Forbidden) => {
+                return Ok(());
+            }
+            written => written?,
+        };
+        version = written.resource_version();
+        cluster.copies.insert(&written);
+    }
+    if write.status {
+        let mut body = copy.clone();
+        body.metadata.resource_version = version;
+        let written = api.replace_status(&copy.name_any(), &params, &body).await?;
+        cluster.copies.insert(&written);
+    }
+    Ok(())
+}
+
+async fn delete(context: &Context, namespace: &str, name: &str) -> kube::Result<()> {
+    let key = format!("{namespace}/{name}");
+    let Some(row) = context.cluster.copies.get(&key) else { return Ok(()) };
+    let api: Api<ClusterServiceVersion> = Api::namespaced(context.client.clone(), namespace);
+    let same = Preconditions { uid: Some(row.uid), resource_version: None };
+    match api.delete(name, &DeleteParams::background().preconditions(same)).await {
+        Err(error) if !matches!(classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => Err(error),
+        _ => {
+            context.cluster.copies.remove(&key);
+            Ok(())
+        }
+    }
+}
+
+/// Gives the operator its rights where its group lets it work.
+async fn spread(
+    cluster: &Cluster,
+    writer: &Writer,
+    csv: &ClusterServiceVersion,
+    targets: &[String],
+) -> kube::Result<()> {
+    if targets::is_global(targets) && has_rights(cluster, csv) {
+        return Ok(());
+    }
+    let namespace = csv.namespace().unwrap_or_default();
+    let roles = cluster.roles.in_namespace(&namespace);
+    let bindings = cluster.role_bindings.in_namespace(&namespace);
+    let owned: Vec<Object> =
+        roles.iter().map(|it| object(&**it)).chain(bindings.iter().map(|it| object(&**it))).collect();
+    let copies = cluster.copies.uids(&namespace, &csv.name_any());
+    for desired in rights::spread(csv, targets, &owned, &copies) {
+        let live = live(cluster, &desired);
+        writer.ensure(&desired, live.as_ref()).await?;
+    }
+    Ok(())
+}
+
+/// An object of RBAC as the caches have it.
+fn live(cluster: &Cluster, desired: &Object) -> Option<Object> {
+    let name = desired.name();
+    let key = format!("{}/{name}", desired.namespace().unwrap_or_default());
+    match desired.kind() {
+        "Role" => cluster.roles.find(&key).map(|it| object(&*it)),
+        "RoleBinding" => cluster.role_bindings.find(&key).map(|it| object(&*it)),
+        "ClusterRole" => cluster.cluster_roles.find(name).map(|it| object(&*it)),
+        "ClusterRoleBinding" => cluster.cluster_role_bindings.find(name).map(|it| object(&*it)),
+        _ => None,
+    }
+}
+
+/// Whether the operator may do in the whole cluster what its permissions in a namespace name.
+fn has_rights(cluster: &Cluster, csv: &ClusterServiceVersion) -> bool {
+    let namespace = csv.namespace().unwrap_or_default();
+    let permissions = csv.spec.install.spec.iter().flat_map(|strategy| &strategy.permissions);
+    let mut by_account: BTreeMap<&str, Vec<&PolicyRule>> = BTreeMap::new();
+    for permission in permissions {
+        by_account.entry(&permission.service_account_name).or_default().extend(&permission.rules);
+    }
+    by_account.into_iter().all(|(account, rules)| {
+        let rights = Rights::of_account(cluster, &namespace, account);
+        rules.iter().all(|rule| rights.allow(RuleScope::Cluster, rule))
+    })
+}

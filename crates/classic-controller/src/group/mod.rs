@@ -1,0 +1,262 @@
+//! The controllers of OperatorGroups: [`reconcile`](self) of a group itself, [`copied`] of what a CSV has in the target namespaces, and
+//! [`config`] of the switch that turns copies off.
+//!
+//! Rules: classic-apis §7, §10.
+
+mod config;
+mod copied;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Api, ResourceExt as _};
+use olm_api::classic::{ClusterServiceVersion, OperatorGroup, Time};
+use olm_classic::operator_group::account::Account;
+use olm_classic::operator_group::{self, keys, roles, targets};
+use olm_core::Object;
+use olm_runtime::apply::{ErrorClass, classify, message};
+use olm_runtime::controller::{self, Requeue, Source};
+use olm_runtime::metrics::Outcome;
+use olm_runtime::watched::{self, Change};
+use olm_runtime::write_status;
+use serde_json::{Value, json};
+use tracing::{Instrument as _, info_span};
+
+use crate::cluster::Cluster;
+use crate::context::{Context, MANAGER};
+use crate::write::{Writer, named, object};
+
+/// Its name in logs and metrics.
+pub(crate) const NAME: &str = "group";
+/// Passes at the same time.
+pub(crate) const WORKERS: u16 = 4;
+
+/// Runs until the process stops.
+pub(crate) async fn controller(context: Arc<Context>) {
+    tokio::join!(groups(&context), copied::controller(&context), config::controller(&context));
+}
+
+async fn groups(context: &Arc<Context>) {
+    let sources = sources(&context.cluster);
+    controller::run(context.controller(sources), context.cluster.wait_until_listed(), |key| {
+        let (context, span) = (Arc::clone(context), info_span!("group", group = key));
+        let key = key.to_owned();
+        Some(async move { ended(reconcile(&context, &key).await) }.instrument(span))
+    })
+    .await;
+}
+
+/// The end of a pass.
+pub(crate) fn ended(result: kube::Result<Requeue>) -> (Requeue, Outcome) {
+    match result {
+        Ok(requeue) => (requeue, Outcome::Success),
+        Err(error) => match classify(&error) {
+            // the change that was in the way wakes another pass
+            ErrorClass::Conflict | ErrorClass::NotFound => (Requeue::Backoff, Outcome::Requeue),
+            _ => {
+                tracing::warn!(error = message(&error), "pass failed");
+                (Requeue::Backoff, Outcome::Error)
+            }
+        },
+    }
+}
+
+/// What wakes a pass over a group.
+fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
+    let shared = || Arc::clone(cluster);
+    vec![
+        Source::new("it changed, or is gone", cluster.groups.subscribe(), |change| [change.key]),
+        Source::new("another group of its namespace appeared or is gone", cluster.groups.subscribe(), {
+            let cluster = shared();
+            move |change| match (&change.before, &change.after) {
+                (Some(_), Some(_)) => BTreeSet::new(),
+                _ => in_namespace(&cluster, &namespace_of(&change)),
+            }
+        }),
+        Source::new("a ClusterServiceVersion of its namespace changed", cluster.csvs.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let part = |csv: &watched::Object<ClusterServiceVersion>| {
+                    let csv = csv.ok()?;
+                    let phase = csv.status.as_ref().map(|status| status.phase.clone());
+                    Some((phase, csv.metadata.generation, csv.metadata.annotations.clone()))
+                };
+                if change.concerns(part) {
+                    in_namespace(&cluster, &namespace_of(&change))
+                } else {
+                    BTreeSet::new()
+                }
+            }
+        }),
+        Source::new("a namespace appeared, is gone, or has other labels", cluster.namespaces.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let part = |namespace: &watched::Object<Namespace>| namespace.meta().labels.clone();
+                if change.concerns(part) { concerned(&cluster, &change.key) } else { BTreeSet::new() }
+            }
+        }),
+        Source::new("its ServiceAccount appeared or is gone", cluster.accounts.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let name = change.latest().map(watched::Object::name).unwrap_or_default();
+                let here = cluster.groups.in_namespace(&namespace_of(&change));
+                let named = here.iter().filter(|group| group.spec.service_account_name == name);
+                named.map(|group| watched::key(&group.metadata)).collect::<Vec<_>>()
+            }
+        }),
+        Source::new("one of its roles changed", cluster.cluster_roles.subscribe(), |change| {
+            let owner = change.latest().filter(|role| role.label(keys::OWNER_KIND) == Some("OperatorGroup"));
+            owner.and_then(|role| {
+                Some(format!("{}/{}", role.label(keys::OWNER_NAMESPACE)?, role.label(keys::OWNER)?))
+            })
+        }),
+    ]
+}
+
+fn namespace_of<K: kube::Resource>(change: &Change<String, watched::Object<K>>) -> String {
+    change.latest().and_then(|object| object.meta().namespace.clone()).unwrap_or_default()
+}
+
+fn in_namespace(cluster: &Cluster, namespace: &str) -> BTreeSet<String> {
+    cluster.groups.in_namespace(namespace).iter().map(|group| watched::key(&group.metadata)).collect()
+}
+
+/// Groups that select namespaces, or that name this one.
+fn concerned(cluster: &Cluster, namespace: &str) -> BTreeSet<String> {
+    let groups = cluster.groups.all();
+    let concerned = groups.iter().filter(|group| {
+        group.spec.selector.is_some() || group.spec.target_namespaces.iter().any(|target| target == namespace)
+    });
+    concerned.map(|group| watched::key(&group.metadata)).collect()
+}
+
+async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
+    let cluster = &context.cluster;
+    let writer = Writer::new(context.client.clone());
+    let Some(group) = cluster.groups.find(key) else {
+        release(cluster, &writer, key).await?;
+        return Ok(Requeue::Gone);
+    };
+    let namespace = group.namespace().unwrap_or_default();
+    let here = cluster.groups.in_namespace(&namespace);
+    let namespaces = namespaces(cluster);
+    let now = Time(Timestamp::now());
+    let status = match operator_group::status(&group, &here, &namespaces, &account(cluster, &group), &now) {
+        Ok(status) => status,
+        Err(error) => {
+            tracing::warn!("{error}");
+            return Ok(Requeue::OnChange);
+        }
+    };
+    let mut group = group;
+    if let Some(status) = status {
+        let api: Api<OperatorGroup> = Api::namespaced(context.client.clone(), &namespace);
+        let written = write_status(&api, &*group, status, MANAGER).await.map_err(|error| error.0)?;
+        if let Some(written) = written {
+            group = cache(cluster, written);
+        }
+    }
+    let targets = targets::resolved(&group).unwrap_or_default();
+    let labelled: &[String] = if targets::is_global(&targets) { &[] } else { &targets };
+    for change in targets::labels(&group.uid().unwrap_or_default(), labelled, &namespaces) {
+        let value = if change.add { json!("") } else { Value::Null };
+        label(&writer, &change.namespace, &change.label, &value).await?;
+    }
+    let csvs = cluster.own_csvs(&namespace);
+    if let Some(apis) = operator_group::prune(&group, &here, &csvs) {
+        group = set_provided_apis(context, &group, &apis).await?;
+    }
+    for role in roles::of_group(&group, &roles::aggregated(&group, &csvs)) {
+        ensure_cluster_role(cluster, &writer, &role).await?;
+    }
+    Ok(Requeue::OnChange)
+}
+
+/// Writes a ClusterRole unless it is there.
+async fn ensure_cluster_role(cluster: &Cluster, writer: &Writer, role: &Object) -> kube::Result<()> {
+    let live = cluster.cluster_roles.find(role.name()).map(|live| object(&*live));
+    let written = writer.ensure(role, live.as_ref()).await?;
+    if let Some(written) = written.and_then(|it| serde_json::from_value(it.into_value()).ok()) {
+        cluster.cluster_roles.insert(role.name().to_owned(), watched::Object::new(written));
+    }
+    Ok(())
+}
+
+/// Names and labels of all namespaces.
+pub(crate) fn namespaces(cluster: &Cluster) -> targets::Namespaces {
+    let all = cluster.namespaces.all();
+    all.iter().map(|namespace| (namespace.name_any(), namespace.labels().clone())).collect()
+}
+
+fn account(cluster: &Cluster, group: &OperatorGroup) -> Account {
+    let name = &group.spec.service_account_name;
+    if name.is_empty() {
+        return Account::Unnamed;
+    }
+    match cluster.accounts.find(&format!("{}/{name}", group.namespace().unwrap_or_default())) {
+        None => Account::Missing,
+        Some(account) => Account::Present {
+            uid: account.uid().unwrap_or_default(),
+            resource_version: account.resource_version().unwrap_or_default(),
+        },
+    }
+}
+
+/// Writes the annotation `olm.providedAPIs` of a group.
+pub(crate) async fn set_provided_apis(
+    context: &Context,
+    group: &OperatorGroup,
+    apis: &str,
+) -> kube::Result<Arc<OperatorGroup>> {
+    let namespace = group.namespace().unwrap_or_default();
+    let target = named("operators.coreos.com/v1", "OperatorGroup", Some(&namespace), &group.name_any());
+    let annotations = BTreeMap::from([(keys::PROVIDED_APIS, apis)]);
+    let patch =
+        json!({ "metadata": { "annotations": annotations, "resourceVersion": group.resource_version() } });
+    let written = Writer::new(context.client.clone()).patch(&target, &patch).await?;
+    let written = serde_json::from_value(written.into_value()).map_err(kube::Error::SerdeError)?;
+    Ok(cache(&context.cluster, written))
+}
+
+/// Shows a group as the apiserver answered it, before the watch does.
+fn cache(cluster: &Cluster, group: OperatorGroup) -> Arc<OperatorGroup> {
+    let group = Arc::new(watched::slim(group));
+    cluster.groups.update(watched::key(&group.metadata), watched::Object(Ok(Arc::clone(&group))));
+    group
+}
+
+async fn label(writer: &Writer, namespace: &str, label: &str, value: &Value) -> kube::Result<()> {
+    let target = named("v1", "Namespace", None, namespace);
+    let patch = json!({ "metadata": { "labels": { label: value } } });
+    match writer.patch(&target, &patch).await {
+        Err(error) if classify(&error) == ErrorClass::NotFound => Ok(()),
+        answer => answer.map(drop),
+    }
+}
+
+/// Deletes what a group leaves behind: its roles, and the labels of groups that do not exist.
+async fn release(cluster: &Cluster, writer: &Writer, key: &str) -> kube::Result<()> {
+    let (namespace, name) = key.split_once('/').unwrap_or_default();
+    for role in cluster.cluster_roles.all() {
+        let labels = role.labels();
+        let has = |key: &str, value: &str| labels.get(key).is_some_and(|label| label == value);
+        if has(keys::OWNER_KIND, "OperatorGroup")
+            && has(keys::OWNER, name)
+            && has(keys::OWNER_NAMESPACE, namespace)
+        {
+            writer.delete(&object(&*role)).await?;
+        }
+    }
+    let present: BTreeSet<String> = cluster.groups.all().iter().filter_map(|group| group.uid()).collect();
+    for (namespace, labels) in namespaces(cluster) {
+        for stale in labels
+            .keys()
+            .filter(|label| label.strip_prefix(keys::GROUP_UID).is_some_and(|uid| !present.contains(uid)))
+        {
+            label(writer, &namespace, stale, &Value::Null).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! Entry point of classic-controller.
+
+fn main() -> std::process::ExitCode {
+    classic_controller::main()
+}

@@ -1,0 +1,217 @@
+//! The controller of Operators: the roll-up of all components of an operator.
+//!
+//! A pass labels what belongs to the operator of a Subscription, and lists everything with the label in the status.
+//!
+//! Rules: classic-apis §1, §12.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::{Api, Resource, ResourceExt as _};
+use olm_api::classic::{ClusterServiceVersion, Operator, OperatorSpec, Subscription};
+use olm_classic::operator::{self, belongs, label, operators_of};
+use olm_classic::operator_group::keys;
+use olm_core::Object;
+use olm_runtime::apply::{ErrorClass, classify};
+use olm_runtime::controller::{self, Controller, Requeue, Source};
+use olm_runtime::watched::{self, Change, Objects};
+use olm_runtime::write_status;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tracing::{Instrument as _, info_span};
+
+use crate::cluster::Cluster;
+use crate::context::{Context, MANAGER};
+use crate::group::ended;
+use crate::write::{Writer, object};
+
+/// Its name in logs and metrics.
+pub(crate) const NAME: &str = "operator";
+/// Passes at the same time.
+pub(crate) const WORKERS: u16 = 2;
+/// The components of an operator appear within seconds; they are listed together.
+const DEBOUNCE: Duration = Duration::from_secs(1);
+
+/// Runs until the process stops.
+pub(crate) async fn controller(context: Arc<Context>) {
+    let controller = Controller { debounce: DEBOUNCE, ..context.controller(sources(&context.cluster)) };
+    controller::run(controller, context.cluster.wait_until_listed(), |name| {
+        let (context, span) = (Arc::clone(&context), info_span!("operator", operator = name));
+        let name = name.to_owned();
+        Some(async move { ended(reconcile(&context, &name).await) }.instrument(span))
+    })
+    .await;
+}
+
+/// What wakes a pass over an Operator: its components.
+fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
+    vec![
+        Source::new("it changed, or is gone", cluster.operators.subscribe(), |change| [change.key]),
+        Source::new("a Subscription of its package changed", cluster.subscriptions.subscribe(), |change| {
+            let subscriptions = change.states().filter_map(watched::Object::ok);
+            let names = subscriptions.map(|it| operator_of(it));
+            names.collect::<BTreeSet<_>>()
+        }),
+        component(cluster, &cluster.csvs),
+        component(cluster, &cluster.plans),
+        component(cluster, &cluster.conditions),
+        component(cluster, &cluster.deployments),
+        component(cluster, &cluster.services),
+        component(cluster, &cluster.secrets),
+        component(cluster, &cluster.accounts),
+        component(cluster, &cluster.roles),
+        component(cluster, &cluster.role_bindings),
+        component(cluster, &cluster.cluster_roles),
+        component(cluster, &cluster.cluster_role_bindings),
+        component(cluster, &cluster.crds),
+        component(cluster, &cluster.api_services),
+    ]
+}
+
+fn component<K>(cluster: &Arc<Cluster>, objects: &Objects<K>) -> Source
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let cluster = Arc::clone(cluster);
+    Source::new("a component of it changed", objects.subscribe(), move |change| operators(&cluster, &change))
+}
+
+/// The Operators of an object, by its own labels and by those of the CSV that owns it.
+fn operators<K: Resource>(
+    cluster: &Cluster,
+    change: &Change<String, watched::Object<K>>,
+) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for meta in change.states().map(watched::Object::meta) {
+        let labels = |labels: Option<&std::collections::BTreeMap<String, String>>| -> Vec<String> {
+            let names = labels.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(keys::COMPONENT));
+            names.map(str::to_owned).collect()
+        };
+        found.extend(labels(meta.labels.as_ref()));
+        let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key));
+        let by_label = label(keys::OWNER).zip(label(keys::OWNER_NAMESPACE));
+        let by_label = by_label.map(|(name, namespace)| format!("{namespace}/{name}"));
+        let references = meta.owner_references.iter().flatten();
+        let references = references.filter(|owner| owner.kind == "ClusterServiceVersion");
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        let csvs = references.map(|owner| format!("{namespace}/{}", owner.name)).chain(by_label);
+        for csv in csvs.filter_map(|key| cluster.csvs.find(&key)) {
+            found.extend(labels(csv.metadata.labels.as_ref()));
+        }
+    }
+    found
+}
+
+fn operator_of(subscription: &Subscription) -> String {
+    operator::name(&subscription.spec.package, &subscription.namespace().unwrap_or_default())
+}
+
+/// A Subscription of the operator, and its installed CSV.
+type Installed = (Arc<Subscription>, Option<Arc<ClusterServiceVersion>>);
+
+async fn reconcile(context: &Context, name: &str) -> kube::Result<Requeue> {
+    let cluster = &context.cluster;
+    let mut installed: Vec<Installed> = Vec::new();
+    for subscription in cluster.subscriptions.all() {
+        if operator_of(&subscription) == name {
+            let csv = subscription.status.as_ref().map(|status| status.installed_csv.clone());
+            let namespace = subscription.namespace().unwrap_or_default();
+            let csv = csv.and_then(|csv| cluster.csvs.find(&format!("{namespace}/{csv}")));
+            installed.push((subscription, csv));
+        }
+    }
+    let mut components = candidates(cluster, name, &installed);
+    let writer = Writer::new(context.client.clone());
+    let key = label(name);
+    for component in &mut components {
+        if component.labels().contains_key(key.as_str()) {
+            continue;
+        }
+        let patch = json!({ "metadata": { "labels": { key.as_str(): "" } } });
+        match writer.patch(component, &patch).await {
+            Err(error) if classify(&error) == ErrorClass::NotFound => {}
+            written => *component = written?,
+        }
+    }
+    components.retain(|component| operators_of(component).contains(key.trim_start_matches(keys::COMPONENT)));
+    let present = match cluster.operators.find(name) {
+        Some(present) => present,
+        None if installed.is_empty() => return Ok(Requeue::Gone),
+        None => {
+            let created = writer.ensure(&object(&Operator::new(name, OperatorSpec::default())), None).await?;
+            let created: Option<Operator> =
+                created.and_then(|it| serde_json::from_value(it.into_value()).ok());
+            let Some(created) = created else { return Ok(Requeue::Unfinished) };
+            let created = Arc::new(created);
+            cluster.operators.insert(name.to_owned(), watched::Object(Ok(Arc::clone(&created))));
+            created
+        }
+    };
+    let api: Api<Operator> = Api::all(context.client.clone());
+    let status = operator::status(name, &components);
+    let written = write_status(&api, &*present, status, MANAGER).await.map_err(|error| error.0)?;
+    if let Some(written) = written {
+        cluster.operators.update(name.to_owned(), watched::Object::new(written));
+    }
+    Ok(Requeue::OnChange)
+}
+
+/// All objects of the caches with the label of an Operator, and those that belong to it and lack the label.
+fn candidates(cluster: &Cluster, name: &str, installed: &[Installed]) -> Vec<Object> {
+    let mut found = Vec::new();
+    collect(&mut found, &cluster.subscriptions, name, installed);
+    collect(&mut found, &cluster.csvs, name, installed);
+    collect(&mut found, &cluster.plans, name, installed);
+    collect(&mut found, &cluster.conditions, name, installed);
+    collect(&mut found, &cluster.deployments, name, installed);
+    collect(&mut found, &cluster.services, name, installed);
+    collect(&mut found, &cluster.secrets, name, installed);
+    collect(&mut found, &cluster.accounts, name, installed);
+    collect(&mut found, &cluster.roles, name, installed);
+    collect(&mut found, &cluster.role_bindings, name, installed);
+    collect(&mut found, &cluster.cluster_roles, name, installed);
+    collect(&mut found, &cluster.cluster_role_bindings, name, installed);
+    collect(&mut found, &cluster.crds, name, installed);
+    collect(&mut found, &cluster.api_services, name, installed);
+    found
+}
+
+fn collect<K>(found: &mut Vec<Object>, objects: &Objects<K>, name: &str, installed: &[Installed])
+where
+    K: Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Serialize
+        + Send
+        + Sync
+        + 'static,
+{
+    let key = label(name);
+    for candidate in objects.all() {
+        let is_labelled = candidate.labels().contains_key(&key);
+        if !is_labelled && !may_belong(&*candidate, installed) {
+            continue;
+        }
+        let candidate = object(&*candidate);
+        let owned = |(subscription, csv): &Installed| belongs(&candidate, subscription, csv.as_deref());
+        if is_labelled || installed.iter().any(owned) {
+            found.push(candidate);
+        }
+    }
+}
+
+/// A cheap test before an object is converted: it is in the namespace of a Subscription, or names the CSV in a label or as its definition.
+fn may_belong<K: Resource<DynamicType = ()>>(candidate: &K, installed: &[Installed]) -> bool {
+    installed.iter().any(|(subscription, csv)| {
+        let owner = candidate.labels().get(keys::OWNER);
+        candidate.namespace().is_some_and(|namespace| Some(namespace) == subscription.namespace())
+            || csv.as_ref().is_some_and(|csv| {
+                let owned = csv.spec.custom_resource_definitions.iter().flat_map(|crds| &crds.owned);
+                owner == Some(&csv.name_any())
+                    || owned.into_iter().any(|crd| crd.name == candidate.name_any())
+            })
+    })
+}

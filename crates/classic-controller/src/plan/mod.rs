@@ -1,0 +1,147 @@
+//! The controller of InstallPlans: approval, the steps, retries.
+//!
+//! Rule: classic-apis §5.
+
+mod request;
+mod run;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::{Api, Client};
+use olm_api::classic::InstallPlan;
+use olm_classic::install_plan::{PlanNext, PlanObserved, PlanRun, next_phase, plan_account};
+use olm_runtime::controller::{self, Requeue};
+use olm_runtime::metrics::Outcome;
+use olm_runtime::watched::Object;
+use olm_runtime::{client, write_status};
+use parking_lot::Mutex;
+
+use self::run::Run;
+use crate::cluster::owned;
+use crate::context::{Context, MANAGER};
+use crate::controllers;
+use crate::subscription::Unpacks;
+
+/// Its name in logs and metrics.
+pub(crate) const NAME: &str = "installplan";
+/// Passes at the same time.
+pub(crate) const WORKERS: u16 = 8;
+
+/// What a pass needs.
+struct Plans {
+    context: Arc<Context>,
+    unpacks: Arc<Unpacks>,
+    /// Plans in whose namespace rights changed since their last pass.
+    rights_changed: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// Runs until the process stops.
+pub(crate) async fn controller(context: Arc<Context>, unpacks: Arc<Unpacks>) {
+    let rights_changed = Arc::default();
+    let runner = context.controller(controllers::plan_sources(&context.cluster, &rights_changed));
+    let cluster = Arc::clone(&context.cluster);
+    let plans = Arc::new(Plans { context, unpacks, rights_changed });
+    controller::run(runner, cluster.wait_until_listed(), |key| {
+        let plan = cluster.plans.find(key)?;
+        let (plans, key) = (Arc::clone(&plans), key.to_owned());
+        Some(async move {
+            match plans.reconcile(&key, &plan).await {
+                Ok(Requeue::After(wait)) => (Requeue::After(wait), Outcome::RequeueAfter),
+                Ok(requeue) => (requeue, Outcome::Success),
+                Err(error) => {
+                    tracing::warn!(plan = key, error, "cannot reconcile an InstallPlan");
+                    (Requeue::Backoff, Outcome::Error)
+                }
+            }
+        })
+    })
+    .await;
+}
+
+impl Plans {
+    async fn reconcile(&self, key: &str, plan: &InstallPlan) -> Result<Requeue, String> {
+        let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
+        let groups = owned(&self.context.cluster.groups.in_namespace(namespace));
+        let mut stored = plan.clone();
+        let mut rights_changed = self.rights_changed.lock().remove(key);
+        loop {
+            let mut observed = PlanObserved {
+                account: plan_account(&groups),
+                rights_changed,
+                run: None,
+                retry_window: self.context.settings.plan_retry_window,
+            };
+            rights_changed = false;
+            let decision = next_phase(&stored, &observed, Timestamp::now());
+            let phase = |plan: &InstallPlan| plan.status.as_ref().map(|status| status.phase.clone());
+            let mut decided = stored.clone();
+            if decision.status.is_some() {
+                decided.status = decision.status;
+            }
+            match decision.next {
+                PlanNext::Rest => return self.write(stored, decided).await.map(|_| Requeue::OnChange),
+                PlanNext::Requeue(wait) => {
+                    return self.write(stored, decided).await.map(|_| Requeue::After(wait));
+                }
+                PlanNext::RunSteps if phase(&stored) != phase(&decided) => {
+                    match self.write(stored, decided).await? {
+                        Some(written) => stored = written,
+                        None => return Ok(Requeue::OnChange),
+                    }
+                }
+                PlanNext::RunSteps => {
+                    let run = self.run(&decided, &observed).await;
+                    observed.run = Some(&run);
+                    let decision = next_phase(&decided, &observed, Timestamp::now());
+                    if decision.status.is_some() {
+                        decided.status = decision.status;
+                    }
+                    self.write(stored, decided).await?;
+                    return Ok(match decision.next {
+                        PlanNext::Rest => Requeue::OnChange,
+                        PlanNext::RunSteps => Requeue::Unfinished,
+                        PlanNext::Requeue(wait) => Requeue::After(wait),
+                    });
+                }
+            }
+        }
+    }
+
+    async fn run(&self, plan: &InstallPlan, observed: &PlanObserved<'_>) -> PlanRun {
+        let Some(status) = &plan.status else { return PlanRun { steps: Vec::new(), error: None } };
+        let acting: Client = match &observed.account {
+            Ok(Some(account)) => {
+                let namespace = account.namespace.as_deref().unwrap_or_default();
+                let name = account.name.as_deref().unwrap_or_default();
+                let user = format!("system:serviceaccount:{namespace}:{name}");
+                client::impersonating(&self.context.client, &user)
+            }
+            Ok(None) | Err(_) => self.context.client.clone(),
+        };
+        Run::new(self, plan, acting).all(status).await
+    }
+
+    /// Writes the status of `decided` over that of `stored`. `None`: the plan changed meanwhile, which leads to another pass.
+    async fn write(&self, stored: InstallPlan, decided: InstallPlan) -> Result<Option<InstallPlan>, String> {
+        let namespace = stored.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), namespace);
+        let Some(status) = decided.status else { return Ok(Some(stored)) };
+        match write_status(&api, &stored, status, MANAGER).await {
+            Ok(Some(written)) => {
+                let key = olm_runtime::watched::key(&written.metadata);
+                self.context.cluster.plans.update(key, Object::new(written.clone()));
+                Ok(Some(written))
+            }
+            Ok(None) => Ok(Some(stored)),
+            Err(error) if error.is_gone() => {
+                let key = olm_runtime::watched::key(&stored.metadata);
+                self.context.cluster.plans.remove(&key);
+                Ok(None)
+            }
+            Err(error) if error.is_conflict() => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! One run over the steps of a plan.
+//!
+//! Rules: classic-apis §5.3, §5.4, §5.5.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use kube::{Api, Client, Resource};
+use olm_api::classic::install_plan::Step;
+use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus};
+use olm_classic::install_plan::{
+    PlanRun, PlannedBundle, StepAction, StepError, StepManifest, StepObserved, StepReference, StepStatus,
+    bundle_objects, decide_step, listed_version, step_object, update_crd, warning_event,
+};
+use olm_core::Object;
+use olm_resolver::Property;
+use olm_runtime::apply::{self, ErrorClass};
+use olm_runtime::events::NewEvent;
+use olm_runtime::watched::{Object as Cached, Objects};
+use olm_solver::ChosenBundle;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Plans;
+use super::request::{self, Written};
+use crate::cluster::owned;
+use crate::context::MANAGER;
+use crate::unpacked;
+
+/// How often a step is decided again because the object changed meanwhile.
+const ATTEMPTS: usize = 4;
+/// Objects of a definition that are listed in one request.
+const PAGE: u32 = 500;
+
+/// A run.
+pub(super) struct Run<'a> {
+    plans: &'a Plans,
+    plan: &'a InstallPlan,
+    namespace: &'a str,
+    /// Acts as the account of the group, if there is one.
+    acting: Client,
+    csvs: Vec<ClusterServiceVersion>,
+    /// UIDs of ClusterServiceVersions that this run created.
+    created: BTreeMap<String, String>,
+    /// Objects of bundles whose steps have references.
+    unpacked: BTreeMap<String, Arc<Vec<Object>>>,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(plans: &'a Plans, plan: &'a InstallPlan, acting: Client) -> Self {
+        let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
+        let csvs = owned(&plans.context.cluster.own_csvs(namespace));
+        Self { plans, plan, namespace, acting, csvs, created: BTreeMap::new(), unpacked: BTreeMap::new() }
+    }
+
+    /// Tries the steps in order, up to the first error.
+    pub(super) async fn all(mut self, status: &InstallPlanStatus) -> PlanRun {
+        let steps = status.plan.iter().map(|step| StepStatus::parse(&step.status));
+        let mut run = PlanRun { steps: steps.collect(), error: None };
+        for (index, step) in status.plan.iter().enumerate() {
+            match self.step(index, step).await {
+                Ok(done) => run.steps[index] = done,
+                Err(error) => {
+                    run.error = Some(error);
+                    break;
+                }
+            }
+        }
+        run
+    }
+
+    async fn step(&mut self, index: usize, step: &Step) -> Result<StepStatus, StepError> {
+        let status = StepStatus::parse(&step.status);
+        if status.is_done() {
+            return Ok(status);
+        }
+        let unpacked = self.unpacked(index, step).await?;
+        let manifest = step_object(index, step, &unpacked)?;
+        let failed = |error: &kube::Error| {
+            let is_forbidden = apply::classify(error) == ErrorClass::Forbidden;
+            StepError::from_api(step, &apply::message(error), is_forbidden)
+        };
+        let mut named = manifest.clone();
+        if olm_classic::install_plan::step_kind(&step.resource.group, &step.resource.kind)
+            .is_some_and(|kind| kind.is_namespaced)
+        {
+            named.set_namespace(self.namespace);
+        }
+        let mut existing = self.cached(&named);
+        for _ in 0..ATTEMPTS {
+            let observed = StepObserved {
+                existing: existing.as_ref(),
+                owner_uid: self.owner_uid(&step.resolving),
+                csvs: &self.csvs,
+            };
+            let action = decide_step(self.plan, index, &manifest, observed)?;
+            let status = action.status();
+            match self.execute(index, step, action).await {
+                Ok(()) => return Ok(status),
+                Err(Failed::Step(error)) => return Err(error),
+                Err(Failed::Api(error)) => match apply::classify(&error) {
+                    ErrorClass::AlreadyExists | ErrorClass::Conflict => {
+                        let found = request::read(self.client_of(&named), &named).await;
+                        existing = found.map_err(|error| failed(&error))?;
+                    }
+                    ErrorClass::NotFound if existing.is_some() => existing = None,
+                    _ => return Err(failed(&error)),
+                },
+            }
+        }
+        let message = "the object changes while it is written".to_owned();
+        Err(StepError::from_api(step, &message, false))
+    }
+
+    /// Definitions are the controller's own matter; all else is done as the account of the group.
+    fn client_of(&self, object: &Object) -> &Client {
+        match object.kind() {
+            "CustomResourceDefinition" => &self.plans.context.client,
+            _ => &self.acting,
+        }
+    }
+
+    fn owner_uid(&self, csv: &str) -> Option<&str> {
+        let created = self.created.get(csv).map(String::as_str);
+        let is_it = |it: &&ClusterServiceVersion| it.metadata.name.as_deref() == Some(csv);
+        created.or_else(|| self.csvs.iter().find(is_it)?.metadata.uid.as_deref())
+    }
+
+    /// The object as far as its kind is cached; that of another kind is found when it is created.
+    fn cached(&self, object: &Object) -> Option<Object> {
+        let cluster = &self.plans.context.cluster;
+        let key = match object.namespace() {
+            Some(namespace) => format!("{namespace}/{}", object.name()),
+            None => object.name().to_owned(),
+        };
+        match (object.group(), object.kind()) {
+            (_, "ClusterServiceVersion") => cached_object(&cluster.csvs, &key),
+            (_, "CustomResourceDefinition") => cached_object(&cluster.crds, &key),
+            (_, "Subscription") => cached_object(&cluster.subscriptions, &key),
+            ("", "ServiceAccount") => cached_object(&cluster.accounts, &key),
+            (_, "Role") => cached_object(&cluster.roles, &key),
+            (_, "RoleBinding") => cached_object(&cluster.role_bindings, &key),
+            (_, "ClusterRole") => cached_object(&cluster.cluster_roles, &key),
+            (_, "ClusterRoleBinding") => cached_object(&cluster.cluster_role_bindings, &key),
+            _ => None,
+        }
+    }
+
+    async fn execute(&mut self, index: usize, step: &Step, action: StepAction) -> Result<(), Failed> {
+        match action {
+            StepAction::Done(_) | StepAction::Keep | StepAction::AwaitApi => Ok(()),
+            StepAction::Create(object) => {
+                let written = request::create(self.client_of(&object), &object).await?;
+                self.warn(index, step, &written).await;
+                self.cache_created(&written);
+                Ok(())
+            }
+            StepAction::Update(object) => {
+                let written = request::replace(self.client_of(&object), &object).await?;
+                self.warn(index, step, &written).await;
+                Ok(())
+            }
+            StepAction::CompareCrd(object) => self.update_definition(index, step, &object).await,
+            StepAction::CopySecret(name) => self.copy_secret(&name).await,
+        }
+    }
+
+    /// Caches what was created, so that later steps and controllers see it.
+    fn cache_created(&mut self, written: &Written) {
+        let cluster = &self.plans.context.cluster;
+        let object = &written.object;
+        if object.kind() == "ClusterServiceVersion"
+            && let Ok(csv) = serde_json::from_value::<ClusterServiceVersion>(object.to_value())
+        {
+            let uid = csv.metadata.uid.clone().unwrap_or_default();
+            self.created.insert(object.name().to_owned(), uid);
+            let key = olm_runtime::watched::key(&csv.metadata);
+            cluster.csvs.insert(key, Cached::new(csv));
+        }
+    }
+
+    async fn warn(&self, index: usize, step: &Step, written: &Written) {
+        if written.warnings.is_empty() {
+            return;
+        }
+        let (field_path, message) = warning_event(index, step, &written.warnings);
+        let mut about = self.plan.object_ref(&());
+        about.field_path = Some(field_path);
+        let event =
+            NewEvent { warning: true, reason: "AppliedWithWarnings", action: "Apply", note: &message };
+        self.plans.context.events.publish(&about, event).await;
+    }
+
+    async fn update_definition(&self, index: usize, step: &Step, new: &Object) -> Result<(), Failed> {
+        let client = &self.plans.context.client;
+        let Some(existing) = request::read(client, new).await? else {
+            let missing = kube::core::Status::failure("the definition is gone", "NotFound").with_code(404);
+            return Err(Failed::Api(kube::Error::Api(missing.boxed())));
+        };
+        let objects = match listed_version(&existing, new).map_err(StepError::from)? {
+            Some(version) => list(client, &existing, &version).await?,
+            None => Vec::new(),
+        };
+        let csvs = self.plans.context.cluster.csvs.names().into_iter().collect::<BTreeSet<_>>();
+        let owner = (self.namespace, step.resolving.as_str());
+        let update = update_crd(&existing, new, &objects, owner, &csvs).map_err(StepError::from)?;
+        for warning in &update.warnings {
+            let about = self.plan.object_ref(&());
+            let event =
+                NewEvent { warning: true, reason: "CRDValidation", action: "Apply", note: warning.as_str() };
+            self.plans.context.events.publish(&about, event).await;
+        }
+        if let Some(object) = &update.object {
+            let written = request::replace(client, object).await?;
+            self.warn(index, step, &written).await;
+        }
+        Ok(())
+    }
+
+    async fn copy_secret(&self, name: &str) -> Result<(), Failed> {
+        let context = &self.plans.context;
+        let own: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+        let secret = own.get(name).await?;
+        let mut copy = Secret { metadata: Default::default(), ..secret };
+        copy.metadata.name = Some(name.to_owned());
+        copy.metadata.namespace = Some(self.namespace.to_owned());
+        copy.metadata.labels = Some([("olm.managed".to_owned(), "true".to_owned())].into());
+        let api: Api<Secret> = Api::namespaced(context.client.clone(), self.namespace);
+        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        api.create(&params, &copy).await?;
+        Ok(())
+    }
+
+    /// The objects of the bundle of a step whose manifest is a reference.
+    async fn unpacked(&mut self, index: usize, step: &Step) -> Result<Arc<Vec<Object>>, StepError> {
+        let StepManifest::Reference(reference) = StepManifest::read(index, step)? else {
+            return Ok(Arc::default());
+        };
+        if let Some(unpacked) = self.unpacked.get(&step.resolving) {
+            return Ok(Arc::clone(unpacked));
+        }
+        let objects = self.referenced(step, &reference).await;
+        let objects = objects.map_err(|problem| StepError::from_api(step, &problem, false))?;
+        let objects = Arc::new(objects);
+        self.unpacked.insert(step.resolving.clone(), Arc::clone(&objects));
+        Ok(objects)
+    }
+
+    async fn referenced(&self, step: &Step, reference: &StepReference) -> Result<Vec<Object>, String> {
+        let (catalog, namespace) = (&reference.catalog_source_name, &reference.catalog_source_namespace);
+        let lookups = self.plan.status.iter().flat_map(|status| &status.bundle_lookups);
+        let image = lookups.into_iter().find(|lookup| lookup.identifier == step.resolving);
+        let image = image.map(|lookup| lookup.path.as_str());
+        let written = unpacked::read(&self.plans.context.client, reference).await?;
+        let raw = match (written, image) {
+            (Some(objects), _) => Arc::new(objects),
+            (None, Some(image)) => {
+                let source = self.plans.context.cluster.catalogs.find(&format!("{namespace}/{catalog}"));
+                let source = source.ok_or_else(|| format!("CatalogSource {namespace}/{catalog} is gone"))?;
+                self.plans.unpacks.objects(&source, image).await?
+            }
+            (None, None) => {
+                let place = format!("{}/{}", reference.namespace, reference.name);
+                return Err(format!("ConfigMap {place} is gone; delete the InstallPlan, a new one is made"));
+            }
+        };
+        let chosen = ChosenBundle {
+            namespace: namespace.clone(),
+            catalog: catalog.clone(),
+            channel: String::new(),
+            name: step.resolving.clone(),
+            package: String::new(),
+            replaces: reference.replaces.clone(),
+        };
+        let properties = properties(&reference.properties)?;
+        let bundle = PlannedBundle { chosen: &chosen, objects: &raw, properties: &properties, image };
+        bundle_objects(&bundle, self.namespace, &[]).map_err(|error| error.to_string())
+    }
+}
+
+enum Failed {
+    Step(StepError),
+    Api(kube::Error),
+}
+
+impl From<StepError> for Failed {
+    fn from(error: StepError) -> Self {
+        Self::Step(error)
+    }
+}
+
+impl From<kube::Error> for Failed {
+    fn from(error: kube::Error) -> Self {
+        Self::Api(error)
+    }
+}
+
+fn cached_object<K>(objects: &Objects<K>, key: &str) -> Option<Object>
+where
+    K: Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned
+        + serde::Serialize
+        + Send
+        + Sync
+        + 'static,
+{
+    let found = objects.find(key)?;
+    request::to_object(&*found).ok()
+}
+
+/// All objects of a definition in a version.
+async fn list(client: &Client, crd: &Object, version: &str) -> Result<Vec<Value>, kube::Error> {
+    let crd: CustomResourceDefinition =
+        serde_json::from_value(crd.to_value()).map_err(kube::Error::SerdeError)?;
+    let kind = GroupVersionKind::gvk(&crd.spec.group, version, &crd.spec.names.kind);
+    let resource = ApiResource::from_gvk_with_plural(&kind, &crd.spec.names.plural);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let mut params = ListParams::default().limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let page = api.list(&params).await?;
+        for item in page.items {
+            let mut object = serde_json::to_value(&item).map_err(kube::Error::SerdeError)?;
+            // items of a list have neither
+            object["apiVersion"] = json!(kind.api_version());
+            object["kind"] = json!(kind.kind);
+            all.push(object);
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Properties {
+    properties: Vec<TypeAndValue>,
+}
+
+#[derive(Deserialize)]
+struct TypeAndValue {
+    #[serde(rename = "type")]
+    type_: String,
+    value: Value,
+}
+
+fn properties(text: &str) -> Result<Vec<Property>, String> {
+    let read: Properties =
+        serde_json::from_str(text).map_err(|error| format!("properties of a step: {error}"))?;
+    let property = |it: TypeAndValue| Property { kind: it.type_.into(), value: it.value.to_string().into() };
+    Ok(read.properties.into_iter().map(property).collect())
+}

@@ -1,0 +1,64 @@
+//! The process: what is started in which order, and how it ends.
+
+use anyhow::Context as _;
+use olm_runtime::leader::{self, Election};
+use olm_runtime::metrics::{self, KubeReviews, Metrics};
+use olm_runtime::{client, health, listen, serve, shutdown, task, tls};
+
+use crate::args::ServeArgs;
+use crate::context::Settings;
+use crate::controllers;
+use crate::images::Images;
+use crate::packages;
+
+const LEASE: &str = "classic-controller.operators.coreos.com";
+
+/// Controls until a signal asks to stop.
+///
+/// # Errors
+/// When the settings cannot be used, or the lease is lost.
+pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let limits = args.limits()?;
+    let tls_settings = args.tls.settings()?;
+    args.logs.init()?;
+    tls::install_provider();
+    let stop = shutdown::on_signal().context("cannot install signal handlers")?;
+    let metrics = Metrics::new();
+    let client = client::connect(args.kubeconfig(), &metrics).await?;
+
+    let mut parts = tokio::task::JoinSet::new();
+    if !listen::is_off(&args.metrics_bind_address) {
+        let listener = listen::bind(&args.metrics_bind_address).await?;
+        let router = metrics::router(metrics.clone(), KubeReviews(client.clone()));
+        let shown = serve::http(listener, router, serve::Limits::default(), stop.clone());
+        parts.spawn(task::supervised("metrics server", shown));
+    }
+    if let Some(packages) = packages::server(&args, &tls_settings, stop.clone()).await? {
+        parts.spawn(task::supervised("server of packages", packages));
+    }
+    // after the listener of the metrics, so that a ready process answers there too
+    if !listen::is_off(&args.health_probe_bind_address) {
+        let listener = listen::bind(&args.health_probe_bind_address).await?;
+        let probes = serve::http(listener, health::router([]), serve::Limits::default(), stop.clone());
+        parts.spawn(task::supervised("health server", probes));
+    }
+
+    let election = args.leader_elect.then(|| Election::new(LEASE, args.namespace.clone()));
+    let writing = match &election {
+        Some(election) => election.connect(args.kubeconfig(), &metrics).await?,
+        None => client.clone(),
+    };
+    let settings = Settings {
+        namespace: args.namespace.clone(),
+        global_namespace: args.global_namespace(),
+        plan_retry_window: args.plan_retry_window(),
+        unpack_timeout: args.unpack_timeout(),
+    };
+    let images = Images::open(writing.clone(), &args.cache_dir, args.pull.cas_dir(), limits)?;
+    let work = controllers::run(writing, args, settings, images, metrics.clone(), stop.clone());
+    let outcome = leader::lead(client, election, &metrics, &stop, work).await;
+    stop.cancel();
+    while parts.join_next().await.is_some() {}
+    tracing::info!("stopped");
+    Ok(outcome?)
+}

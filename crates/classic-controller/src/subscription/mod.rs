@@ -1,0 +1,114 @@
+//! The controller of Subscriptions: one pass resolves a namespace, makes its InstallPlan and writes the statuses of its Subscriptions.
+//!
+//! Rules: classic-apis §3, §4.
+
+mod observed;
+mod pass;
+mod status;
+mod unpacks;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Api;
+use kube::api::DeleteParams;
+use olm_api::classic::InstallPlan;
+use olm_classic::subscription::{ResolutionFact, UnpackFact, expired_plans};
+use olm_runtime::apply::{self, ErrorClass};
+use olm_runtime::controller::{self, Requeue};
+use olm_runtime::events::NewEvent;
+use olm_runtime::metrics::Outcome;
+
+use self::observed::Observed;
+use self::pass::{Attempt, Next};
+pub(crate) use self::unpacks::Unpacks;
+use crate::catalog::Catalogs;
+use crate::context::Context;
+use crate::controllers;
+
+/// Its name in logs and metrics.
+pub(crate) const NAME: &str = "subscription";
+/// Passes at the same time.
+pub(crate) const WORKERS: u16 = 8;
+
+/// What a pass needs.
+struct Subscriptions {
+    context: Arc<Context>,
+    catalogs: Arc<Catalogs>,
+    unpacks: Arc<Unpacks>,
+}
+
+/// Runs until the process stops.
+pub(crate) async fn controller(context: Arc<Context>, catalogs: Arc<Catalogs>, unpacks: Arc<Unpacks>) {
+    let sources = controllers::subscription_sources(&context.cluster, &catalogs, &unpacks);
+    let runner = context.controller(sources);
+    let cluster = Arc::clone(&context.cluster);
+    let shared = Arc::new(Subscriptions { context, catalogs, unpacks });
+    controller::run(runner, cluster.wait_until_listed(), |namespace| {
+        if cluster.subscriptions.in_namespace(namespace).is_empty() {
+            return None;
+        }
+        let (shared, namespace) = (Arc::clone(&shared), namespace.to_owned());
+        Some(async move {
+            match shared.reconcile(&namespace).await {
+                Ok(Next::OnChange) => (Requeue::OnChange, Outcome::Success),
+                Ok(Next::After(wait)) => (Requeue::After(wait), Outcome::RequeueAfter),
+                Ok(Next::Backoff) => (Requeue::Backoff, Outcome::Requeue),
+                Err(error) => {
+                    tracing::warn!(namespace, error, "cannot reconcile the Subscriptions of a namespace");
+                    (Requeue::Backoff, Outcome::Error)
+                }
+            }
+        })
+    })
+    .await;
+}
+
+impl Subscriptions {
+    async fn reconcile(&self, namespace: &str) -> Result<Next, String> {
+        let observed = Observed::read(&self.context, &self.catalogs, namespace);
+        self.delete_expired(&observed).await?;
+        let catalogs = observed.catalog_facts();
+        let facts = observed.facts(&self.context.settings.global_namespace, &catalogs);
+        let attempt = self.attempt(&observed, &facts).await;
+        self.report(&observed, &attempt).await;
+        let next = attempt.next;
+        self.write(&observed, &facts, attempt).await?;
+        Ok(next)
+    }
+
+    async fn delete_expired(&self, observed: &Observed) -> Result<(), String> {
+        let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), &observed.namespace);
+        for name in expired_plans(&observed.plans, &observed.subscriptions) {
+            match api.delete(name, &DeleteParams::default()).await {
+                Ok(_) => {}
+                Err(error) if apply::classify(&error) == ErrorClass::NotFound => {}
+                Err(error) => {
+                    return Err(format!("cannot delete InstallPlan {name}: {}", apply::message(&error)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn report(&self, observed: &Observed, attempt: &Attempt) {
+        if let ResolutionFact::Failed { message, .. } = &attempt.resolution {
+            let about = ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Namespace".to_owned()),
+                name: Some(observed.namespace.clone()),
+                ..ObjectReference::default()
+            };
+            let event =
+                NewEvent { warning: true, reason: "ResolutionFailed", action: "Resolve", note: message };
+            self.context.events.publish(&about, event).await;
+        }
+        if let UnpackFact::Failed { reason: reason @ "BundleUnpackFailed", message } = &attempt.unpack {
+            for subscription in &observed.subscriptions {
+                let about = kube::Resource::object_ref(subscription, &());
+                let event = NewEvent { warning: true, reason, action: "Unpack", note: message };
+                self.context.events.publish(&about, event).await;
+            }
+        }
+    }
+}

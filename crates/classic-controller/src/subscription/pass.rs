@@ -1,0 +1,308 @@
+//! One pass over a namespace, before its result is written.
+//!
+//! Rules: classic-apis §4, §5.5; update-graph §7.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::PostParams;
+use olm_api::classic::{InstallPlan, InstallPlanStatus};
+use olm_classic::install_plan::{
+    PlanError, PlannedBundle, REQUEUE, StepManifest, UnpackNext, UnpackSettings, bundle_lookup,
+};
+use olm_classic::subscription::{
+    Conclusion, NamespaceFacts, Pass, PassError, ResolutionFact, StatusValues, UnpackFact, begin_pass,
+    conclude_pass, new_bundles, planned_statuses, resolution_failure, solver_namespace,
+};
+use olm_core::Object;
+use olm_runtime::apply;
+use olm_runtime::watched::{self, Object as Cached};
+use olm_solver::{ErrorKind, Limits, Solution, SolveError, solve};
+
+use super::Subscriptions;
+use super::observed::Observed;
+use crate::catalog::{BundleContent, Snapshot};
+use crate::context::MANAGER;
+use crate::unpacked;
+
+/// How far a pass came.
+pub(super) struct Attempt {
+    /// New values of statuses, by the places of the Subscriptions.
+    pub(super) values: BTreeMap<usize, StatusValues>,
+    pub(super) resolution: ResolutionFact,
+    pub(super) unpack: UnpackFact,
+    /// The plan that was made.
+    pub(super) plan: Option<InstallPlan>,
+    pub(super) next: Next,
+}
+
+/// When the namespace is looked at again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    OnChange,
+    After(Duration),
+    Backoff,
+}
+
+impl Attempt {
+    fn new(next: Next) -> Self {
+        Self {
+            values: BTreeMap::new(),
+            resolution: ResolutionFact::NotTried,
+            unpack: UnpackFact::NotTried,
+            plan: None,
+            next,
+        }
+    }
+
+    fn failed(reason: &'static str, message: String, next: Next) -> Self {
+        Self { resolution: ResolutionFact::Failed { reason, message }, ..Self::new(next) }
+    }
+}
+
+/// A bundle of a solution with its content.
+struct Gathered {
+    content: BundleContent,
+    /// Of an image.
+    unpacked: Option<Arc<Vec<Object>>>,
+}
+
+/// The content of the bundles that a plan has to install, or what it waits for.
+enum Gathering {
+    All(Vec<Gathered>),
+    Waits(UnpackFact, Next),
+    Failed(String),
+}
+
+impl Subscriptions {
+    /// Resolves the namespace and makes its plan, as far as that is due.
+    pub(super) async fn attempt(&self, observed: &Observed, facts: &NamespaceFacts<'_>) -> Attempt {
+        match begin_pass(facts, Timestamp::now()) {
+            Err(error @ PassError::GroupCount(_)) => {
+                tracing::info!(namespace = observed.namespace, %error, "the namespace is not resolved");
+                Attempt::new(Next::OnChange)
+            }
+            Ok(Pass::Stop(rule)) => {
+                tracing::debug!(namespace = observed.namespace, ?rule, "nothing to resolve");
+                Attempt::new(Next::OnChange)
+            }
+            Ok(Pass::Write(changes)) => {
+                let values = changes.into_iter().map(|(index, _, values)| (index, values)).collect();
+                Attempt { values, ..Attempt::new(Next::OnChange) }
+            }
+            Ok(Pass::Resolve) => self.resolve(observed, facts).await,
+        }
+    }
+
+    async fn resolve(&self, observed: &Observed, facts: &NamespaceFacts<'_>) -> Attempt {
+        let contents = self.contents(observed, facts).await;
+        let input = solver_namespace(facts, |namespace, name| {
+            let content = contents.get(&(namespace.to_owned(), name.to_owned())).cloned();
+            let content = content.unwrap_or_else(|| Err("its content was not read".to_owned()));
+            content.map(|snapshot| Arc::clone(&snapshot.catalog))
+        });
+        let solved = tokio::task::spawn_blocking(move || solve(&input, Limits::default())).await;
+        let solution = match solved {
+            Ok(Ok(solution)) => solution,
+            Ok(Err(error)) => return unresolved(&error),
+            Err(error) => {
+                let message = format!("the resolution did not end: {error}");
+                return Attempt::failed("ErrorPreventedResolution", message, Next::Backoff);
+            }
+        };
+        let resolved =
+            |unpack, next| Attempt { resolution: ResolutionFact::Resolved, unpack, ..Attempt::new(next) };
+        let new = new_bundles(facts, &solution);
+        let gathered = match self.gather(observed, &new, &contents).await {
+            Gathering::All(gathered) => gathered,
+            Gathering::Waits(unpack, next) => return resolved(unpack, next),
+            Gathering::Failed(message) => {
+                return Attempt::failed("ErrorPreventedResolution", message, Next::Backoff);
+            }
+        };
+        let planned = new.iter().zip(&gathered).map(|(chosen, gathered)| PlannedBundle {
+            chosen,
+            objects: gathered
+                .unpacked
+                .as_ref()
+                .map_or(gathered.content.objects.as_slice(), |it| it.as_slice()),
+            properties: &gathered.content.properties,
+            image: Some(gathered.content.image.as_str()).filter(|image| !image.is_empty()),
+        });
+        let planned: Vec<PlannedBundle<'_>> = planned.collect();
+        let unpack = UnpackFact::None;
+        match conclude_pass(facts, &solution, &planned) {
+            Ok(Conclusion::NothingNew) => resolved(unpack, Next::OnChange),
+            Ok(conclusion) => match self.plan(observed, facts, &solution, &planned, conclusion).await {
+                Ok((plan, values)) => {
+                    Attempt { plan: Some(plan), values, ..resolved(unpack, Next::OnChange) }
+                }
+                Err(message) => {
+                    let unpack = UnpackFact::Failed { reason: "EnsureInstallPlanFailed", message };
+                    resolved(unpack, Next::Backoff)
+                }
+            },
+            Err(error) => resolved(unusable(&error), Next::OnChange),
+        }
+    }
+
+    /// The content of the catalogs that the namespace may use.
+    async fn contents(
+        &self,
+        observed: &Observed,
+        facts: &NamespaceFacts<'_>,
+    ) -> BTreeMap<(String, String), Result<Arc<Snapshot>, String>> {
+        let visible = observed.catalogs.iter().map(|(source, _)| source).filter(|source| {
+            let of = source.metadata.namespace.as_deref();
+            of == Some(facts.namespace) || of == facts.global_namespace
+        });
+        let read = visible.map(async |source| {
+            let key = (
+                source.metadata.namespace.clone().unwrap_or_default(),
+                source.metadata.name.clone().unwrap_or_default(),
+            );
+            (key, self.catalogs.content(source).await)
+        });
+        join_all(read).await.into_iter().collect()
+    }
+
+    async fn gather(
+        &self,
+        observed: &Observed,
+        new: &[&olm_solver::ChosenBundle],
+        contents: &BTreeMap<(String, String), Result<Arc<Snapshot>, String>>,
+    ) -> Gathering {
+        let settings = UnpackSettings {
+            timeout: Some(self.context.settings.unpack_timeout).filter(|timeout| !timeout.is_zero()),
+            ..UnpackSettings::default()
+        };
+        let settings = match observed.groups.first().map(|group| settings.for_group(group)) {
+            Some(Ok(settings)) => settings,
+            Some(Err(error)) => {
+                let fact =
+                    UnpackFact::Failed { reason: "ErrorPreventedUnpacking", message: error.to_string() };
+                return Gathering::Waits(fact, Next::OnChange);
+            }
+            None => settings,
+        };
+        let (mut gathered, mut running, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut wait: Option<Duration> = None;
+        for chosen in new {
+            let key = (chosen.namespace.clone(), chosen.catalog.clone());
+            let (Some(Ok(snapshot)), Some(source)) =
+                (contents.get(&key), observed.catalog(&chosen.namespace, &chosen.catalog))
+            else {
+                return Gathering::Failed(format!("catalog {}/{} is gone", key.0, key.1));
+            };
+            let content = match snapshot.bundle(chosen).await {
+                Ok(content) => content,
+                Err(error) => return Gathering::Failed(error),
+            };
+            let mut unpacked = None;
+            if !content.image.is_empty() {
+                let lookup = bundle_lookup(chosen, &content.image, String::new());
+                let (decision, objects) = self.unpacks.step(source, &lookup, settings, &observed.namespace);
+                unpacked = objects;
+                if decision.is_failed() {
+                    failed.push(decision.message.clone());
+                } else if decision.next != UnpackNext::Use {
+                    running.push(decision.message.clone());
+                }
+                let due = match decision.next {
+                    UnpackNext::Start | UnpackNext::Stop => Some(REQUEUE),
+                    UnpackNext::Wait(wait) => Some(wait),
+                    UnpackNext::Use => None,
+                };
+                wait = wait.into_iter().chain(due).min();
+            }
+            gathered.push(Gathered { content, unpacked });
+        }
+        let next = wait.map_or(Next::OnChange, Next::After);
+        if !failed.is_empty() {
+            let message = failed.join("; ");
+            return Gathering::Waits(UnpackFact::Failed { reason: "BundleUnpackFailed", message }, next);
+        }
+        if !running.is_empty() {
+            return Gathering::Waits(UnpackFact::InProgress { message: running.join("; ") }, next);
+        }
+        Gathering::All(gathered)
+    }
+
+    /// Writes the ConfigMaps to which the steps of a plan refer.
+    async fn write_manifests(
+        &self,
+        observed: &Observed,
+        bundles: &[PlannedBundle<'_>],
+        status: Option<&InstallPlanStatus>,
+    ) -> Result<(), String> {
+        let mut written = BTreeSet::new();
+        for (index, step) in status.iter().flat_map(|status| &status.plan).enumerate() {
+            let manifest = StepManifest::read(index, step).map_err(|error| error.to_string())?;
+            let StepManifest::Reference(reference) = manifest else { continue };
+            let bundle = bundles.iter().find(|bundle| bundle.chosen.name == step.resolving);
+            let source =
+                observed.catalog(&reference.catalog_source_namespace, &reference.catalog_source_name);
+            if let (Some(bundle), Some(source)) = (bundle, source)
+                && written.insert(reference.name.clone())
+            {
+                unpacked::write(&self.context.client, &reference, source, bundle.objects).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the plan, or uses one that is there again.
+    async fn plan(
+        &self,
+        observed: &Observed,
+        facts: &NamespaceFacts<'_>,
+        solution: &Solution,
+        bundles: &[PlannedBundle<'_>],
+        conclusion: Conclusion,
+    ) -> Result<(InstallPlan, BTreeMap<usize, StatusValues>), String> {
+        let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), &observed.namespace);
+        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let failed = |error: kube::Error| apply::message(&error);
+        let (plan, status) = match conclusion {
+            Conclusion::Make(mut plan) => {
+                let status = plan.status.take();
+                self.write_manifests(observed, bundles, status.as_ref()).await?;
+                (api.create(&params, &plan).await.map_err(failed)?, status)
+            }
+            Conclusion::UseAgain { name, status } => {
+                let found = facts.plans.iter().find(|plan| plan.metadata.name.as_ref() == Some(&name));
+                let plan = found.ok_or_else(|| format!("InstallPlan {name} is gone"))?;
+                (plan.clone(), status.map(|status| *status))
+            }
+            Conclusion::NothingNew => return Err("there is nothing to plan".to_owned()),
+        };
+        let plan = match status {
+            Some(status) => {
+                let name = plan.metadata.name.clone().unwrap_or_default();
+                let with_status = InstallPlan { status: Some(status), ..plan };
+                api.replace_status(&name, &params, &with_status).await.map_err(failed)?
+            }
+            None => plan,
+        };
+        self.context.cluster.plans.insert(watched::key(&plan.metadata), Cached::new(plan.clone()));
+        let values = planned_statuses(facts, solution, &plan).into_iter().collect();
+        Ok((plan, values))
+    }
+}
+
+fn unresolved(error: &SolveError) -> Attempt {
+    let next = match error.kind() {
+        ErrorKind::Unsatisfiable => Next::OnChange,
+        ErrorKind::Ambiguous | ErrorKind::Other => Next::Backoff,
+    };
+    Attempt { resolution: resolution_failure(error), ..Attempt::new(next) }
+}
+
+/// The content of a bundle cannot be installed; another bundle may.
+fn unusable(error: &PlanError) -> UnpackFact {
+    UnpackFact::Failed { reason: "EnsureInstallPlanFailed", message: error.to_string() }
+}

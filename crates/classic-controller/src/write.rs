@@ -1,0 +1,266 @@
+//! Writing objects of any kind so that they have what a decision names, and no request when they have it.
+
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, GroupVersionKind};
+use olm_core::Object;
+use olm_runtime::apply::{ErrorClass, classify};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::context::MANAGER;
+
+/// Kinds whose fields others write, too: what is not named stays.
+const SHARED: [&str; 2] = ["Service", "Secret"];
+
+/// The object as a typed cache has it.
+pub(crate) fn object(typed: &impl Serialize) -> Object {
+    let value = serde_json::to_value(typed).unwrap_or_default();
+    Object::from_value(value).unwrap_or_default()
+}
+
+/// Whether `live` has all that `desired` names, so that nothing needs to be written. Fields that the apiserver or others added do not count.
+pub(crate) fn has(live: &Object, desired: &Object) -> bool {
+    let is_aggregated = |object: &Object| object.0.contains_key("aggregationRule");
+    let body = desired.0.iter().filter(|(member, _)| !matches!(member.as_str(), "metadata" | "status"));
+    let metadata = |member: &str| desired.metadata().and_then(|it| it.get(member));
+    let has_metadata = |member: &str| {
+        metadata(member)
+            .is_none_or(|desired| includes(live.metadata().and_then(|it| it.get(member)), desired))
+    };
+    let owners = |object: &Object| -> Vec<Value> {
+        let list = object.metadata().and_then(|it| it.get("ownerReferences")).and_then(Value::as_array);
+        list.into_iter().flatten().map(|owner| owner["uid"].clone()).collect()
+    };
+    let live_owners = owners(live);
+    body.into_iter().all(|(member, desired)| includes(live.0.get(member), desired))
+        && has_metadata("labels")
+        && has_metadata("annotations")
+        && owners(desired).iter().all(|uid| live_owners.contains(uid))
+        && (desired.kind() != "ClusterRole" || is_aggregated(live) == is_aggregated(desired))
+}
+
+/// Whether a value has what another one names; what is empty may be absent.
+pub(crate) fn includes(live: Option<&Value>, desired: &Value) -> bool {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    };
+    match (desired, live) {
+        (desired, None | Some(Value::Null)) => is_empty(desired),
+        (Value::Object(desired), Some(Value::Object(live))) => {
+            desired.iter().all(|(member, desired)| includes(live.get(member), desired))
+        }
+        (Value::Array(desired), Some(Value::Array(live))) => {
+            desired.len() == live.len()
+                && desired.iter().zip(live).all(|(desired, live)| includes(Some(live), desired))
+        }
+        (desired, Some(live)) => desired == live,
+    }
+}
+
+/// The object to replace `live` with: the body of `desired`, and labels, annotations and owners of both.
+pub(crate) fn merged(live: &Object, desired: &Object) -> Object {
+    let mut merged = desired.clone();
+    if SHARED.contains(&desired.kind()) {
+        merged = live.clone();
+        for (member, value) in desired.0.iter().filter(|(member, _)| member.as_str() != "metadata") {
+            overlay(merged.0.entry(member.clone()).or_insert(Value::Null), value);
+        }
+    }
+    // those of an aggregated role are written by Kubernetes, and stay when it is not aggregated any more
+    if let ("ClusterRole", None, Some(rules)) = (desired.kind(), desired.0.get("rules"), live.0.get("rules"))
+    {
+        merged.0.insert("rules".to_owned(), rules.clone());
+    }
+    let mut metadata = live.metadata().cloned().unwrap_or_default();
+    metadata.remove("managedFields");
+    for member in ["labels", "annotations"] {
+        if let Some(desired) = desired.metadata().and_then(|it| it.get(member)) {
+            overlay(metadata.entry(member).or_insert(Value::Null), desired);
+        }
+    }
+    let owners = |metadata: Option<&Map<String, Value>>| -> Vec<Value> {
+        metadata.and_then(|it| it.get("ownerReferences")?.as_array().cloned()).unwrap_or_default()
+    };
+    let mut all = owners(desired.metadata());
+    let earlier = owners(Some(&metadata));
+    all.extend(
+        earlier
+            .into_iter()
+            .filter(|owner| all.iter().all(|other| other["uid"] != owner["uid"]))
+            .collect::<Vec<_>>(),
+    );
+    if !all.is_empty() {
+        metadata.insert("ownerReferences".to_owned(), all.into());
+    }
+    merged.0.insert("metadata".to_owned(), Value::Object(metadata));
+    merged
+}
+
+/// Members of maps are added or replaced, everything else is replaced.
+fn overlay(value: &mut Value, desired: &Value) {
+    match (value, desired) {
+        (Value::Object(value), Value::Object(desired)) => {
+            for (member, desired) in desired {
+                overlay(value.entry(member.clone()).or_insert(Value::Null), desired);
+            }
+        }
+        (value, desired) => *value = desired.clone(),
+    }
+}
+
+/// Sends writes as one identity.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    client: Client,
+}
+
+impl Writer {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    fn api(&self, object: &Object) -> Api<DynamicObject> {
+        let gvk = GroupVersionKind::gvk(object.group(), object.version(), object.kind());
+        let resource = ApiResource::from_gvk(&gvk);
+        match object.namespace() {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    /// Creates the object, or replaces it if it lacks something; nothing if `live`, which may be cached, has all. Returns what the apiserver
+    /// answered, `None` if it was not asked to write.
+    pub(crate) async fn ensure(
+        &self,
+        desired: &Object,
+        live: Option<&Object>,
+    ) -> kube::Result<Option<Object>> {
+        if let Some(live) = live {
+            if has(live, desired) {
+                return Ok(None);
+            }
+            return self.replace(live, desired).await.map(Some);
+        }
+        match self.create(desired).await {
+            Err(error) if classify(&error) == ErrorClass::AlreadyExists => {}
+            answer => return answer.map(Some),
+        }
+        let live = object(&self.api(desired).get(desired.name()).await?);
+        if has(&live, desired) {
+            return Ok(Some(live));
+        }
+        self.replace(&live, desired).await.map(Some)
+    }
+
+    /// Creates the object.
+    pub(crate) async fn create(&self, desired: &Object) -> kube::Result<Object> {
+        let body: DynamicObject =
+            serde_json::from_value(desired.to_value()).map_err(kube::Error::SerdeError)?;
+        Ok(object(&self.api(desired).create(&posting(), &body).await?))
+    }
+
+    /// Replaces the object, in the state `live`.
+    pub(crate) async fn replace(&self, live: &Object, desired: &Object) -> kube::Result<Object> {
+        let body: DynamicObject =
+            serde_json::from_value(merged(live, desired).into_value()).map_err(kube::Error::SerdeError)?;
+        Ok(object(&self.api(desired).replace(live.name(), &posting(), &body).await?))
+    }
+
+    /// Merges a patch into the object that `target` names.
+    pub(crate) async fn patch(&self, target: &Object, patch: &Value) -> kube::Result<Object> {
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        Ok(object(&self.api(target).patch(target.name(), &params, &Patch::Merge(patch)).await?))
+    }
+
+    /// Deletes this very object; it is no error if it is gone, or another one by now.
+    pub(crate) async fn delete(&self, object: &Object) -> kube::Result<()> {
+        let uid = object.metadata().and_then(|it| it.get("uid")?.as_str()).map(str::to_owned);
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid, resource_version: None }),
+            ..DeleteParams::background()
+        };
+        match self.api(object).delete(object.name(), &params).await {
+            Err(error) if matches!(classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+}
+
+fn posting() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// An object without a body, which names another one.
+pub(crate) fn named(api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Object {
+    let mut metadata = json!({ "name": name });
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = namespace.into();
+    }
+    let members = [("apiVersion", api_version.into()), ("kind", kind.into()), ("metadata", metadata)];
+    Object(members.into_iter().map(|(member, value)| (member.to_owned(), value)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(value: Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn write_is_left_out_when_the_object_has_all() {
+        let labelled = |labels: Value| json!({"metadata": {"labels": labels}});
+        let owned = |uids: &[&str]| {
+            let owners: Vec<Value> = uids.iter().map(|uid| json!({"uid": uid})).collect();
+            json!({"metadata": {"ownerReferences": owners}})
+        };
+        for (live, desired, want) in [
+            (json!({"a": {"b": 1, "c": 2}}), json!({"a": {"b": 1}}), true),
+            (json!({"a": {"b": 1}}), json!({"a": {"b": 2}}), false),
+            (json!({}), json!({"a": [], "b": {}, "c": null}), true),
+            (json!({}), json!({"a": false}), false),
+            (json!({"a": [{"p": 1, "default": 2}]}), json!({"a": [{"p": 1}]}), true),
+            (json!({"a": [1, 2]}), json!({"a": [1]}), false),
+            (json!({"status": 1}), json!({"status": 2}), true),
+            (labelled(json!({"a": "1", "b": "2"})), labelled(json!({"a": "1"})), true),
+            (labelled(json!({"b": "2"})), labelled(json!({"a": "1"})), false),
+            (owned(&["1", "2"]), owned(&["2"]), true),
+            (owned(&["1"]), owned(&["2"]), false),
+            (json!({"kind": "ClusterRole", "aggregationRule": {}}), json!({"kind": "ClusterRole"}), false),
+        ] {
+            assert_eq!(has(&from(live.clone()), &from(desired.clone())), want, "{live} has {desired}");
+        }
+    }
+
+    #[test]
+    fn write_replaces_the_body_and_keeps_metadata() {
+        let live = |kind: &str| {
+            from(json!({
+                "kind": kind, "spec": {"own": 1, "old": 2},
+                "metadata": {
+                    "name": "n", "resourceVersion": "7", "labels": {"theirs": "1", "both": "1"},
+                    "ownerReferences": [{"uid": "u1"}], "managedFields": [],
+                },
+            }))
+        };
+        let desired = |kind: &str| {
+            from(json!({
+                "kind": kind, "spec": {"own": 3},
+                "metadata": {"name": "n", "labels": {"both": "2"}, "ownerReferences": [{"uid": "u2"}]},
+            }))
+        };
+        let metadata = json!({
+            "name": "n", "resourceVersion": "7", "labels": {"theirs": "1", "both": "2"},
+            "ownerReferences": [{"uid": "u2"}, {"uid": "u1"}],
+        });
+        for (kind, spec) in [("Deployment", json!({"own": 3})), ("Service", json!({"own": 3, "old": 2}))] {
+            let got = merged(&live(kind), &desired(kind)).into_value();
+            assert_eq!(got, json!({"kind": kind, "spec": spec, "metadata": metadata}), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A registry of OLM Classic over gRPC, service `api.Registry`: one connection, in clear text as the reference has it.
+//!
+//! It makes no connection again; its user does, see [`Registry::closed`]. Every request has a timeout, and answers have limits.
+//! Rules: classic-apis §2.4, fbc §10.7.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use olm_registry::proto;
+use olm_registry::proto::registry_client::RegistryClient;
+use olm_runtime::Shutdown;
+use olm_runtime::error_text::chain;
+use tokio::net::TcpStream;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::body::Body;
+use tower::Service;
+
+/// How long one attempt to connect may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a request for one object may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the list of all bundles may take.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes of one bundle with its manifests.
+const MESSAGE_BYTES: usize = 64 << 20;
+/// Bundles of all channels. The largest known catalog has about 60,000.
+const MAX_BUNDLES: usize = 1_000_000;
+/// Packages. The largest known catalog has about 500.
+const MAX_PACKAGES: usize = 100_000;
+/// Packages that are asked for at the same time.
+const PARALLEL: usize = 8;
+
+/// Why a registry gives no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RegistryError {
+    #[error("cannot connect to registry {address}: {why}")]
+    Connect { address: String, why: String },
+    #[error("failed to {action}: {why}")]
+    Request { action: &'static str, why: String },
+    #[error("failed to {action}: no complete answer within {} s", .limit.as_secs())]
+    Slow { action: &'static str, limit: Duration },
+    #[error("failed to {action}: more than the limit of {limit}")]
+    TooMany { action: &'static str, limit: usize },
+}
+
+/// A connection to a registry. Clones share it.
+#[derive(Clone)]
+pub struct Registry {
+    client: RegistryClient<Transport>,
+    closed: Shutdown,
+    _connection: Arc<AbortOnDropHandle<()>>,
+}
+
+impl Registry {
+    /// Connects to `host:port`, and returns when the registry has answered a request.
+    ///
+    /// # Errors
+    /// When there is no connection in time, or the other side is no registry.
+    pub async fn connect(address: &str) -> Result<Self, RegistryError> {
+        let failed = |why: String| RegistryError::Connect { address: address.to_owned(), why };
+        let connecting = async {
+            let origin: Uri =
+                format!("http://{address}").parse().map_err(|error| failed(format!("{error}")))?;
+            let stream = TcpStream::connect(address).await.map_err(|error| failed(chain(&error)))?;
+            let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+            let (sender, connection) = handshake.map_err(|error| failed(chain(&error)))?;
+            let closed = Shutdown::new();
+            let running = {
+                let closed = closed.clone();
+                connection.map(move |_| closed.cancel())
+            };
+            let connection = Arc::new(AbortOnDropHandle::new(tokio::spawn(running)));
+            let client = RegistryClient::with_origin(Transport(sender), origin);
+            let client = client.max_decoding_message_size(MESSAGE_BYTES);
+            let registry = Self { client, closed, _connection: connection };
+            registry.check().await.map_err(|status| failed(status.message().to_owned()))?;
+            Ok(registry)
+        };
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+        connected.map_err(|_| failed(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())))?
+    }
+
+    /// Whether the other side answers. An answer that reports an error is one.
+    async fn check(&self) -> Result<(), tonic::Status> {
+        let answer = self.client.clone().list_packages(proto::ListPackageRequest {}).await;
+        match answer {
+            Ok(_) => Ok(()),
+            Err(status) if std::error::Error::source(&status).is_some() => Err(status),
+            Err(status) if status.code() == tonic::Code::Unavailable => Err(status),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Resolves when the connection has ended.
+    pub async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    /// All bundles, once for each channel that has an entry for them. Manifests are there only of bundles without an image. `take` is
+    /// called for one after the other.
+    ///
+    /// # Errors
+    /// When the list does not come to its end.
+    pub async fn list_bundles(&self, mut take: impl FnMut(proto::Bundle)) -> Result<(), RegistryError> {
+        let action = "list bundles";
+        let listing = async {
+            let answer = self.client.clone().list_bundles(proto::ListBundlesRequest {}).await;
+            let mut bundles = answer.map_err(|status| failed(action, &status))?.into_inner();
+            let mut count = 0;
+            while let Some(bundle) = bundles.next().await {
+                count += 1;
+                if count > MAX_BUNDLES {
+                    return Err(RegistryError::TooMany { action, limit: MAX_BUNDLES });
+                }
+                take(bundle.map_err(|status| failed(action, &status))?);
+            }
+            Ok(())
+        };
+        within(action, LIST_TIMEOUT, listing).await
+    }
+
+    /// All packages, by name.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub async fn packages(&self) -> Result<Vec<proto::Package>, RegistryError> {
+        let action = "list packages";
+        let listing = async {
+            let answer = self.client.clone().list_packages(proto::ListPackageRequest {}).await;
+            let mut names = answer.map_err(|status| failed(action, &status))?.into_inner();
+            let mut found = Vec::new();
+            while let Some(name) = names.next().await {
+                found.push(name.map_err(|status| failed(action, &status))?.name);
+                if found.len() > MAX_PACKAGES {
+                    return Err(RegistryError::TooMany { action, limit: MAX_PACKAGES });
+                }
+            }
+            found.sort_unstable();
+            let packages = futures::stream::iter(found).map(|name| {
+                let mut client = self.client.clone();
+                async move { client.get_package(proto::GetPackageRequest { name }).await }
+            });
+            let packages = packages.buffered(PARALLEL).map_ok(tonic::Response::into_inner);
+            packages.try_collect().await.map_err(|status| failed(action, &status))
+        };
+        within(action, LIST_TIMEOUT, listing).await
+    }
+
+    /// A bundle of a channel with its manifests.
+    ///
+    /// # Errors
+    /// When there is none, or no answer.
+    pub async fn bundle(
+        &self,
+        package: &str,
+        channel: &str,
+        name: &str,
+    ) -> Result<proto::Bundle, RegistryError> {
+        let action = "get bundle";
+        let request = proto::GetBundleRequest {
+            pkg_name: package.to_owned(),
+            channel_name: channel.to_owned(),
+            csv_name: name.to_owned(),
+        };
+        let getting = async {
+            let answer = self.client.clone().get_bundle(request).await;
+            answer.map(tonic::Response::into_inner).map_err(|status| failed(action, &status))
+        };
+        within(action, REQUEST_TIMEOUT, getting).await
+    }
+}
+
+async fn within<T>(
+    action: &'static str,
+    limit: Duration,
+    work: impl Future<Output = Result<T, RegistryError>>,
+) -> Result<T, RegistryError> {
+    let done = tokio::time::timeout(limit, work).await;
+    done.map_err(|_| RegistryError::Slow { action, limit })?
+}
+
+fn failed(action: &'static str, status: &tonic::Status) -> RegistryError {
+    RegistryError::Request { action, why: format!("{}: {}", status.code(), status.message()) }
+}
+
+/// A connection as tonic uses it.
+#[derive(Clone)]
+struct Transport(SendRequest<Body>);
+
+impl Service<Request<Body>> for Transport {
+    type Response = Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        self.0.send_request(request).boxed()
+    }
+}
