@@ -1,4 +1,4 @@
-//! Why the solver chose each bundle, and why not the alternatives that are preferred to it.
+//! The reasons for each choice of the solver, and the rules against the alternatives that are preferred to it.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Why bundles are chosen, and why others are not.
+//! Reasons for what is chosen, and rules against what is not.
 
 use olm_resolver::GvkRef;
 use olm_solver::{Choice, Clause, Limits, SolveError, explain, solve};

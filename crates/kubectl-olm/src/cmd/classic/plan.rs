@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
 /// What `-o json` prints.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct PlanReport {
     namespace: String,
     /// The unfinished plan that installs the same; no other is made.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,9 +120,9 @@ pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
             (Some(name.clone()), plan)
         }
     };
-    let answer = answer(&gathered, &solution, &bundles, plan, existing).await;
-    let names = || answer.steps.iter().map(|step| format!("{}/{}", step.kind, step.name)).collect();
-    let text = arguments.output.print(&answer, names, |_| text(&answer));
+    let report = report(&gathered, &solution, &bundles, plan, existing).await;
+    let names = || report.steps.iter().map(|step| format!("{}/{}", step.kind, step.name)).collect();
+    let text = arguments.output.print(&report, names, |_| text(&report));
     Ok(CommandOutput { text, yes: true })
 }
 
@@ -196,13 +196,13 @@ fn objects(bundle: RegistryV1) -> Vec<Object> {
     [bundle.csv.raw].into_iter().chain(bundle.crds).chain(bundle.others).collect()
 }
 
-async fn answer(
+async fn report(
     gathered: &Gathered<'_>,
     solution: &Solution,
     bundles: &[PlannedBundle<'_>],
     plan: &InstallPlan,
     existing: Option<String>,
-) -> Answer {
+) -> PlanReport {
     let planned = &plan.spec.cluster_service_version_names;
     let rows = solution.bundles.iter().zip(bundles).filter(|(chosen, _)| planned.contains(&chosen.name));
     let bundles = rows.map(|(chosen, bundle)| BundleRow {
@@ -238,7 +238,7 @@ async fn answer(
         });
     }
     let phase = |status: &InstallPlanStatus| status.phase.clone();
-    Answer {
+    PlanReport {
         namespace: gathered.namespace.to_owned(),
         existing,
         generation: plan.spec.generation,
@@ -283,23 +283,23 @@ async fn exists(client: &Client, kinds: &mut Kinds, namespace: &str, step: &Step
     }
 }
 
-fn text(answer: &Answer) -> String {
-    let mut text = match &answer.existing {
+fn text(report: &PlanReport) -> String {
+    let mut text = match &report.existing {
         Some(name) => {
-            format!("InstallPlan {name} of namespace {} is unfinished and is used", answer.namespace)
+            format!("InstallPlan {name} of namespace {} is unfinished and is used", report.namespace)
         }
-        None => format!("InstallPlan for namespace {}", answer.namespace),
+        None => format!("InstallPlan for namespace {}", report.namespace),
     };
-    text.push_str(&format!(": approval {}, phase {}\n\n", answer.approval, answer.phase));
+    text.push_str(&format!(": approval {}, phase {}\n\n", report.approval, report.phase));
     let mut bundles = Table::new(["BUNDLE", "CATALOG", "REPLACES", "UNPACKED FROM"]);
-    for row in &answer.bundles {
+    for row in &report.bundles {
         let catalog = format!("{}/{}", row.catalog_namespace, row.catalog);
         let image = row.image.clone().unwrap_or_else(|| "(the catalog)".to_owned());
         bundles.row([row.name.clone(), catalog, or_dash(&row.replaces), image]);
     }
     text.push_str(&bundles.text(""));
     let mut steps = Table::new(["STEP", "STATUS", "KIND", "NAME", "API", "BUNDLE"]);
-    for (number, row) in answer.steps.iter().enumerate() {
+    for (number, row) in report.steps.iter().enumerate() {
         let api = [row.group.as_str(), row.version.as_str()];
         let api = api.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
         let (kind, name, bundle) = (row.kind.clone(), row.name.clone(), row.bundle.clone());

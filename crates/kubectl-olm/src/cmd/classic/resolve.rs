@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 /// What `-o json` prints.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct ResolveReport {
     /// To install, in the order in which they are chosen.
     bundles: Vec<Row>,
     /// CSVs that stay.
@@ -91,22 +91,24 @@ struct ClauseRow {
 
 pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let gathered = arguments.space.gather_subscribed().await?;
-    let answer = match explain(&gathered.solver_input(), Limits::default()) {
+    let report = match explain(&gathered.solver_input(), Limits::default()) {
         Ok(choices) => {
             let (bundles, installed) = choices.iter().partition(|choice| choice.bundle.is_some());
             let rows = |choices: Vec<&Choice>| choices.iter().map(|it| row(it, &gathered.objects)).collect();
-            Answer { bundles: rows(bundles), installed: rows(installed), ..Answer::default() }
+            ResolveReport { bundles: rows(bundles), installed: rows(installed), ..ResolveReport::default() }
         }
         Err(error @ SolveError::TooMuchWork { .. }) => {
             return Err(CommandError::Unreachable(error.to_string()));
         }
-        Err(error) => {
-            Answer { conflict: conflict(&error), error: Some(error.to_string()), ..Answer::default() }
-        }
+        Err(error) => ResolveReport {
+            conflict: conflict(&error),
+            error: Some(error.to_string()),
+            ..ResolveReport::default()
+        },
     };
-    let names = || answer.bundles.iter().map(|row| row.bundle.clone()).collect();
-    let text = arguments.output.print(&answer, names, |_| text(&answer));
-    Ok(CommandOutput { text, yes: answer.error.is_none() })
+    let names = || report.bundles.iter().map(|row| row.bundle.clone()).collect();
+    let text = arguments.output.print(&report, names, |_| text(&report));
+    Ok(CommandOutput { text, yes: report.error.is_none() })
 }
 
 fn conflict(error: &SolveError) -> Vec<ClauseRow> {
@@ -152,20 +154,20 @@ fn rejected(rejected: &Rejected) -> RejectedRow {
     RejectedRow { bundle: name, channel, catalog, catalog_namespace: namespace, rules }
 }
 
-fn text(answer: &Answer) -> String {
-    if let Some(error) = &answer.error {
-        if answer.conflict.is_empty() {
+fn text(report: &ResolveReport) -> String {
+    if let Some(error) = &report.error {
+        if report.conflict.is_empty() {
             return format!("{error}\n");
         }
         let mut text = "constraints not satisfiable; these rules contradict each other:\n".to_owned();
-        for ClauseRow { rule, hint } in &answer.conflict {
+        for ClauseRow { rule, hint } in &report.conflict {
             text.push_str(&format!("- {rule}\n  to do: {hint}\n"));
         }
         return text;
     }
-    let mut text = table(&answer.bundles);
+    let mut text = table(&report.bundles);
     text.push_str("\nReasons:\n");
-    for row in answer.bundles.iter().chain(&answer.installed) {
+    for row in report.bundles.iter().chain(&report.installed) {
         text.push_str(&reasons(row));
     }
     text

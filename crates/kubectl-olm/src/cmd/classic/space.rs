@@ -133,7 +133,7 @@ fn key(source: &CatalogSource) -> (String, String) {
 }
 
 impl Gathered<'_> {
-    /// Everything but the catalogs, whose health no one reads here.
+    /// Everything but the health of the catalogs, which is not read.
     pub(super) fn facts<'a>(&'a self, catalogs: &'a [CatalogFact<'a>]) -> NamespaceFacts<'a> {
         NamespaceFacts {
             namespace: self.namespace,
