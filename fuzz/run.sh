@@ -20,7 +20,7 @@ targets=$(sed -n 's/^path = "targets\/\(.*\)\.rs"$/\1/p' fuzz/Cargo.toml | grep 
 
 # parsers and libFuzzer optimised; dependencies, and what is mostly Kubernetes, as in every other build
 options=()
-for package in olm-{core,yaml,fbc,resolver,solver,bundle,crd-safety,rollout,oci,fuzz} libfuzzer-sys; do
+for package in olm-{core,yaml,fbc,resolver,solver,classic,bundle,crd-safety,rollout,oci,fuzz} libfuzzer-sys; do
     options+=(--config "profile.dev.package.$package.opt-level=3")
 done
 export RUSTC_WORKSPACE_WRAPPER=$PWD/fuzz/rustc.sh

@@ -9,6 +9,7 @@
 
 mod bundles;
 mod catalogs;
+mod classic;
 mod crds;
 mod files;
 mod layers;
@@ -33,6 +34,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("bundle", bundles::bundle),
     ("bundle_config", bundles::config),
     ("catalogd_http", server::catalogd_http),
+    ("classic_constraint", classic::constraint),
+    ("classic_csv", classic::csv),
     ("crd_safety", crds::crd_safety),
     ("fbc", catalogs::fbc),
     ("grpc_registry", registry::grpc_registry),

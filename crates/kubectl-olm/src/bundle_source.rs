@@ -70,7 +70,11 @@ impl BundleAccess {
 
     /// With the flags of a verb that reads catalogs.
     pub(crate) fn from_sources(sources: &Sources) -> Self {
-        Self { registry: sources.registry.clone(), cache: sources.cache.clone() }
+        Self::new(&sources.registry, &sources.cache)
+    }
+
+    pub(crate) fn new(registry: &Registry, cache: &Cache) -> Self {
+        Self { registry: registry.clone(), cache: cache.clone() }
     }
 
     pub(crate) async fn fetcher(&self) -> Result<BundleFetcher, CommandError> {

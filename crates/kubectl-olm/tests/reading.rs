@@ -57,6 +57,49 @@ fn classic_resolve_prints_bundles_of_a_namespace() {
 }
 
 #[test]
+fn classic_resolve_explains_choices_and_conflicts() {
+    let lines = [
+        "classic resolve -n candidates -f classic.yaml --content sample=catalog",
+        "classic resolve -n upgrading -f classic.yaml --content sample=catalog -o json",
+        "classic resolve -n twice -f classic.yaml --content sample=catalog",
+        "classic resolve -n twice -f classic.yaml --content sample=catalog -o yaml",
+    ];
+    let printed: Vec<String> = lines.map(transcript).to_vec();
+    insta::assert_snapshot!(printed.join("\n"));
+}
+
+#[test]
+fn classic_graph_marks_what_the_namespace_gets() {
+    let lines = [
+        "classic graph kiln-operator -n upgrading -f classic.yaml --content sample=catalog",
+        "classic graph kiln-operator -n operators -f classic.yaml --content sample=catalog --channel candidate -o mermaid",
+        "classic graph kiln-operator -n twice -f classic.yaml --content sample=catalog -o dot",
+        "classic graph fuel-operator -n operators -f classic.yaml --content sample=catalog --source sample",
+        "classic graph fuel-operator --dir catalog",
+        "classic graph absent -n operators -f classic.yaml --content sample=catalog",
+        "classic graph kiln-operator -n operators -f classic.yaml",
+    ];
+    let printed: Vec<String> = lines.map(transcript).to_vec();
+    insta::assert_snapshot!(printed.join("\n"));
+}
+
+#[test]
+fn classic_plan_prints_steps_in_order() {
+    let content = "-f classic.yaml --content sample=catalog --bundle kiln-operator.v1.2.0=kiln-bundle";
+    let lines = [
+        format!("classic plan -n operators {content}"),
+        format!("classic plan -n upgrading {content} -o yaml"),
+        format!("classic plan -n operators {content} -o name"),
+        format!("classic plan -n twice {content}"),
+        "classic plan -n operators -f classic.yaml".to_owned(),
+        "classic plan -n nowhere -f classic.yaml".to_owned(),
+        "classic plan -n operators -f classic.yaml --content sample=catalog --bundle kiln-operator.v1.2.0=catalog".to_owned(),
+    ];
+    let printed: Vec<String> = lines.iter().map(|line| transcript(line)).collect();
+    insta::assert_snapshot!(printed.join("\n"));
+}
+
+#[test]
 fn search_prints_packages() {
     insta::assert_snapshot!(transcripts(&[
         "search",

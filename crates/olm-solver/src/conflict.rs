@@ -50,6 +50,37 @@ pub enum Clause {
     },
 }
 
+impl Clause {
+    /// What would take the clause out of the conflict.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::SubscriptionExists { subscription } => {
+                format!("delete Subscription {subscription}, or move it to a namespace of its own")
+            }
+            Self::NoOperators { .. } => "name a catalog, package, channel and startingCSV that exist, in \
+                                         spec.source, spec.name, spec.channel and spec.startingCSV"
+                .to_owned(),
+            Self::SubscriptionRequires { subscription, .. } => format!(
+                "let spec.channel or spec.startingCSV of Subscription {subscription} allow other bundles"
+            ),
+            Self::Unreferenced { csv } => {
+                format!("delete ClusterServiceVersion {csv}, or create a Subscription to its package")
+            }
+            Self::Requires { bundle, .. } => {
+                format!("add a catalog that has what {bundle} requires, or choose another version of it")
+            }
+            Self::Deprecated { candidate } => format!("choose a newer bundle than {candidate}"),
+            Self::OnePackage { package, .. } => {
+                format!("ask for package {package} once, in one version that suits all who need it")
+            }
+            Self::OneProvider { gvk, .. } => format!("install one of the operators that provide {gvk}"),
+            Self::Replaces { candidate, installed } => {
+                format!("keep {installed}, or upgrade to {candidate}: both cannot be there")
+            }
+        }
+    }
+}
+
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts: Vec<String> = self.clauses.iter().map(Clause::to_string).collect();

@@ -15,6 +15,7 @@ use crate::conflict::describe;
 use crate::content::{Content, Weighed};
 use crate::error::{InputError, SolveError};
 use crate::namespace::{Namespace, Subscription};
+use crate::report::CandidateName;
 use crate::sources::{INSTALLED, SourceIndex, Sources};
 
 /// Place of a candidate in [`Reach`].
@@ -405,17 +406,20 @@ impl<'a> Reach<'a> {
         self.catalog(source).content(entry)
     }
 
-    /// `catalog/namespace/channel/name`
-    pub(crate) fn name(&self, id: Id) -> String {
+    pub(crate) fn candidate_name(&self, id: Id) -> CandidateName {
         let Candidate { source, entry, .. } = self.candidates[id];
         let (of, catalog) = (&self.sources.list[source], self.catalog(source));
-        format!(
-            "{}/{}/{}/{}",
-            of.name,
-            of.namespace,
-            catalog.channel(entry).name,
-            catalog.content(entry).name
-        )
+        CandidateName {
+            catalog: of.name.to_owned(),
+            namespace: of.namespace.to_owned(),
+            channel: catalog.channel(entry).name.to_string(),
+            name: catalog.content(entry).name.to_string(),
+        }
+    }
+
+    /// `catalog/namespace/channel/name`
+    pub(crate) fn name(&self, id: Id) -> String {
+        self.candidate_name(id).to_string()
     }
 }
 

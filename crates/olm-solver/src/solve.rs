@@ -53,20 +53,19 @@ pub struct ChosenBundle {
 pub fn solve(namespace: &Namespace, limits: Limits) -> Result<Solution, SolveError> {
     let sources = Sources::new(namespace);
     let reach = Reach::new(namespace, &sources, limits.steps)?;
-    let mut selection = Selection::new(&reach);
-    let straight: Result<_, Infallible> = choose(&reach, |id| Ok(selection.take(id)));
-    let chosen = match straight {
+    let chosen = chosen(&reach, limits).map_err(|error| error.within(namespace, &reach, limits))?;
+    let mut bundles: Vec<ChosenBundle> = chosen.iter().filter_map(|&id| bundle(&reach, id)).collect();
+    bundles.sort();
+    Ok(Solution { bundles })
+}
+
+/// What the first walk takes, or, at its dead end, what looking ahead does.
+pub(crate) fn chosen(reach: &Reach<'_>, limits: Limits) -> Result<Vec<Id>, ChoiceError> {
+    let mut selection = Selection::new(reach);
+    let straight: Result<_, Infallible> = choose(reach, |id| Ok(selection.take(id)));
+    match straight {
         Ok(Some(chosen)) => Ok(chosen),
-        Ok(None) => Rules::new(&reach).choose_or_explain(limits.decisions),
-    };
-    match chosen {
-        Ok(chosen) => Ok(solution(&reach, &chosen)),
-        Err(ChoiceError::Conflict(conflict)) => Err(conflict.into()),
-        Err(ChoiceError::OutOfBudget) => Err(SolveError::TooMuchWork {
-            namespace: namespace.name.clone(),
-            steps: limits.decisions,
-            candidates: reach.candidates.len(),
-        }),
+        Ok(None) => Rules::new(reach).choose_or_explain(limits.decisions),
     }
 }
 
@@ -119,6 +118,7 @@ pub(crate) fn choose<Error>(
 ///
 /// If that leads to an end, it is the choice that looking ahead makes, too: what was taken can be met, by that end, and what was passed
 /// over cannot. Most namespaces need no more.
+#[derive(Clone)]
 pub(crate) struct Selection<'a> {
     reach: &'a Reach<'a>,
     packages: HashSet<&'a str>,
@@ -152,31 +152,27 @@ impl<'a> Selection<'a> {
     }
 }
 
-fn solution(reach: &Reach<'_>, chosen: &[Id]) -> Solution {
-    let mut bundles: Vec<ChosenBundle> = chosen
+/// `None`: it is installed.
+pub(crate) fn bundle(reach: &Reach<'_>, id: Id) -> Option<ChosenBundle> {
+    let candidate = &reach.candidates[id];
+    if candidate.source == INSTALLED {
+        return None;
+    }
+    let source = &reach.sources.list[candidate.source];
+    let (catalog, entry) = (&source.catalog, candidate.entry);
+    let channel = catalog.channel(entry);
+    let installed = reach
+        .subscriptions
         .iter()
-        .filter(|&&id| reach.candidates[id].source != INSTALLED)
-        .map(|&id| {
-            let candidate = &reach.candidates[id];
-            let source = &reach.sources.list[candidate.source];
-            let (catalog, entry) = (&source.catalog, candidate.entry);
-            let channel = catalog.channel(entry);
-            let installed = reach
-                .subscriptions
-                .iter()
-                .find(|it| it.alternatives.as_ref().is_ok_and(|&list| reach.lists[list].contains(&id)));
-            let installed = installed.and_then(|it| it.installed).map(|id| &*reach.content(id).name);
-            let replaces = installed.or(catalog.entry(entry).replaces.as_deref()).unwrap_or_default();
-            ChosenBundle {
-                namespace: source.namespace.to_owned(),
-                catalog: source.name.to_owned(),
-                channel: channel.name.to_string(),
-                name: catalog.content(entry).name.to_string(),
-                package: channel.package.to_string(),
-                replaces: replaces.to_owned(),
-            }
-        })
-        .collect();
-    bundles.sort();
-    Solution { bundles }
+        .find(|it| it.alternatives.as_ref().is_ok_and(|&list| reach.lists[list].contains(&id)));
+    let installed = installed.and_then(|it| it.installed).map(|id| &*reach.content(id).name);
+    let replaces = installed.or(catalog.entry(entry).replaces.as_deref()).unwrap_or_default();
+    Some(ChosenBundle {
+        namespace: source.namespace.to_owned(),
+        catalog: source.name.to_owned(),
+        channel: channel.name.to_string(),
+        name: catalog.content(entry).name.to_string(),
+        package: channel.package.to_string(),
+        replaces: replaces.to_owned(),
+    })
 }

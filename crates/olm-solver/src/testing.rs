@@ -5,6 +5,7 @@
 
 pub mod generate;
 pub mod oracle;
+pub(crate) mod plain;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use crate::sources::Sources;
 
 /// How to draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Form {
+pub(crate) enum Form {
     /// Text: each channel from its head down.
     #[default]
     Tree,
@@ -56,14 +56,18 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let channels = channels(&graph, &arguments.channels)?;
     let installed = arguments.installed.as_deref().map(|text| installed(&graph, text)).transpose()?;
     let scene = Scene::new(&graph, &channels, installed.as_ref());
-    let text = match arguments.output {
-        Form::Tree => draw::tree(&scene),
-        Form::Mermaid => draw::mermaid(&scene),
-        Form::Dot => draw::dot(&scene),
-        Form::Svg => draw::svg(&scene),
-        Form::Json => serde_json::to_string_pretty(&scene).unwrap_or_default() + "\n",
+    Ok(draw(arguments.output, &scene))
+}
+
+pub(crate) fn draw(form: Form, scene: &Scene) -> CommandOutput {
+    let text = match form {
+        Form::Tree => draw::tree(scene),
+        Form::Mermaid => draw::mermaid(scene),
+        Form::Dot => draw::dot(scene),
+        Form::Svg => draw::svg(scene),
+        Form::Json => serde_json::to_string_pretty(scene).unwrap_or_default() + "\n",
     };
-    Ok(CommandOutput { text, yes: true })
+    CommandOutput { text, yes: true }
 }
 
 /// The graph of a package. Of several catalogs the one with the highest priority counts; the others are printed to

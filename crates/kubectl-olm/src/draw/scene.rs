@@ -196,6 +196,19 @@ impl Scene {
         }
     }
 
+    /// The same with another bundle as the next one: what OLM Classic chooses depends on the other Subscriptions of its namespace.
+    pub(crate) fn with_next(mut self, next: Option<&str>) -> Self {
+        for node in &mut self.nodes {
+            node.reach = match node.reach {
+                Reach::Installed => Reach::Installed,
+                _ if Some(node.name.as_str()) == next => Reach::Next,
+                Reach::Next => Reach::Hops(1),
+                reach @ (Reach::No | Reach::Hops(_)) => reach,
+            };
+        }
+        self
+    }
+
     /// The label of a node: its version, or its name if the version is unknown.
     pub(crate) fn label(&self, at: usize) -> &str {
         let node = &self.nodes[at];

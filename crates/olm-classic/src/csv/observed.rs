@@ -99,3 +99,29 @@ pub enum ApiServices {
     /// What is missing.
     Missing(String),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_state_is_that_of_the_check() {
+        let text = str::to_owned;
+        let annotations = BTreeMap::from([("olm.targetNamespaces", text("a,b"))]);
+        let want = BTreeMap::from([(text("olm.targetNamespaces"), text("a,b"))]);
+        for (check, want) in [
+            (GroupCheck::Passed, GroupState::Member),
+            (GroupCheck::Wait, GroupState::Unresolved),
+            (GroupCheck::Annotate(annotations), GroupState::Annotate(want)),
+            (GroupCheck::SetProvidedApis(text("K.v1.g")), GroupState::SetProvidedApis(text("K.v1.g"))),
+        ] {
+            assert_eq!(GroupState::from(check.clone()), want, "{check:?}");
+        }
+        for reason in GroupReason::ALL {
+            let state = GroupState::from(GroupCheck::Failed { reason, message: text("why") });
+            let GroupState::Failed { reason: found, message } = state else { panic!("{state:?}") };
+            assert_eq!((found.as_str(), message.as_str()), (reason.as_str(), "why"));
+            assert!(found.is_of_the_group(), "{found:?}");
+        }
+    }
+}

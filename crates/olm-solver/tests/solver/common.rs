@@ -177,3 +177,19 @@ pub(crate) fn api(api: &str) -> Value {
 pub(crate) fn package(name: &str, range: &str) -> Value {
     json!({"package": {"packageName": name, "versionRange": range}})
 }
+
+/// The namespace of decision 50 in which a later Subscription must give up its first candidate.
+pub(crate) fn going_back() -> Space {
+    let certified = [property("certified", json!(true))];
+    let hazel = pkg("hazel", "3.0.0; 3.0.1 r 3.0.0; 3.2.0 r 3.0.1")
+        .with_properties("3.0.0", &certified)
+        .with_properties("3.0.1", &certified);
+    let kelp = pkg("kelp", "1.1.0").all(&[needs_package("hazel", ">=3.2.0")]);
+    let rule = json!({"cel": {"rule": "properties.exists(p, p.type == 'certified')"}});
+    let ochre = pkg("ochre", "0.0.1; 0.1.0 r 0.0.1").with_properties("0.1.0", &[constraint(rule)]);
+    space()
+        .catalog_in(NAMESPACE, "operators", 100, [kelp, hazel])
+        .catalog("own", [ochre, pkg("hazel", "3.2.0")])
+        .subscribe_to("kelp", |it| it.catalog = "operators".to_owned())
+        .subscribe("ochre")
+}

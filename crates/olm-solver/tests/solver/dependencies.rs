@@ -1,10 +1,11 @@
 //! D1 to D30 of the page update-graph, and further rules about dependencies.
 
-use olm_solver::ErrorKind;
+use olm_solver::{ErrorKind, Limits, solve};
 use serde_json::{Value, json};
 
 use crate::common::{
-    GLOBAL, Pkg, Space, api, constraint, needs, needs_package, package, pkg, property, provides, space,
+    GLOBAL, Pkg, Space, api, constraint, going_back, needs, needs_package, package, pkg, property, provides,
+    space,
 };
 
 /// Package `a`, which needs this, subscribed in catalog `own` among others.
@@ -532,4 +533,10 @@ fn dependency_differs_from_classic_as_decided() {
     other.0.bundles[0].name = "p.v1.0.0".to_owned();
     other.0.channels[0].entries[0].name = "p.v1.0.0".to_owned();
     assert_eq!(space_of(vec![pkg("p", "1.0.0"), other], "stable").outcome(), "p.v1.0.0");
+    // a choice that is taken back leaves the lists before it as they were: hazel comes from the preferred catalog, and kelp stays. OLM
+    // Classic continues a list where it stood: at hazel of the other catalog, or beyond the only alternative of kelp
+    let solution = solve(&going_back().0, Limits::default()).unwrap();
+    let chosen: Vec<String> =
+        solution.bundles.iter().map(|it| format!("{} {}", it.catalog, it.name)).collect();
+    assert_eq!(chosen, ["operators hazel.v3.2.0", "operators kelp.v1.1.0", "own ochre.v0.0.1"]);
 }

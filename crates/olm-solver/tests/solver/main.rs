@@ -5,4 +5,5 @@ mod common;
 mod dependencies;
 mod hostile;
 mod recorded;
+mod report;
 mod upgrade_graph;

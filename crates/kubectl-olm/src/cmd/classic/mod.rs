@@ -1,7 +1,11 @@
 //! `classic`: namespaces of OLM Classic, from files or from a cluster.
 
+mod content;
+mod graph;
 mod objects;
+mod plan;
 mod resolve;
+mod space;
 
 use clap::Subcommand;
 
@@ -10,12 +14,18 @@ use crate::failure::CommandError;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Show what the Subscriptions of a namespace would install, or why they contradict each other
+    /// Show what the Subscriptions of a namespace would install and why, or why they contradict each other
     Resolve(Box<resolve::Arguments>),
+    /// Draw the upgrade graph of a package as the resolution of a namespace sees it
+    Graph(Box<graph::Arguments>),
+    /// Show the InstallPlan that a namespace would get: bundles, steps in order, approval
+    Plan(Box<plan::Arguments>),
 }
 
 pub(crate) async fn run(verb: &Verb) -> Result<CommandOutput, CommandError> {
     match verb {
         Verb::Resolve(arguments) => resolve::run(arguments).await,
+        Verb::Graph(arguments) => graph::run(arguments).await,
+        Verb::Plan(arguments) => plan::run(arguments).await,
     }
 }

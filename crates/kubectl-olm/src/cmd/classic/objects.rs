@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
-use olm_api::classic::{CatalogSource, ClusterServiceVersion, OperatorGroup, Subscription};
+use olm_api::classic::{CatalogSource, ClusterServiceVersion, InstallPlan, OperatorGroup, Subscription};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ pub(super) struct Objects {
     pub(super) subscriptions: Vec<Subscription>,
     pub(super) csvs: Vec<ClusterServiceVersion>,
     pub(super) groups: Vec<OperatorGroup>,
+    pub(super) plans: Vec<InstallPlan>,
 }
 
 impl Objects {
@@ -50,6 +51,7 @@ impl Objects {
             "Subscription" => self.subscriptions.push(decode(path, &kind, value)?),
             "ClusterServiceVersion" => self.csvs.push(decode(path, &kind, value)?),
             "OperatorGroup" => self.groups.push(decode(path, &kind, value)?),
+            "InstallPlan" => self.plans.push(decode(path, &kind, value)?),
             "List" => {
                 let Value::Object(mut list) = value else { return Ok(()) };
                 if let Some(Value::Array(items)) = list.remove("items") {
@@ -76,6 +78,7 @@ impl Objects {
             subscriptions: list(client, namespace).await?,
             csvs: list(client, namespace).await?,
             groups: list(client, namespace).await?,
+            plans: list(client, namespace).await?,
         })
     }
 
@@ -85,6 +88,7 @@ impl Objects {
         self.subscriptions.retain(|it| is_within(it.metadata.namespace.as_ref()));
         self.csvs.retain(|it| is_within(it.metadata.namespace.as_ref()));
         self.groups.retain(|it| is_within(it.metadata.namespace.as_ref()));
+        self.plans.retain(|it| is_within(it.metadata.namespace.as_ref()));
         for catalog in &mut self.catalogs {
             catalog.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
         }

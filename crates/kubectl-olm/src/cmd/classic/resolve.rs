@@ -1,24 +1,14 @@
-//! `classic resolve`: the bundles that the Subscriptions of a namespace come to together.
-
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::sync::Arc;
+//! `classic resolve`: the bundles that the Subscriptions of a namespace come to together, and why.
 
 use clap::Args;
-use olm_api::classic::CatalogSource;
-use olm_catalog::{CatalogReader, Selector};
-use olm_classic::catalog_source::{Backing, validate};
-use olm_classic::subscription::{CatalogFact, NamespaceFacts, solver_namespace};
-use olm_core::PackageName;
-use olm_solver::{Catalog, ChosenBundle, Limits, PackageDraft, solve};
+use olm_solver::{CandidateName, Choice, Clause, Limits, Reason, Rejected, SolveError, explain};
 use serde::Serialize;
 
 use super::objects::Objects;
+use super::space::Space;
 use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, or_dash};
-use crate::failure::{CommandError, print_note};
-use crate::sources::{Cache, Cluster, Namespace, Registry, Sources};
+use crate::failure::CommandError;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -26,125 +16,192 @@ use crate::sources::{Cache, Cluster, Namespace, Registry, Sources};
   kubectl olm classic resolve -n operators -f subscriptions.yaml --content operatorhubio=./catalog
   kubectl olm classic resolve -n operators --global-namespace openshift-marketplace -o json
 
-Exit codes: 0 the Subscriptions can be met, 1 they contradict each other, 2 bad input, 3 no answer.")]
+Exit codes: 0 the Subscriptions can be met, 1 they cannot, 2 bad input, 3 no answer.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    namespace: Namespace,
-    /// Manifests of CatalogSources, Subscriptions, ClusterServiceVersions and OperatorGroups, instead of the cluster's; may be repeated
-    #[arg(short, long = "filename", value_name = "FILE")]
-    files: Vec<PathBuf>,
-    /// A directory with the file-based catalog of a CatalogSource, instead of its image; may be repeated
-    #[arg(long = "content", value_name = "NAME=DIR")]
-    contents: Vec<Content>,
-    /// The namespace whose CatalogSources serve every namespace
-    #[arg(long, value_name = "NAME", default_value = "olm")]
-    global_namespace: String,
+    space: Space,
     #[command(flatten)]
     output: Output,
-    #[command(flatten)]
-    cluster: Cluster,
-    #[command(flatten)]
-    registry: Registry,
-    #[command(flatten)]
-    cache: Cache,
 }
 
-/// `NAME=DIR`
-#[derive(Debug, Clone)]
-struct Content {
-    name: String,
-    directory: PathBuf,
+/// What `-o json` prints.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResolveReport {
+    /// To install, in the order in which they are chosen.
+    bundles: Vec<Row>,
+    /// CSVs that stay.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    installed: Vec<Row>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// Rules that contradict each other; without any one of them they would not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conflict: Vec<ClauseRow>,
 }
 
-impl FromStr for Content {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            Some((name, directory)) if !name.is_empty() && !directory.is_empty() => {
-                Ok(Self { name: name.to_owned(), directory: directory.into() })
-            }
-            _ => Err(format!("{text:?} is no NAME=DIR; write operatorhubio=./catalog")),
-        }
-    }
-}
-
-/// A bundle to install. `-o json` prints a list of these.
+/// A bundle or CSV of the namespace.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
+    #[serde(skip_serializing_if = "String::is_empty")]
     package: String,
     bundle: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     channel: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     catalog: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     catalog_namespace: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     replaces: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    skips: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    skip_range: String,
     /// The Subscription that names the package; absent for a dependency.
     #[serde(skip_serializing_if = "Option::is_none")]
     subscription: Option<String>,
+    /// What asks for it.
+    reasons: Vec<String>,
+    /// Alternatives that are preferred to it, best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rejected: Vec<RejectedRow>,
+}
+
+/// An alternative that cannot be chosen.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RejectedRow {
+    bundle: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    channel: String,
+    catalog: String,
+    catalog_namespace: String,
+    /// The rules that forbid it beside what was chosen before.
+    rules: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ClauseRow {
+    rule: String,
+    /// What would take it out of the conflict.
+    hint: String,
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let (namespace, global) = (arguments.namespace.required()?, arguments.global_namespace.as_str());
-    let objects = if arguments.files.is_empty() {
-        Objects::from_cluster(&arguments.cluster.client().await?, namespace, global).await?
-    } else {
-        Objects::from_files(&arguments.files)?
-    };
-    let objects = objects.within(namespace);
-    if objects.subscriptions.is_empty() {
-        return Err(CommandError::NotFound(format!("namespace {namespace} has no Subscription")));
-    }
-    let catalogs: Vec<CatalogFact<'_>> =
-        objects.catalogs.iter().map(|source| CatalogFact { source, is_healthy: true }).collect();
-    let facts = NamespaceFacts {
-        namespace,
-        global_namespace: Some(global),
-        groups: &objects.groups,
-        subscriptions: &objects.subscriptions,
-        csvs: &objects.csvs,
-        plans: &[],
-        catalogs: &catalogs,
-    }
-    .with_exclusion();
-    let mut contents = BTreeMap::new();
-    for source in &objects.catalogs {
-        let key = |text: &Option<String>| text.clone().unwrap_or_default();
-        let content = arguments.content(source).await?;
-        contents.insert((key(&source.metadata.namespace), key(&source.metadata.name)), content);
-    }
-    let input = solver_namespace(&facts, |namespace, name| {
-        let content = contents.get(&(namespace.to_owned(), name.to_owned())).cloned();
-        content.unwrap_or_else(|| Err("its content was not read".to_owned()))
-    });
-    match solve(&input, Limits::default()) {
-        Ok(solution) => {
-            let rows: Vec<Row> = solution.bundles.into_iter().map(|it| row(it, &objects)).collect();
-            let names = || rows.iter().map(|row| row.bundle.clone()).collect();
-            let text = arguments.output.print(&rows, names, |_| table(&rows));
-            Ok(CommandOutput { text, yes: true })
+    let gathered = arguments.space.gather_subscribed().await?;
+    let report = match explain(&gathered.solver_input(), Limits::default()) {
+        Ok(choices) => {
+            let (bundles, installed) = choices.iter().partition(|choice| choice.bundle.is_some());
+            let rows = |choices: Vec<&Choice>| choices.iter().map(|it| row(it, &gathered.objects)).collect();
+            ResolveReport { bundles: rows(bundles), installed: rows(installed), ..ResolveReport::default() }
         }
-        Err(error) => Ok(CommandOutput { text: format!("{error}\n"), yes: false }),
+        Err(error @ SolveError::TooMuchWork { .. }) => {
+            return Err(CommandError::Unreachable(error.to_string()));
+        }
+        Err(error) => ResolveReport {
+            conflict: conflict(&error),
+            error: Some(error.to_string()),
+            ..ResolveReport::default()
+        },
+    };
+    let names = || report.bundles.iter().map(|row| row.bundle.clone()).collect();
+    let text = arguments.output.print(&report, names, |_| text(&report));
+    Ok(CommandOutput { text, yes: report.error.is_none() })
+}
+
+fn conflict(error: &SolveError) -> Vec<ClauseRow> {
+    let clauses: &[Clause] = match error {
+        SolveError::Unsatisfiable(conflict) => &conflict.clauses,
+        SolveError::Input(_) | SolveError::TooMuchWork { .. } => &[],
+    };
+    clauses.iter().map(|clause| ClauseRow { rule: clause.to_string(), hint: clause.hint() }).collect()
+}
+
+fn row(choice: &Choice, objects: &Objects) -> Row {
+    let subscription = choice.reasons.iter().find_map(|reason| match reason {
+        Reason::Subscription { name } => Some(name.clone()),
+        Reason::Dependency { .. } | Reason::Unreferenced => None,
+    });
+    let CandidateName { name, .. } = &choice.candidate;
+    let package = || {
+        let of_csv = |it: &&olm_api::classic::Subscription| {
+            it.status.as_ref().is_some_and(|status| status.installed_csv == *name)
+        };
+        objects.subscriptions.iter().find(of_csv).map(|it| it.spec.package.clone()).unwrap_or_default()
+    };
+    let chosen = choice.bundle.as_ref();
+    let text = |field: Option<&String>| field.cloned().unwrap_or_default();
+    Row {
+        package: chosen.map_or_else(package, |it| it.package.clone()),
+        bundle: name.clone(),
+        channel: text(chosen.map(|it| &it.channel)),
+        catalog: text(chosen.map(|it| &it.catalog)),
+        catalog_namespace: text(chosen.map(|it| &it.namespace)),
+        replaces: text(chosen.map(|it| &it.replaces)),
+        skips: choice.skips.clone(),
+        skip_range: choice.skip_range.clone(),
+        subscription,
+        reasons: choice.reasons.iter().map(ToString::to_string).collect(),
+        rejected: choice.rejected.iter().map(rejected).collect(),
     }
 }
 
-fn row(chosen: ChosenBundle, objects: &Objects) -> Row {
-    let names = objects.subscriptions.iter().filter(|it| it.spec.package == chosen.package);
-    Row {
-        subscription: names.filter_map(|it| it.metadata.name.clone()).next(),
-        package: chosen.package,
-        bundle: chosen.name,
-        channel: chosen.channel,
-        catalog: chosen.catalog,
-        catalog_namespace: chosen.namespace,
-        replaces: chosen.replaces,
+fn rejected(rejected: &Rejected) -> RejectedRow {
+    let CandidateName { catalog, namespace, channel, name } = rejected.candidate.clone();
+    let rules = rejected.clauses.iter().map(ToString::to_string).collect();
+    RejectedRow { bundle: name, channel, catalog, catalog_namespace: namespace, rules }
+}
+
+fn text(report: &ResolveReport) -> String {
+    if let Some(error) = &report.error {
+        if report.conflict.is_empty() {
+            return format!("{error}\n");
+        }
+        let mut text = "constraints not satisfiable; these rules contradict each other:\n".to_owned();
+        for ClauseRow { rule, hint } in &report.conflict {
+            text.push_str(&format!("- {rule}\n  to do: {hint}\n"));
+        }
+        return text;
     }
+    let mut text = table(&report.bundles);
+    text.push_str("\nReasons:\n");
+    for row in report.bundles.iter().chain(&report.installed) {
+        text.push_str(&reasons(row));
+    }
+    text
+}
+
+fn reasons(row: &Row) -> String {
+    let mut text = match row.catalog.as_str() {
+        "" => format!("{}, installed, stays\n", row.bundle),
+        catalog => format!("{} from {}/{catalog}\n", row.bundle, row.catalog_namespace),
+    };
+    for reason in &row.reasons {
+        text.push_str(&format!("  required: {reason}\n"));
+    }
+    let edges = [
+        ("replaces", row.replaces.clone()),
+        ("skips", row.skips.join(", ")),
+        ("skipRange", row.skip_range.clone()),
+    ];
+    for (name, value) in edges.iter().filter(|(_, value)| !value.is_empty()) {
+        text.push_str(&format!("  {name}: {value}\n"));
+    }
+    for RejectedRow { bundle, channel, catalog, catalog_namespace, rules } in &row.rejected {
+        let channel = if channel.is_empty() { String::new() } else { format!(", channel {channel}") };
+        text.push_str(&format!("  rejected: {bundle} from {catalog_namespace}/{catalog}{channel}\n"));
+        for rule in rules {
+            text.push_str(&format!("    because {rule}\n"));
+        }
+    }
+    text
 }
 
 fn table(rows: &[Row]) -> String {
     if rows.is_empty() {
-        return "nothing to install: every Subscription has its newest bundle\n".to_owned();
+        return "nothing to install: no Subscription has a newer bundle that can be chosen\n".to_owned();
     }
     let mut table = Table::new(["PACKAGE", "BUNDLE", "CHANNEL", "CATALOG", "REPLACES", "SUBSCRIPTION"]);
     for row in rows {
@@ -161,41 +218,4 @@ fn table(rows: &[Row]) -> String {
         ]);
     }
     table.text("")
-}
-
-impl Arguments {
-    /// The content of a CatalogSource, or why there is none.
-    async fn content(&self, source: &CatalogSource) -> Result<Result<Arc<Catalog>, String>, CommandError> {
-        let name = source.metadata.name.as_deref().unwrap_or_default();
-        let given = self.contents.iter().find(|content| content.name == name);
-        let sources = |image: Option<String>, directory: Option<PathBuf>| {
-            Sources::of_content(image, directory, &self.cluster, &self.registry, &self.cache)
-        };
-        let sources = match (given, validate(&source.spec)) {
-            (Some(content), _) => sources(None, Some(content.directory.clone())),
-            (None, Ok(Backing::Image(image))) => sources(Some(image.to_owned()), None),
-            (None, Ok(Backing::Address(_) | Backing::ConfigMap(_))) => {
-                let why = format!("it names no image; give --content {name}=DIR");
-                print_note(&format!("catalog {name}: {why}"));
-                return Ok(Err(why));
-            }
-            (None, Err(error)) => return Ok(Err(format!("{error}; {}", error.fix()))),
-        };
-        Ok(Ok(Arc::new(read(&sources).await?)))
-    }
-}
-
-/// Every package of the only catalog.
-async fn read(sources: &Sources) -> Result<Catalog, CommandError> {
-    let reader: CatalogReader = sources.open().await?;
-    let mut drafts = Vec::new();
-    for facts in reader.select(&Selector::default()) {
-        let packages = reader.packages(&facts).await.map_err(|error| sources.failure(error))?;
-        for summary in packages {
-            let Ok(package) = summary.name.parse::<PackageName>() else { continue };
-            let content = reader.package(&facts, &package).await.map_err(|error| sources.failure(error))?;
-            drafts.extend(PackageDraft::from_contents(content.contents));
-        }
-    }
-    Ok(Catalog::new(drafts))
 }
