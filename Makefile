@@ -79,15 +79,15 @@ test-apiserver: ## Compare the simulated apiserver with a real one in generated 
 	@$(demo_tools); OLM_SIMULATION_SEQUENCES=$(or $(SEQUENCES),2000) $(if $(SEED),OLM_SIMULATION_SEED=$(SEED)) \
 	    $(CARGO) test $(locked) --workspace --test conformance -- --nocapture
 
-classic_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='classic-resolver' hack/tools/build.sh)}"
+resolver_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='classic-resolver' hack/tools/build.sh)}"
 .PHONY: oracle-classic
 oracle-classic: ## Compare the dependency solver with OLM Classic's in generated namespaces (N=20000; SEED=n: repeat them)
-	@$(classic_tools); $(CARGO) run $(locked) --release -p olm-solver --example oracle -- \
+	@$(resolver_tools); $(CARGO) run $(locked) --release -p olm-solver --example oracle -- \
 	    "$$OLM_TOOLS/oracle-classic-resolver" $(or $(N),20000) $(SEED)
 
 .PHONY: bench-classic
 bench-classic: ## Measure the dependency solver beside OLM Classic's in one run, and fail if a figure is above its bound
-	@$(classic_tools); export OLM_TOOLS; $(CARGO) bench $(locked) -p olm-solver --bench classic
+	@$(resolver_tools); export OLM_TOOLS; $(CARGO) bench $(locked) -p olm-solver --bench classic
 
 .PHONY: test-hard
 test-hard: ## Run every fault-injection test as often as it asks for, and print the table (OLM_HARD_SEED=n repeats random choices)
@@ -149,7 +149,7 @@ test-oldest: ## Check every manifest with the oldest supported apiserver, which 
 	@$(call build,$(everything))
 	@$(oldest_tools); $(with_programs) $(CARGO) test $(locked) --workspace --test deploy -- --nocapture --exact \
 	    accepted::manifests_are_accepted_and_fit_their_schemas; \
-	    $(with_programs) $(CARGO) test $(locked) --workspace --test api; $(MAKE) acceptance
+	    $(with_programs) $(CARGO) test $(locked) --workspace --test api; $(MAKE) acceptance OLDEST=1
 
 .PHONY: demo
 demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step; CATALOG=ref or folder: that catalog instead)
@@ -243,7 +243,7 @@ workflows: ## Find what zizmor calls unsafe in the workflows (needs Python 3)
 acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=regex, JOBS=4, UPDATE=1: write what passes; RBAC=0: all rights)
 	@python=$$(hack/lab-python.sh $(venv)); $(demo_tools); $(kit) acceptance --python "$$python" --programs $(programs_dir) \
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE)) \
-	    $(if $(filter-out 0,$(or $(RBAC),1)),--rbac)
+	    $(if $(filter-out 0,$(or $(RBAC),1)),--rbac) $(if $(OLDEST),--oldest)
 
 .PHONY: acceptance-classic
 acceptance-classic: ## Run the acceptance lab of OLM Classic (ONLY=regex, JOBS=4, UPDATE=1: write what passes)
