@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource as _, ResourceExt as _};
 use olm_api::annotations::GRPC_SERVICE;
 use olm_api::cluster_catalog::ClusterCatalog;
@@ -37,6 +37,9 @@ pub struct ServiceSettings {
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Nothing,
+    /// None was there; one that another program creates meanwhile stays.
+    Create(Box<Service>),
+    /// In the place of the one that was read, and of no other.
     Apply(Box<Service>),
     /// The Service of this UID.
     Delete(String),
@@ -70,8 +73,12 @@ fn step(
     match live {
         Some(live) if !is_ours(live) => Step::Taken,
         Some(live) if same(live, &desired) => Step::Nothing,
-        Some(_) => Step::Apply(Box::new(desired)),
-        None if is_served => Step::Apply(Box::new(desired)),
+        Some(live) => {
+            let mut desired = desired;
+            desired.metadata.resource_version = live.resource_version();
+            Step::Apply(Box::new(desired))
+        }
+        None if is_served => Step::Create(Box::new(desired)),
         None => Step::Nothing,
     }
 }
@@ -84,7 +91,11 @@ fn is_service_name(name: &str) -> bool {
 }
 
 fn desired(catalog: &ClusterCatalog, settings: &ServiceSettings) -> Service {
-    let labels = [("app.kubernetes.io/part-of", "olm"), ("app.kubernetes.io/name", "catalogd")];
+    let labels = [
+        ("app.kubernetes.io/part-of", "olm"),
+        ("app.kubernetes.io/name", "catalogd"),
+        (GRPC_SERVICE, "true"),
+    ];
     let texts = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
     };
@@ -153,6 +164,12 @@ async fn keep(
     let live = api.get_opt(&name).await?;
     match step(catalog, is_served, live.as_ref(), settings) {
         Step::Nothing => {}
+        Step::Create(service) => {
+            let params =
+                PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+            api.create(&params, &service).await?;
+            tracing::info!(catalog = name, "created the Service of a catalog");
+        }
         Step::Apply(service) => {
             let force = PatchParams::apply(FIELD_MANAGER).force();
             api.patch(&name, &force, &Patch::Apply(&service)).await?;
@@ -180,6 +197,9 @@ async fn keep(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::sync::{Arc, Mutex};
+
     use serde_json::json;
 
     use super::*;
@@ -203,8 +223,10 @@ mod tests {
         let settings = settings();
         let asks = catalog("cat", Some("true"));
         let expected = desired(&asks, &settings);
-        let apply = || Step::Apply(Box::new(expected.clone()));
-        let mut ours = expected.clone();
+        let create = Step::Create(Box::new(expected.clone()));
+        let mut again = expected.clone();
+        again.metadata.resource_version = Some("7".to_owned());
+        let mut ours = again.clone();
         ours.metadata.uid = Some("s".to_owned());
         let mut changed = ours.clone();
         changed.spec.as_mut().unwrap().selector = None;
@@ -214,9 +236,9 @@ mod tests {
             Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
         for (case, catalog, is_served, live, want) in [
             ("is not served yet", &asks, false, None, Step::Nothing),
-            ("is served", &asks, true, None, apply()),
+            ("is served", &asks, true, None, create),
             ("is there", &asks, true, Some(&ours), Step::Nothing),
-            ("was changed", &asks, false, Some(&changed), apply()),
+            ("was changed", &asks, false, Some(&changed), Step::Apply(Box::new(again))),
             ("belongs to another", &asks, true, Some(&foreign), Step::Taken),
             (
                 "is no longer asked for",
@@ -233,6 +255,47 @@ mod tests {
         ] {
             assert_eq!(step(catalog, is_served, live, &settings), want, "{case}");
         }
+    }
+
+    /// What is sent for a catalog that asks for a Service, in order, if the apiserver answers so.
+    async fn requests(answers: Vec<(u16, serde_json::Value)>) -> (kube::Result<()>, Vec<String>) {
+        let (answers, sent) =
+            (Arc::new(Mutex::new(VecDeque::from(answers))), Arc::new(Mutex::new(Vec::new())));
+        let log = sent.clone();
+        let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let line = format!("{} {}", request.method(), request.uri().path());
+            log.lock().unwrap().push(line);
+            let (status, body) = answers.lock().unwrap().pop_front().unwrap();
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            let answer = http::Response::builder().status(status).body(body).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+        });
+        let client = Client::new(server, "default");
+        let kept = keep(&client, &catalog("cat", Some("true")), true, &settings()).await;
+        let sent = sent.lock().unwrap().clone();
+        (kept, sent)
+    }
+
+    #[tokio::test]
+    async fn service_that_appears_meanwhile_stays() {
+        let status = |code: u16, reason: &str| {
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "",
+            });
+            (code, status)
+        };
+        let services = "/api/v1/namespaces/olmv1-system/services";
+        let (kept, sent) = requests(vec![status(404, "NotFound"), status(409, "AlreadyExists")]).await;
+        assert!(matches!(kept, Err(kube::Error::Api(status)) if status.code == 409));
+        assert_eq!(sent, [format!("GET {services}/cat"), format!("POST {services}")]);
+        // one that the catalog owns is only written as it was read
+        let mut changed = desired(&catalog("cat", Some("true")), &settings());
+        changed.spec.as_mut().unwrap().selector = None;
+        changed.metadata.resource_version = Some("7".to_owned());
+        let live = (200, serde_json::to_value(&changed).unwrap());
+        let (kept, sent) = requests(vec![live, status(409, "Conflict")]).await;
+        assert!(matches!(kept, Err(kube::Error::Api(status)) if status.code == 409));
+        assert_eq!(sent, [format!("GET {services}/cat"), format!("PATCH {services}/cat")]);
     }
 
     #[test]

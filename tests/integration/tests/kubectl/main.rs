@@ -3,6 +3,7 @@
 mod acting;
 mod bundle_image;
 mod catalog_image;
+mod classic;
 mod cluster;
 mod image;
 mod mirror;

@@ -4,5 +4,6 @@
 mod classic;
 mod opm;
 mod registry;
+mod registry_process;
 mod semver;
 mod signatures;

@@ -37,7 +37,7 @@ const START: Duration = Duration::from_secs(120);
 const GENERATED: u64 = 4;
 
 /// A registry: `opm serve` on its port, or ours in process.
-enum Server {
+pub(crate) enum Server {
     Opm(http2::SendRequest<Body>),
     Own(Registry),
 }
@@ -55,7 +55,7 @@ impl Server {
     }
 
     /// All messages of an answer, or the error.
-    async fn call<Q, A>(&self, method: &str, message: Q) -> Result<Vec<A>, Status>
+    pub(crate) async fn call<Q, A>(&self, method: &str, message: Q) -> Result<Vec<A>, Status>
     where
         Q: Message + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
@@ -128,7 +128,7 @@ impl Opm {
 }
 
 /// Our registry with the catalog of a folder.
-fn own(catalog: &Path, scratch: &Path) -> Server {
+pub(crate) fn own(catalog: &Path, scratch: &Path) -> Server {
     let (store, _) = Store::open(&scratch.join("store")).unwrap();
     let digest = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
     let staging = store.stage(store.lease(&digest)).unwrap();
