@@ -6,8 +6,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Unknown, absent};
-use crate::Condition;
+use super::{Time, Unknown, absent};
+use crate::{Condition, ConditionStatus};
 
 /// Conditions that the operator and the administrator set.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct OperatorConditionSpec {
 
     /// Conditions that an administrator sets; they win over those of the operator.
     #[serde(default, skip_serializing_if = "absent")]
-    pub overrides: Vec<Condition>,
+    pub overrides: Vec<Override>,
 
     /// Conditions that the operator sets.
     #[serde(default, skip_serializing_if = "absent")]
@@ -47,6 +47,41 @@ pub struct OperatorConditionSpec {
     #[serde(flatten)]
     #[schemars(skip)]
     pub unknown: Unknown,
+}
+
+/// A condition that an administrator sets.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Override {
+    /// When `status` last changed; a new message or reason alone does not move it.
+    #[serde(default, skip_serializing_if = "absent")]
+    pub last_transition_time: Option<Time>,
+
+    /// Explanation for people; may be empty.
+    #[schemars(length(max = 32768))]
+    pub message: String,
+
+    /// The `metadata.generation` that this observation is about; older than the object's means out of date.
+    #[serde(default, skip_serializing_if = "absent")]
+    #[schemars(range(min = 0))]
+    pub observed_generation: Option<i64>,
+
+    /// One CamelCase word, the cause of the value of `status`; programs may match on it.
+    #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"))]
+    pub reason: String,
+
+    /// Whether the observation holds: True, False, or Unknown when it could not be made.
+    pub status: ConditionStatus,
+
+    /// What is observed, in CamelCase; each type occurs at most once.
+    #[schemars(
+        length(max = 316),
+        regex(
+            pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+        )
+    )]
+    #[serde(rename = "type")]
+    pub type_: String,
 }
 
 /// What OLM took over.
@@ -95,7 +130,7 @@ pub mod v1 {
 
         /// Conditions that an administrator sets; they win over those of the operator.
         #[serde(default, skip_serializing_if = "absent")]
-        pub overrides: Vec<Condition>,
+        pub overrides: Vec<Override>,
 
         /// Fields that are not known here.
         #[serde(flatten)]

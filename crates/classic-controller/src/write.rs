@@ -86,13 +86,12 @@ pub(crate) fn merged(live: &Object, desired: &Object) -> Object {
         metadata.and_then(|it| it.get("ownerReferences")?.as_array().cloned()).unwrap_or_default()
     };
     let mut all = owners(desired.metadata());
-    let earlier = owners(Some(&metadata));
-    all.extend(
-        earlier
-            .into_iter()
-            .filter(|owner| all.iter().all(|other| other["uid"] != owner["uid"]))
-            .collect::<Vec<_>>(),
-    );
+    let is_csv = |owner: &Value| owner["kind"] == "ClusterServiceVersion";
+    let has_csv = all.iter().any(is_csv);
+    let mut earlier = owners(Some(&metadata));
+    // a newer version of an operator takes an object over from the one that it replaces
+    earlier.retain(|owner| all.iter().all(|it| it["uid"] != owner["uid"]) && !(has_csv && is_csv(owner)));
+    all.extend(earlier);
     if !all.is_empty() {
         metadata.insert("ownerReferences".to_owned(), all.into());
     }
@@ -244,19 +243,22 @@ mod tests {
                 "kind": kind, "spec": {"own": 1, "old": 2},
                 "metadata": {
                     "name": "n", "resourceVersion": "7", "labels": {"theirs": "1", "both": "1"},
-                    "ownerReferences": [{"uid": "u1"}], "managedFields": [],
+                    "ownerReferences": [{"uid": "u1"}, {"uid": "u0", "kind": "ClusterServiceVersion"}], "managedFields": [],
                 },
             }))
         };
         let desired = |kind: &str| {
             from(json!({
                 "kind": kind, "spec": {"own": 3},
-                "metadata": {"name": "n", "labels": {"both": "2"}, "ownerReferences": [{"uid": "u2"}]},
+                "metadata": {
+                    "name": "n", "labels": {"both": "2"},
+                    "ownerReferences": [{"uid": "u2", "kind": "ClusterServiceVersion"}],
+                },
             }))
         };
         let metadata = json!({
             "name": "n", "resourceVersion": "7", "labels": {"theirs": "1", "both": "2"},
-            "ownerReferences": [{"uid": "u2"}, {"uid": "u1"}],
+            "ownerReferences": [{"uid": "u2", "kind": "ClusterServiceVersion"}, {"uid": "u1"}],
         });
         for (kind, spec) in [("Deployment", json!({"own": 3})), ("Service", json!({"own": 3, "old": 2}))] {
             let got = merged(&live(kind), &desired(kind)).into_value();

@@ -78,6 +78,12 @@ pub fn belongs(object: &Object, subscription: &Subscription, csv: Option<&Cluste
     csv.is_some_and(|csv| is_owned(object, csv))
 }
 
+/// Whether an object belonged to the operator of a Subscription and does not any more, and so loses its label: an earlier install plan.
+#[must_use]
+pub fn belonged(object: &Object, subscription: &Subscription) -> bool {
+    object.group() == GROUP && object.kind() == "InstallPlan" && !belongs(object, subscription, None)
+}
+
 /// Whether an object is owned by a CSV, by reference or by labels, or defines one of its CustomResourceDefinitions.
 fn is_owned(object: &Object, csv: &ClusterServiceVersion) -> bool {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -200,6 +206,29 @@ mod tests {
             } })
         );
         assert_eq!(operators_of(&all[4]), BTreeSet::from(["other.ns".to_owned()]));
+    }
+
+    /// rule: classic-apis §12
+    #[test]
+    fn operator_loses_earlier_install_plans() {
+        let subscription: Subscription = serde_json::from_value(json!({
+            "metadata": { "name": "s", "namespace": "ns" },
+            "spec": { "name": "demo", "source": "c", "sourceNamespace": "ns" },
+            "status": { "installPlanRef": { "name": "install-2" }, "lastUpdated": "2024-01-01T00:00:00Z" },
+        }))
+        .unwrap();
+        let csv = "operators.coreos.com/v1alpha1";
+        for (api_version, kind, name, want) in [
+            (csv, "InstallPlan", "install-1", true),
+            (csv, "InstallPlan", "install-2", false),
+            (csv, "ClusterServiceVersion", "demo.v1", false),
+            ("v1", "ConfigMap", "install-1", false),
+        ] {
+            let metadata = json!({ "name": name, "namespace": "ns" });
+            let object = json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata });
+            let got = belonged(&Object::from_value(object).unwrap(), &subscription);
+            assert_eq!(got, want, "{kind} {name}");
+        }
     }
 
     #[test]

@@ -134,21 +134,23 @@ pub enum NotUpgradeable {
 /// Why the new version has to wait; its message is `operator is not upgradeable: ` and this.
 pub fn upgradeable(condition: Option<&OperatorCondition>) -> Result<(), NotUpgradeable> {
     let Some(condition) = condition else { return Ok(()) };
-    let find = |list: &[Condition]| list.iter().find(|it| it.type_ == UPGRADEABLE).cloned();
-    let judge = |it: Condition| match it.status {
+    let judge = |status: ConditionStatus, message: &str| match status {
         ConditionStatus::True => Ok(()),
-        ConditionStatus::False | ConditionStatus::Unknown => Err(NotUpgradeable::Reported(it.message)),
+        ConditionStatus::False | ConditionStatus::Unknown => {
+            Err(NotUpgradeable::Reported(message.to_owned()))
+        }
     };
-    if let Some(set) = find(&condition.spec.overrides) {
-        return judge(set);
+    if let Some(set) = condition.spec.overrides.iter().find(|it| it.type_ == UPGRADEABLE) {
+        return judge(set.status, &set.message);
     }
-    let Some(reported) = condition.status.as_ref().and_then(|status| find(&status.conditions)) else {
+    let mut reported = condition.status.iter().flat_map(|status| &status.conditions);
+    let Some(reported) = reported.find(|it| it.type_ == UPGRADEABLE) else {
         return Ok(());
     };
     if reported.observed_generation.unwrap_or_default() < condition.metadata.generation.unwrap_or_default() {
         return Err(NotUpgradeable::Outdated(reported.status));
     }
-    judge(reported)
+    judge(reported.status, &reported.message)
 }
 
 #[cfg(test)]
@@ -179,7 +181,11 @@ mod tests {
     #[test]
     fn condition_gate_holds_upgrades() {
         assert_eq!(upgradeable(None), Ok(()));
-        let overridden = |status| json!({ "overrides": [entry(status, "set", None)] });
+        // administrators leave the time out
+        let overridden = |status: &str| {
+            let set = json!({ "type": UPGRADEABLE, "status": status, "reason": "Some", "message": "set" });
+            json!({ "overrides": [set] })
+        };
         let outdated = |status: &str| {
             Some(format!("the operatorcondition status \"Upgradeable\"=\"{status}\" is outdated"))
         };

@@ -47,7 +47,7 @@ pub(crate) const WORKERS: u16 = 4;
 const FINALIZER: &str = "operators.coreos.com/csv-cleanup";
 /// Steps of one pass, at most. From a new CSV to Installing it takes six.
 const MAX_STEPS: usize = 16;
-/// How long an installed CSV may wait for its Deployments before the status says so: most are there by then.
+/// How long an installed CSV may wait for its Deployments before the status reports it: most are there by then.
 const WAITING_GRACE: Duration = Duration::from_secs(1);
 
 /// What passes share.
@@ -177,7 +177,7 @@ impl Csvs {
         Ok(requeue.within(wait))
     }
 
-    /// Whether the step only says that Deployments are not there yet, right after they were written.
+    /// Whether the step only reports that Deployments are not there yet, right after they were written.
     fn is_early(&self, csv: &ClusterServiceVersion, step: &Step) -> bool {
         let waits = step.transition.as_ref().is_some_and(|to| to.reason == Reason::InstallWaiting);
         let age = self.installs.age(&key(csv));

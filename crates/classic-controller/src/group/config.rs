@@ -37,7 +37,7 @@ pub(super) async fn controller(context: &Arc<Context>) {
     .await;
 }
 
-/// What wakes the pass.
+/// The sources that wake the pass.
 fn sources(cluster: &Cluster) -> Vec<Source> {
     vec![
         Source::new("it changed", cluster.configs.subscribe(), |change| [change.key]),

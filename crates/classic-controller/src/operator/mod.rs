@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kube::{Api, Resource, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, Operator, OperatorSpec, Subscription};
-use olm_classic::operator::{self, belongs, label, operators_of};
+use olm_classic::operator::{self, belonged, belongs, label, operators_of};
 use olm_classic::operator_group::keys;
 use olm_core::Object;
 use olm_runtime::apply::{ErrorClass, classify};
@@ -19,7 +19,7 @@ use olm_runtime::watched::{self, Change, Objects};
 use olm_runtime::write_status;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::{Instrument as _, info_span};
 
 use crate::cluster::Cluster;
@@ -126,10 +126,14 @@ async fn reconcile(context: &Context, name: &str) -> kube::Result<Requeue> {
     let writer = Writer::new(context.client.clone());
     let key = label(name);
     for component in &mut components {
-        if component.labels().contains_key(key.as_str()) {
-            continue;
-        }
-        let patch = json!({ "metadata": { "labels": { key.as_str(): "" } } });
+        let is_former = |(subscription, _): &Installed| belonged(component, subscription);
+        let is_former = !installed.is_empty() && installed.iter().all(is_former);
+        let value = match (component.labels().contains_key(key.as_str()), is_former) {
+            (true, false) | (false, true) => continue,
+            (true, true) => Value::Null,
+            (false, false) => "".into(),
+        };
+        let patch = json!({ "metadata": { "labels": { key.as_str(): value } } });
         match writer.patch(component, &patch).await {
             Err(error) if classify(&error) == ErrorClass::NotFound => {}
             written => *component = written?,
