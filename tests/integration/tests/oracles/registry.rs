@@ -16,13 +16,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
-use catalogd::grpc::{Registry, proto, server};
+use catalogd::grpc::{Registry, server};
 use catalogd::store::{Served, Store};
 use http::uri::PathAndQuery;
 use http::{Request, Response};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use olm_fbc::{Ingest, IngestLimits, load_dir};
+use olm_registry::proto;
 use prost::Message;
 use serde_json::{Value, json};
 use tonic::body::Body;

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
-use catalogd::grpc::proto;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -20,6 +19,7 @@ use olm_api::condition;
 use olm_kit::{
     CatalogImage, Cluster, Program, Registry, SYSTEM_NAMESPACE, Tools, Wait, eventually, free_port,
 };
+use olm_registry::proto;
 use prost::Message;
 use serde_json::{Value, json};
 
