@@ -161,6 +161,7 @@ pub struct GrpcPodConfig {
 
     /// `legacy` or `restricted`; without it, what the namespace enforces.
     #[serde(default, skip_serializing_if = "absent")]
+    #[schemars(schema_with = "schema::security_context")]
     pub security_context_config: String,
 
     /// The memory that the pod asks for.

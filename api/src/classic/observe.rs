@@ -34,6 +34,7 @@ pub const CSV_UPGRADE_COUNT: Metric = counter(
 pub const METRICS: &[Metric] = &[CSV_COUNT, CSV_SUCCEEDED, CSV_ABNORMAL, CSV_UPGRADE_COUNT];
 
 const CSV: &str = "ClusterServiceVersion";
+const PLAN: &str = "InstallPlan";
 
 /// All events.
 pub const EVENTS: &[Event] = &[
@@ -84,6 +85,10 @@ pub const EVENTS: &[Event] = &[
     normal(CSV, "BeingReplaced", "A newer version replaces it."),
     normal(CSV, "Replaced", "A newer version has replaced it, and it is deleted."),
     warning(CSV, "DisabledCopiedCSVs", "Copies of it in other namespaces are disabled by the OLMConfig."),
+    warning("Namespace", "ResolutionFailed", "Its Subscriptions cannot be resolved together; the note explains why."),
+    warning("Subscription", "BundleUnpackFailed", "The image of a bundle cannot be pulled or read."),
+    warning(PLAN, "AppliedWithWarnings", "The apiserver warned about the object of a step."),
+    warning(PLAN, "CRDValidation", "The CustomResourceDefinition of a step changes in a way that may break its objects."),
 ];
 
 #[cfg(test)]

@@ -35,6 +35,11 @@ pub(super) fn quantity(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// How strict the security context of a pod is.
+pub(super) fn security_context(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["legacy", "restricted"] })
+}
+
 /// Whether a failed version may be replaced.
 pub(super) fn upgrade_strategy(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Default", "TechPreviewUnsafeFailForward"], "default": "Default" })

@@ -111,8 +111,9 @@ async fn reconcile(
     match write_status(&api, source, status, MANAGER).await {
         Ok(Some(written)) => context.cluster.catalogs.update(key.to_owned(), Object::new(written)),
         Ok(None) => {}
-        // the change itself leads to another pass
-        Err(error) if error.is_conflict() || error.is_gone() => {}
+        Err(error) if error.is_gone() => {}
+        // what changed may wake no pass
+        Err(error) if error.is_conflict() => return Ok(Requeue::Backoff),
         Err(error) => return Err(error.to_string()),
     }
     Ok(requeue)

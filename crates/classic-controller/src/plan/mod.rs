@@ -60,6 +60,14 @@ pub(crate) async fn controller(context: Arc<Context>, unpacks: Arc<Unpacks>) {
     .await;
 }
 
+/// A plan that changed while its status was written is tried again soon: what changed may wake no pass.
+fn after(written: &Option<InstallPlan>, requeue: Requeue) -> Requeue {
+    match written {
+        Some(_) => requeue,
+        None => Requeue::Backoff,
+    }
+}
+
 impl Plans {
     async fn reconcile(&self, key: &str, plan: &InstallPlan) -> Result<Requeue, String> {
         let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
@@ -81,14 +89,14 @@ impl Plans {
                 decided.status = decision.status;
             }
             match decision.next {
-                PlanNext::Rest => return self.write(stored, decided).await.map(|_| Requeue::OnChange),
+                PlanNext::Rest => return self.write(stored, decided).await.map(|it| after(&it, Requeue::OnChange)),
                 PlanNext::Requeue(wait) => {
-                    return self.write(stored, decided).await.map(|_| Requeue::After(wait));
+                    return self.write(stored, decided).await.map(|it| after(&it, Requeue::After(wait)));
                 }
                 PlanNext::RunSteps if phase(&stored) != phase(&decided) => {
                     match self.write(stored, decided).await? {
                         Some(written) => stored = written,
-                        None => return Ok(Requeue::OnChange),
+                        None => return Ok(Requeue::Backoff),
                     }
                 }
                 PlanNext::RunSteps => {
@@ -98,12 +106,13 @@ impl Plans {
                     if decision.status.is_some() {
                         decided.status = decision.status;
                     }
-                    self.write(stored, decided).await?;
-                    return Ok(match decision.next {
+                    let written = self.write(stored, decided).await?;
+                    let requeue = match decision.next {
                         PlanNext::Rest => Requeue::OnChange,
                         PlanNext::RunSteps => Requeue::Unfinished,
                         PlanNext::Requeue(wait) => Requeue::After(wait),
-                    });
+                    };
+                    return Ok(after(&written, requeue));
                 }
             }
         }
@@ -123,7 +132,7 @@ impl Plans {
         Run::new(self, plan, acting).all(status).await
     }
 
-    /// Writes the status of `decided` over that of `stored`. `None`: the plan changed meanwhile, which leads to another pass.
+    /// Writes the status of `decided` over that of `stored`. `None`: the plan changed meanwhile, or is gone.
     async fn write(&self, stored: InstallPlan, decided: InstallPlan) -> Result<Option<InstallPlan>, String> {
         let namespace = stored.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), namespace);

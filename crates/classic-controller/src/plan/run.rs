@@ -64,6 +64,9 @@ impl<'a> Run<'a> {
             match self.step(index, step).await {
                 Ok(done) => run.steps[index] = done,
                 Err(error) => {
+                    if matches!(error, StepError::Unsupported { .. }) {
+                        run.steps[index] = StepStatus::UnsupportedResource;
+                    }
                     run.error = Some(error);
                     break;
                 }
