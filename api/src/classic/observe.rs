@@ -85,10 +85,18 @@ pub const EVENTS: &[Event] = &[
     normal(CSV, "BeingReplaced", "A newer version replaces it."),
     normal(CSV, "Replaced", "A newer version has replaced it, and it is deleted."),
     warning(CSV, "DisabledCopiedCSVs", "Copies of it in other namespaces are disabled by the OLMConfig."),
-    warning("Namespace", "ResolutionFailed", "Its Subscriptions cannot be resolved together; the note explains why."),
+    warning(
+        "Namespace",
+        "ResolutionFailed",
+        "Its Subscriptions cannot be resolved together; the note explains why.",
+    ),
     warning("Subscription", "BundleUnpackFailed", "The image of a bundle cannot be pulled or read."),
     warning(PLAN, "AppliedWithWarnings", "The apiserver warned about the object of a step."),
-    warning(PLAN, "CRDValidation", "The CustomResourceDefinition of a step changes in a way that may break its objects."),
+    warning(
+        PLAN,
+        "CRDValidation",
+        "The CustomResourceDefinition of a step changes in a way that may break its objects.",
+    ),
 ];
 
 #[cfg(test)]

@@ -18,10 +18,10 @@ use super::bundle;
 use super::graph::{
     Api, Channel, Entry, Graph, GraphError, MAX_EDGES, MAX_PROVIDED, Name, Package, Providers, read,
 };
-use olm_registry::proto;
-use olm_registry::proto::registry_server;
 use crate::per_content::PerContent;
 use crate::store::{Content, Store};
+use olm_registry::proto;
+use olm_registry::proto::registry_server;
 
 /// Streamed answers at the same time, of all clients together.
 pub(super) const MAX_STREAMS: usize = 64;

@@ -18,9 +18,9 @@ use tower::{Service, ServiceExt as _};
 use tracing::field;
 
 use super::health::CatalogHealth;
+use super::registry::{CatalogName, Registry};
 use olm_registry::proto::FILE_DESCRIPTOR_SET;
 use olm_registry::proto::registry_server::RegistryServer;
-use super::registry::{CatalogName, Registry};
 
 /// What clients may take.
 pub const LIMITS: Limits = Limits {

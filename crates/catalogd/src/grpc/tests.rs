@@ -9,11 +9,11 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::graph::{Graph, Providers};
-use olm_registry::proto;
 use super::registry::MAX_STREAMS;
 use super::server::{MAX_REQUEST, service};
 use super::*;
 use crate::store::{Content, Served, Store};
+use olm_registry::proto;
 
 const LINES: &str = r#"{"schema":"olm.package","name":"a","defaultChannel":"stable","icon":{"base64data":"PHN2Zy8+","mediatype":"image/svg+xml"}}
 {"schema":"olm.channel","package":"a","name":"stable","entries":[{"name":"a.v1"},{"name":"a.v2","replaces":"a.v1","skips":["a.v0","a.v1"]},{"name":"a.v3","replaces":"a.v2","skips":["a.v1","a.gone"],"skipRange":"<3.0.0"}]}

@@ -89,7 +89,9 @@ impl Plans {
                 decided.status = decision.status;
             }
             match decision.next {
-                PlanNext::Rest => return self.write(stored, decided).await.map(|it| after(&it, Requeue::OnChange)),
+                PlanNext::Rest => {
+                    return self.write(stored, decided).await.map(|it| after(&it, Requeue::OnChange));
+                }
                 PlanNext::Requeue(wait) => {
                     return self.write(stored, decided).await.map(|it| after(&it, Requeue::After(wait)));
                 }
