@@ -16,8 +16,6 @@ const LIFETIME: Duration = Duration::from_secs(30);
 type Dated<T> = Option<(Instant, T)>;
 /// Kinds of a group and version, and when they were read.
 type Kinds = (Instant, BTreeSet<String>);
-/// The kinds of one group and version, and when they were read.
-type Kinds = (Instant, BTreeSet<String>);
 
 pub(super) struct Discovery {
     client: Client,
