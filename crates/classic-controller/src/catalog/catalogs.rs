@@ -118,8 +118,7 @@ impl Catalogs {
     /// The ConfigMap of a catalog, as it was read.
     pub(crate) fn config_map(&self, key: &str) -> Option<ConfigMapReference> {
         let entry = self.entries.lock().get(key).cloned()?;
-        let config_map = entry.link.borrow().config_map.clone();
-        config_map
+        entry.link.borrow().config_map.clone()
     }
 
     /// Resolves the tag of the image again.

@@ -14,12 +14,14 @@ use tokio::time::Instant;
 const LIFETIME: Duration = Duration::from_secs(30);
 
 type Dated<T> = Option<(Instant, T)>;
+/// Kinds of a group and version, and when they were read.
+type Kinds = (Instant, BTreeSet<String>);
 
 pub(super) struct Discovery {
     client: Client,
     version: Mutex<Dated<KubernetesVersion>>,
     /// Kinds by group and version.
-    kinds: Mutex<BTreeMap<(String, String), (Instant, BTreeSet<String>)>>,
+    kinds: Mutex<BTreeMap<(String, String), Kinds>>,
 }
 
 impl Discovery {

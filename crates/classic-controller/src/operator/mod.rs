@@ -31,8 +31,8 @@ use crate::write::{Writer, object};
 pub(crate) const NAME: &str = "operator";
 /// Passes at the same time.
 pub(crate) const WORKERS: u16 = 2;
-/// The components of an operator appear within seconds; they are listed together.
-const DEBOUNCE: Duration = Duration::from_secs(1);
+/// Components of an operator that change together are listed together.
+const DEBOUNCE: Duration = Duration::from_millis(200);
 
 /// Runs until the process stops.
 pub(crate) async fn controller(context: Arc<Context>) {
