@@ -27,7 +27,7 @@ const MAX_BYTES: u64 = 64 << 20;
 const ENCODING: &str = "olm.contentEncoding";
 const GZIP: &str = "gzip";
 
-/// Writes the manifests of a bundle where `reference` says. They go with their catalog.
+/// Writes the manifests of a bundle to the ConfigMap of `reference`. They go with their catalog.
 ///
 /// # Errors
 /// When they cannot be written.

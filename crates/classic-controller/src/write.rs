@@ -113,11 +113,11 @@ fn overlay(value: &mut Value, desired: &Value) {
 
 /// Sends writes as one identity.
 #[derive(Clone)]
-pub(crate) struct Writer {
+pub(crate) struct ObjectWriter {
     client: Client,
 }
 
-impl Writer {
+impl ObjectWriter {
     pub(crate) fn new(client: Client) -> Self {
         Self { client }
     }
@@ -207,7 +207,7 @@ pub(crate) fn named(api_version: &str, kind: &str, namespace: Option<&str>, name
 mod tests {
     use super::*;
 
-    fn from(value: Value) -> Object {
+    fn object_of(value: Value) -> Object {
         Object::from_value(value).unwrap()
     }
 
@@ -232,14 +232,18 @@ mod tests {
             (owned(&["1"]), owned(&["2"]), false),
             (json!({"kind": "ClusterRole", "aggregationRule": {}}), json!({"kind": "ClusterRole"}), false),
         ] {
-            assert_eq!(has(&from(live.clone()), &from(desired.clone())), want, "{live} has {desired}");
+            assert_eq!(
+                has(&object_of(live.clone()), &object_of(desired.clone())),
+                want,
+                "{live} has {desired}"
+            );
         }
     }
 
     #[test]
     fn write_replaces_the_body_and_keeps_metadata() {
         let live = |kind: &str| {
-            from(json!({
+            object_of(json!({
                 "kind": kind, "spec": {"own": 1, "old": 2},
                 "metadata": {
                     "name": "n", "resourceVersion": "7", "labels": {"theirs": "1", "both": "1"},
@@ -248,7 +252,7 @@ mod tests {
             }))
         };
         let desired = |kind: &str| {
-            from(json!({
+            object_of(json!({
                 "kind": kind, "spec": {"own": 3},
                 "metadata": {
                     "name": "n", "labels": {"both": "2"},

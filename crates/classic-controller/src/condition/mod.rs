@@ -16,7 +16,7 @@ use tracing::{Instrument as _, info_span};
 use crate::cluster::Cluster;
 use crate::context::{Context, MANAGER};
 use crate::group::ended;
-use crate::write::{Writer, named, object};
+use crate::write::{ObjectWriter, named, object};
 
 /// Its name in logs and metrics.
 pub(crate) const NAME: &str = "condition";
@@ -55,7 +55,7 @@ fn owner<K: Resource>(change: &Change<String, Object<K>>) -> Option<String> {
 
 async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     let cluster = &context.cluster;
-    let writer = Writer::new(context.client.clone());
+    let writer = ObjectWriter::new(context.client.clone());
     let csv = cluster.csvs.find(key).filter(|csv| csv.metadata.deletion_timestamp.is_none());
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     let condition = match (cluster.conditions.find(key), &csv) {

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use super::Csvs;
 use super::installs::InstallError;
-use crate::write::{Writer, has, includes, named, object};
+use crate::write::{ObjectWriter, has, includes, named, object};
 
 /// The label of a webhook configuration that names the webhook of the CSV.
 const WEBHOOK_NAME: &str = "olm.webhook-description-generate-name";
@@ -125,20 +125,20 @@ impl Csvs {
         self.writer.ensure(desired, live).await.map_err(|error| InstallError::of_write(desired, &error))
     }
 
-    fn group_writer(&self, csv: &ClusterServiceVersion) -> Writer {
+    fn group_writer(&self, csv: &ClusterServiceVersion) -> ObjectWriter {
         let namespace = csv.namespace().unwrap_or_default();
         let account = self.group(&namespace).map(|group| group.spec.service_account_name.clone());
         match account.filter(|account| !account.is_empty()) {
             Some(account) => {
                 let user = format!("system:serviceaccount:{namespace}:{account}");
-                Writer::new(impersonating(&self.context.client, &user))
+                ObjectWriter::new(impersonating(&self.context.client, &user))
             }
             None => self.writer.clone(),
         }
     }
 
     /// A Deployment that was made from the same specification is not written: what people changed in it stays.
-    async fn write_deployment(&self, writer: &Writer, desired: &Object) -> Result<(), InstallError> {
+    async fn write_deployment(&self, writer: &ObjectWriter, desired: &Object) -> Result<(), InstallError> {
         let cluster = &self.context.cluster;
         let key = format!("{}/{}", desired.namespace().unwrap_or_default(), desired.name());
         let live = cluster.deployments.find(&key).map(|live| object(&*live));

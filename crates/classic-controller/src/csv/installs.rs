@@ -1,4 +1,4 @@
-//! What came of the last attempt to install each CSV. The rest of its state is in the cluster.
+//! The result of the last attempt to install each CSV. The rest of its state is in the cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

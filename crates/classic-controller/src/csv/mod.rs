@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 use tracing::{Instrument as _, info_span};
 
 use crate::context::{Context, MANAGER};
-use crate::write::{Writer, named};
+use crate::write::{ObjectWriter, named};
 use discovery::Discovery;
 use installs::Installs;
 
@@ -54,7 +54,7 @@ const WAITING_GRACE: Duration = Duration::from_secs(1);
 pub(crate) struct Csvs {
     context: Arc<Context>,
     waker: Waker,
-    writer: Writer,
+    writer: ObjectWriter,
     installs: Installs,
     discovery: Discovery,
     executor: Executor,
@@ -66,7 +66,7 @@ pub(crate) async fn controller(context: Arc<Context>) {
     let upgrades = metrics::register(&context.metrics, &context.cluster);
     let csvs = Arc::new(Csvs {
         waker: Waker::default(),
-        writer: Writer::new(context.client.clone()),
+        writer: ObjectWriter::new(context.client.clone()),
         installs: Installs::default(),
         discovery: Discovery::new(context.client.clone()),
         executor: Executor::new(context.client.clone(), MANAGER).slow_when_disputed(),

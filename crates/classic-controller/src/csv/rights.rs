@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_of_account_come_from_bindings_of_its_namespace_and_cluster() {
+    fn rights_come_from_namespace_and_cluster() {
         let cluster = Cluster::new();
         let rules = |resource: &str| json!([{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}]);
         let role_ref = |kind: &str, name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});

@@ -1,4 +1,4 @@
-//! What wakes a pass over a ClusterServiceVersion.
+//! Sources that wake a pass over a ClusterServiceVersion.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

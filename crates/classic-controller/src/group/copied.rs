@@ -1,4 +1,4 @@
-//! What a ClusterServiceVersion has beside itself: copies in the target namespaces of its group, the rights of its operator there, and
+//! Objects beside a ClusterServiceVersion: copies in the target namespaces of its group, the rights of its operator there, and
 //! the roles of its APIs for users.
 //!
 //! Copies are cached as metadata and hashes ([`crate::copies`]), and written when a hash differs: in steady state nothing is.
@@ -30,7 +30,7 @@ use crate::cluster::Cluster;
 use crate::context::{Context, MANAGER};
 use crate::csv::key;
 use crate::csv::rights::Rights;
-use crate::write::{Writer, object};
+use crate::write::{ObjectWriter, object};
 
 const NAME: &str = "copied-csv";
 /// A CSV that is being installed changes its phase several times within a second; its copies follow once.
@@ -134,7 +134,7 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
         _ => return Ok(Requeue::OnChange),
     };
     write_copies(context, &csv, &targets).await?;
-    let writer = Writer::new(context.client.clone());
+    let writer = ObjectWriter::new(context.client.clone());
     if csv.status.as_ref().is_some_and(|status| !status.phase.is_empty()) {
         spread(cluster, &writer, &csv, &targets).await?;
     }
@@ -248,7 +248,7 @@ async fn delete(context: &Context, namespace: &str, name: &str) -> kube::Result<
 /// Gives the operator its rights where its group lets it work.
 async fn spread(
     cluster: &Cluster,
-    writer: &Writer,
+    writer: &ObjectWriter,
     csv: &ClusterServiceVersion,
     targets: &[String],
 ) -> kube::Result<()> {

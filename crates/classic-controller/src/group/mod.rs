@@ -26,7 +26,7 @@ use tracing::{Instrument as _, info_span};
 
 use crate::cluster::Cluster;
 use crate::context::{Context, MANAGER};
-use crate::write::{Writer, named, object};
+use crate::write::{ObjectWriter, named, object};
 
 /// Its name in logs and metrics.
 pub(crate) const NAME: &str = "group";
@@ -134,7 +134,7 @@ fn concerned(cluster: &Cluster, namespace: &str) -> BTreeSet<String> {
 
 async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     let cluster = &context.cluster;
-    let writer = Writer::new(context.client.clone());
+    let writer = ObjectWriter::new(context.client.clone());
     let Some(group) = cluster.groups.find(key) else {
         release(cluster, &writer, key).await?;
         return Ok(Requeue::Gone);
@@ -175,7 +175,7 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
 }
 
 /// Writes a ClusterRole unless it is there.
-async fn ensure_cluster_role(cluster: &Cluster, writer: &Writer, role: &Object) -> kube::Result<()> {
+async fn ensure_cluster_role(cluster: &Cluster, writer: &ObjectWriter, role: &Object) -> kube::Result<()> {
     let live = cluster.cluster_roles.find(role.name()).map(|live| object(&*live));
     let written = writer.ensure(role, live.as_ref()).await?;
     if let Some(written) = written.and_then(|it| serde_json::from_value(it.into_value()).ok()) {
@@ -215,7 +215,7 @@ pub(crate) async fn set_provided_apis(
     let annotations = BTreeMap::from([(keys::PROVIDED_APIS, apis)]);
     let patch =
         json!({ "metadata": { "annotations": annotations, "resourceVersion": group.resource_version() } });
-    let written = Writer::new(context.client.clone()).patch(&target, &patch).await?;
+    let written = ObjectWriter::new(context.client.clone()).patch(&target, &patch).await?;
     let written = serde_json::from_value(written.into_value()).map_err(kube::Error::SerdeError)?;
     Ok(cache(&context.cluster, written))
 }
@@ -227,7 +227,7 @@ fn cache(cluster: &Cluster, group: OperatorGroup) -> Arc<OperatorGroup> {
     group
 }
 
-async fn label(writer: &Writer, namespace: &str, label: &str, value: &Value) -> kube::Result<()> {
+async fn label(writer: &ObjectWriter, namespace: &str, label: &str, value: &Value) -> kube::Result<()> {
     let target = named("v1", "Namespace", None, namespace);
     let patch = json!({ "metadata": { "labels": { label: value } } });
     match writer.patch(&target, &patch).await {
@@ -237,7 +237,7 @@ async fn label(writer: &Writer, namespace: &str, label: &str, value: &Value) -> 
 }
 
 /// Deletes what a group leaves behind: its roles, and the labels of groups that do not exist.
-async fn release(cluster: &Cluster, writer: &Writer, key: &str) -> kube::Result<()> {
+async fn release(cluster: &Cluster, writer: &ObjectWriter, key: &str) -> kube::Result<()> {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     for role in cluster.cluster_roles.all() {
         let labels = role.labels();

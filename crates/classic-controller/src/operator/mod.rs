@@ -25,7 +25,7 @@ use tracing::{Instrument as _, info_span};
 use crate::cluster::Cluster;
 use crate::context::{Context, MANAGER};
 use crate::group::ended;
-use crate::write::{Writer, object};
+use crate::write::{ObjectWriter, object};
 
 /// Its name in logs and metrics.
 pub(crate) const NAME: &str = "operator";
@@ -123,7 +123,7 @@ async fn reconcile(context: &Context, name: &str) -> kube::Result<Requeue> {
         }
     }
     let mut components = candidates(cluster, name, &installed);
-    let writer = Writer::new(context.client.clone());
+    let writer = ObjectWriter::new(context.client.clone());
     let key = label(name);
     for component in &mut components {
         let is_former = |(subscription, _): &Installed| belonged(component, subscription);
