@@ -72,10 +72,12 @@ impl Copies {
 /// The lowest level of zlib-rs that makes at most 1.05 times the bytes of `gzip -6` of a catalog of `size` bytes, or as many as it
 /// where the time of the copy delays nothing (decision 44).
 fn gzip_level(size: u64) -> u32 {
-    match size {
-        0..=COMPRESS_BEFORE_SERVING => 6,
-        ..=LARGE => 7,
-        _ => 3,
+    if size <= COMPRESS_BEFORE_SERVING {
+        6
+    } else if size <= LARGE {
+        7
+    } else {
+        3
     }
 }
 
