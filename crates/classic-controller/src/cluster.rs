@@ -9,7 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -60,6 +60,8 @@ pub(crate) struct Cluster {
     pub(crate) mutating_webhooks: Objects<MutatingWebhookConfiguration>,
     /// Those that OLM made.
     pub(crate) services: Objects<Service>,
+    /// Those that OLM made, without their data.
+    pub(crate) config_maps: Objects<ConfigMap>,
     /// Those with serving certificates that OLM made.
     pub(crate) secrets: Objects<Secret>,
 }
@@ -88,6 +90,7 @@ impl Cluster {
             validating_webhooks: Objects::empty(),
             mutating_webhooks: Objects::empty(),
             services: Objects::by_namespace(),
+            config_maps: Objects::by_namespace(),
             secrets: Objects::by_namespace(),
         })
     }
@@ -120,6 +123,7 @@ impl Cluster {
             self.validating_webhooks.watch_selected(client, managed(), |it| it),
             self.mutating_webhooks.watch_selected(client, managed(), |it| it),
             self.services.watch_selected(client, managed(), |it| it),
+            self.config_maps.watch_selected(client, managed(), without_data),
             self.secrets.watch_selected(client, certificates, |it| it),
         ]
     }
@@ -148,6 +152,7 @@ impl Cluster {
             self.validating_webhooks.wait_until_listed(),
             self.mutating_webhooks.wait_until_listed(),
             self.services.wait_until_listed(),
+            self.config_maps.wait_until_listed(),
             self.secrets.wait_until_listed(),
         );
     }
@@ -172,4 +177,8 @@ fn without_schemas(mut crd: CustomResourceDefinition) -> CustomResourceDefinitio
         version.schema = None;
     }
     crd
+}
+
+fn without_data(config_map: ConfigMap) -> ConfigMap {
+    ConfigMap { data: None, binary_data: None, ..config_map }
 }

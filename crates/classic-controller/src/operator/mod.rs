@@ -59,6 +59,7 @@ fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
         component(cluster, &cluster.conditions),
         component(cluster, &cluster.deployments),
         component(cluster, &cluster.services),
+        component(cluster, &cluster.config_maps),
         component(cluster, &cluster.secrets),
         component(cluster, &cluster.accounts),
         component(cluster, &cluster.roles),
@@ -171,6 +172,7 @@ fn candidates(cluster: &Cluster, name: &str, installed: &[Installed]) -> Vec<Obj
     collect(&mut found, &cluster.conditions, name, installed);
     collect(&mut found, &cluster.deployments, name, installed);
     collect(&mut found, &cluster.services, name, installed);
+    collect(&mut found, &cluster.config_maps, name, installed);
     collect(&mut found, &cluster.secrets, name, installed);
     collect(&mut found, &cluster.accounts, name, installed);
     collect(&mut found, &cluster.roles, name, installed);

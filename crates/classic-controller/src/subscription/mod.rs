@@ -8,6 +8,7 @@ mod status;
 mod unpacks;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
@@ -15,7 +16,7 @@ use kube::api::DeleteParams;
 use olm_api::classic::InstallPlan;
 use olm_classic::subscription::{ResolutionFact, UnpackFact, expired_plans};
 use olm_runtime::apply::{self, ErrorClass};
-use olm_runtime::controller::{self, Requeue};
+use olm_runtime::controller::{self, Controller, Requeue};
 use olm_runtime::events::NewEvent;
 use olm_runtime::metrics::Outcome;
 
@@ -30,6 +31,8 @@ use crate::controllers;
 pub(crate) const NAME: &str = "subscription";
 /// Passes at the same time.
 pub(crate) const WORKERS: u16 = 8;
+/// Subscriptions of a namespace that are created within this time of each other get one InstallPlan.
+const DEBOUNCE: Duration = Duration::from_millis(500);
 
 /// What a pass needs.
 struct Subscriptions {
@@ -41,7 +44,7 @@ struct Subscriptions {
 /// Runs until the process stops.
 pub(crate) async fn controller(context: Arc<Context>, catalogs: Arc<Catalogs>, unpacks: Arc<Unpacks>) {
     let sources = controllers::subscription_sources(&context.cluster, &catalogs, &unpacks);
-    let runner = context.controller(sources);
+    let runner = Controller { debounce: DEBOUNCE, ..context.controller(sources) };
     let cluster = Arc::clone(&context.cluster);
     let shared = Arc::new(Subscriptions { context, catalogs, unpacks });
     controller::run(runner, cluster.wait_until_listed(), |namespace| {

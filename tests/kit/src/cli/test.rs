@@ -42,7 +42,7 @@ const ELSEWHERE: [(&str, &str, &str); 7] = [
     ("soak", "soak_churn_leaves_nothing_behind", "make soak"),
 ];
 /// Test programs that run beside each other. Most of their time is waiting.
-const BESIDE: usize = 3;
+const BESIDE: usize = 2;
 /// How many of the slowest tests are named.
 const SLOWEST: usize = 10;
 

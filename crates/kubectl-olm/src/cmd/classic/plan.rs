@@ -33,13 +33,13 @@ A step is Present if its object exists, else Unknown; from files, only the objec
 
 Exit codes: 0 a plan, or nothing to install, 1 the Subscriptions cannot be met, 2 bad input, 3 no answer.")]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    space: Space,
     /// A directory with the manifests and metadata of a bundle, instead of its image; may be repeated
     #[arg(long = "bundle", value_name = "NAME=DIR")]
     bundles: Vec<Content>,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    space: Space,
 }
 
 /// What `-o json` prints.

@@ -19,9 +19,9 @@ use crate::failure::CommandError;
 Exit codes: 0 the Subscriptions can be met, 1 they cannot, 2 bad input, 3 no answer.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    space: Space,
-    #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    space: Space,
 }
 
 /// What `-o json` prints.
