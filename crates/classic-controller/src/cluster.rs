@@ -62,7 +62,7 @@ pub(crate) struct Cluster {
     pub(crate) services: Objects<Service>,
     /// Those that OLM made, without their data.
     pub(crate) config_maps: Objects<ConfigMap>,
-    /// Those with serving certificates that OLM made.
+    /// Those that OLM made; with their data if they have serving certificates.
     pub(crate) secrets: Objects<Secret>,
 }
 
@@ -100,7 +100,6 @@ impl Cluster {
     pub(crate) fn watch(&self, client: &Client) -> Vec<AbortOnDropHandle<()>> {
         let managed = || watcher::Config::default().labels(MANAGED);
         let originals = watcher::Config::default().labels(ORIGINALS);
-        let certificates = managed().fields("type=kubernetes.io/tls");
         vec![
             self.catalogs.watch(client),
             self.subscriptions.watch(client),
@@ -124,7 +123,7 @@ impl Cluster {
             self.mutating_webhooks.watch_selected(client, managed(), |it| it),
             self.services.watch_selected(client, managed(), |it| it),
             self.config_maps.watch_selected(client, managed(), without_data),
-            self.secrets.watch_selected(client, certificates, |it| it),
+            self.secrets.watch_selected(client, managed(), only_certificates),
         ]
     }
 
@@ -181,4 +180,11 @@ fn without_schemas(mut crd: CustomResourceDefinition) -> CustomResourceDefinitio
 
 fn without_data(config_map: ConfigMap) -> ConfigMap {
     ConfigMap { data: None, binary_data: None, ..config_map }
+}
+
+fn only_certificates(secret: Secret) -> Secret {
+    match secret.type_.as_deref() {
+        Some("kubernetes.io/tls") => secret,
+        _ => Secret { data: None, string_data: None, ..secret },
+    }
 }
