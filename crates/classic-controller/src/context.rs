@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use kube::Client;
 use olm_runtime::Shutdown;
-use olm_runtime::controller::{Controller, Source, Workers};
+use olm_runtime::apply::{ErrorClass, classify, message};
+use olm_runtime::controller::{Controller, Requeue, Source, Workers};
 use olm_runtime::events::Events;
 use olm_runtime::leader;
-use olm_runtime::metrics::{ControllerMetrics, Metrics};
+use olm_runtime::metrics::{ControllerMetrics, Metrics, Outcome};
 
 use crate::cluster::Cluster;
 
@@ -76,5 +77,20 @@ impl Context {
     pub(crate) fn controller(&self, sources: Vec<Source>) -> Controller {
         let workers = Workers::new(self.workers, self.stop.clone());
         Controller::new(self.name, workers, self.meter.clone(), sources)
+    }
+}
+
+/// The end of a pass.
+pub(crate) fn ended(result: kube::Result<Requeue>) -> (Requeue, Outcome) {
+    match result {
+        Ok(requeue) => (requeue, Outcome::Success),
+        Err(error) => match classify(&error) {
+            // the change that was in the way wakes another pass
+            ErrorClass::Conflict | ErrorClass::NotFound => (Requeue::Backoff, Outcome::Requeue),
+            _ => {
+                tracing::warn!(error = message(&error), "pass failed");
+                (Requeue::Backoff, Outcome::Error)
+            }
+        },
     }
 }

@@ -24,16 +24,14 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, Time};
 use olm_certificates::Executor;
 use olm_classic::csv::{Action, Phase, Reason, Step, decide};
-use olm_runtime::apply::{ErrorClass, classify, message};
 use olm_runtime::controller::{self, Requeue, Waker};
 use olm_runtime::events::NewEvent;
-use olm_runtime::metrics::Outcome;
 use olm_runtime::watched::Object;
 use olm_runtime::write_status;
 use serde_json::{Value, json};
 use tracing::{Instrument as _, info_span};
 
-use crate::context::{Context, MANAGER};
+use crate::context::{Context, MANAGER, ended};
 use crate::write::{ObjectWriter, named};
 use discovery::Discovery;
 use installs::Installs;
@@ -79,23 +77,10 @@ pub(crate) async fn controller(context: Arc<Context>) {
             csvs.installs.evict(key);
             return None;
         };
-        Some(pass(Arc::clone(&csvs), csv).instrument(info_span!("csv", csv = key)))
+        let pass = Arc::clone(&csvs);
+        Some(async move { ended(pass.reconcile(csv).await) }.instrument(info_span!("csv", csv = key)))
     })
     .await;
-}
-
-async fn pass(csvs: Arc<Csvs>, csv: Arc<ClusterServiceVersion>) -> (Requeue, Outcome) {
-    match csvs.reconcile(csv).await {
-        Ok(requeue) => (requeue, Outcome::Success),
-        Err(error) => match classify(&error) {
-            // the change that was in the way wakes another pass
-            ErrorClass::Conflict | ErrorClass::NotFound => (Requeue::Backoff, Outcome::Requeue),
-            _ => {
-                tracing::warn!(error = message(&error), "pass failed");
-                (Requeue::Backoff, Outcome::Error)
-            }
-        },
-    }
 }
 
 /// The name of a CSV in the caches.

@@ -16,9 +16,8 @@ use olm_runtime::write_status;
 use tracing::{Instrument as _, info_span};
 
 use super::copied::{living, settings};
-use super::ended;
 use crate::cluster::Cluster;
-use crate::context::{Context, MANAGER};
+use crate::context::{Context, MANAGER, ended};
 
 const NAME: &str = "olmconfig";
 /// The only object of the kind that counts.

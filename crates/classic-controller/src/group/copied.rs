@@ -25,9 +25,9 @@ use olm_runtime::events::NewEvent;
 use olm_runtime::watched::{self, Change};
 use tracing::{Instrument as _, info_span};
 
-use super::{ended, ensure_cluster_role, namespace_of};
+use super::{ensure_cluster_role, namespace_of};
 use crate::cluster::Cluster;
-use crate::context::{Context, MANAGER};
+use crate::context::{Context, MANAGER, ended};
 use crate::csv::key;
 use crate::csv::rights::Rights;
 use crate::write::{ObjectWriter, object};

@@ -16,16 +16,15 @@ use olm_api::classic::{ClusterServiceVersion, OperatorGroup, Time};
 use olm_classic::operator_group::account::Account;
 use olm_classic::operator_group::{self, keys, roles, targets};
 use olm_core::Object;
-use olm_runtime::apply::{ErrorClass, classify, message};
+use olm_runtime::apply::{ErrorClass, classify};
 use olm_runtime::controller::{self, Requeue, Source};
-use olm_runtime::metrics::Outcome;
 use olm_runtime::watched::{self, Change};
 use olm_runtime::write_status;
 use serde_json::{Value, json};
 use tracing::{Instrument as _, info_span};
 
 use crate::cluster::Cluster;
-use crate::context::{Context, MANAGER};
+use crate::context::{Context, MANAGER, ended};
 use crate::write::{ObjectWriter, named, object};
 
 /// Its name in logs and metrics.
@@ -46,21 +45,6 @@ async fn groups(context: &Arc<Context>) {
         Some(async move { ended(reconcile(&context, &key).await) }.instrument(span))
     })
     .await;
-}
-
-/// The end of a pass.
-pub(crate) fn ended(result: kube::Result<Requeue>) -> (Requeue, Outcome) {
-    match result {
-        Ok(requeue) => (requeue, Outcome::Success),
-        Err(error) => match classify(&error) {
-            // the change that was in the way wakes another pass
-            ErrorClass::Conflict | ErrorClass::NotFound => (Requeue::Backoff, Outcome::Requeue),
-            _ => {
-                tracing::warn!(error = message(&error), "pass failed");
-                (Requeue::Backoff, Outcome::Error)
-            }
-        },
-    }
 }
 
 /// What wakes a pass over a group.

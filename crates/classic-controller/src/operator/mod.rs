@@ -23,8 +23,7 @@ use serde_json::{Value, json};
 use tracing::{Instrument as _, info_span};
 
 use crate::cluster::Cluster;
-use crate::context::{Context, MANAGER};
-use crate::group::ended;
+use crate::context::{Context, MANAGER, ended};
 use crate::write::{ObjectWriter, object};
 
 /// Its name in logs and metrics.
