@@ -55,8 +55,6 @@ impl ClusterAccess {
     /// When no configuration is found, or it cannot be used.
     pub async fn client(&self) -> Result<Client, AccessError> {
         let mut config = self.config().await?;
-        // for interactive use, an immediate error is better than retries
-        config.default_retry = false;
         // the kubeconfig may set impersonation itself
         if self.impersonate.is_some() {
             config.auth_info.impersonate.clone_from(&self.impersonate);

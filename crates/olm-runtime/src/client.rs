@@ -11,9 +11,12 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, Response};
 use hyper_util::rt::TokioExecutor;
+use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower::retry::RetryLayer;
+use tower::util::option_layer;
 use tower::{BoxError, Layer, Service};
 
 use crate::error_text::innermost;
@@ -84,10 +87,12 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
 /// # Errors
 /// If the configuration cannot be turned into a connection.
 pub fn client(config: Config, metrics: &Metrics) -> Result<Client, ClientError> {
-    build(config, metrics, Waits::CONTROLLER, TokioExecutor::new())
+    build(config, metrics, Waits::CONTROLLER, None, TokioExecutor::new())
 }
 
-/// As [`client`], with the longest wait for the head of an answer; `None` waits for ever.
+/// As [`client`] for a command that a user waits for: with the longest wait for the head of an answer (`None` waits for ever), and as kubectl
+/// it repeats a request that the apiserver puts off (429, 503, 504), up to four times within about 7 s. That happens when a kind is first read
+/// right after its CRD was created.
 ///
 /// # Errors
 /// If the configuration cannot be turned into a connection.
@@ -96,7 +101,13 @@ pub fn client_within(
     metrics: &Metrics,
     limit: Option<Duration>,
 ) -> Result<Client, ClientError> {
-    build(config, metrics, Waits { read: limit, write: limit }, TokioExecutor::new())
+    build(config, metrics, Waits { read: limit, write: limit }, put_off(), TokioExecutor::new())
+}
+
+/// The policy of a command for requests that the apiserver puts off.
+fn put_off() -> Option<RetryPolicy> {
+    let (first, longest) = (Duration::from_millis(500), Duration::from_secs(2));
+    RetryPolicy::new(first, longest, 4, false).ok()
 }
 
 /// A task that reads and writes one connection.
@@ -108,27 +119,29 @@ pub(crate) fn client_on(
     metrics: &Metrics,
     executor: impl hyper::rt::Executor<ConnectionTask> + Clone + Send + Sync + 'static,
 ) -> Result<Client, ClientError> {
-    build(config, metrics, Waits::CONTROLLER, executor)
+    build(config, metrics, Waits::CONTROLLER, None, executor)
 }
 
 fn build(
     mut config: Config,
     metrics: &Metrics,
     waits: Waits,
+    retry: Option<RetryPolicy>,
     executor: impl hyper::rt::Executor<ConnectionTask> + Clone + Send + Sync + 'static,
 ) -> Result<Client, ClientError> {
     config.read_timeout = config.read_timeout.or(Some(READ_TIMEOUT));
     // else the time that a connection was unused counts as a pause
     config.reset_reader_on_write = true;
-    // the client's own policy retries for minutes after a 429 or 503, holds a worker up and hides what is wrong; the caller
-    // retries with a backoff of its own
+    // the client's own policy retries for minutes after a 429 or 503, holds a worker up and hides what is wrong; a controller retries with a
+    // backoff of its own
     config.default_retry = false;
     config.headers.push((http::header::USER_AGENT, agent(std::env::args_os().next().as_deref())));
     let url = config.cluster_url.to_string();
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let builder = ClientBuilder::try_from((config, executor))
         .map_err(|source| ClientError::Build { url, source: Box::new(source) })?;
-    Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, waits }).build())
+    let counting = Counting { metrics: metrics.clone(), host, waits };
+    Ok(builder.with_layer(&counting).with_layer(&option_layer(retry.map(RetryLayer::new))).build())
 }
 
 /// How the process started as `argv0` calls itself to the apiserver, which writes it into its audit record, as Go's client does:
@@ -325,6 +338,23 @@ mod tests {
         assert_eq!(answer.unwrap_err().to_string(), want);
         let write = service.call(Request::post("/api").body(Body::empty()).unwrap());
         assert!(tokio::time::timeout(10 * limit, write).await.is_err(), "a write has its own limit");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_repeats_requests_that_are_put_off() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let sent = std::sync::Arc::new(AtomicU32::new(0));
+        for (status, refusals, requests, want) in [(429, 2, 3, 200), (429, 9, 5, 429), (500, 2, 1, 500)] {
+            sent.store(0, Ordering::Relaxed);
+            let counter = std::sync::Arc::clone(&sent);
+            let mut service = RetryLayer::new(put_off().unwrap()).layer(tower::service_fn(move |_: Request<Body>| {
+                let refuse = counter.fetch_add(1, Ordering::Relaxed) < refusals;
+                let status = if refuse { status } else { 200 };
+                std::future::ready(Response::builder().status(status).body(Body::empty()).map_err(BoxError::from))
+            }));
+            let answer = service.call(Request::get("/api").body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!((sent.load(Ordering::Relaxed), answer.status().as_u16()), (requests, want));
+        }
     }
 
     #[tokio::test]
