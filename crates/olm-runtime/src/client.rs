@@ -16,8 +16,7 @@ use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::retry::RetryLayer;
-use tower::util::option_layer;
-use tower::{BoxError, Layer, Service};
+use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use crate::error_text::innermost;
 use crate::metrics::Metrics;
@@ -87,7 +86,7 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
 /// # Errors
 /// If the configuration cannot be turned into a connection.
 pub fn client(config: Config, metrics: &Metrics) -> Result<Client, ClientError> {
-    build(config, metrics, Waits::CONTROLLER, None, TokioExecutor::new())
+    build(config, metrics, Waits::CONTROLLER, TokioExecutor::new())
 }
 
 /// As [`client`] for a command that a user waits for: with the longest wait for the head of an answer (`None` waits for ever), and as kubectl
@@ -101,13 +100,26 @@ pub fn client_within(
     metrics: &Metrics,
     limit: Option<Duration>,
 ) -> Result<Client, ClientError> {
-    build(config, metrics, Waits { read: limit, write: limit }, put_off(), TokioExecutor::new())
+    let client = build(config, metrics, Waits { read: limit, write: limit }, TokioExecutor::new())?;
+    let namespace = client.default_namespace().to_owned();
+    let sending = tower::service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move { client.send(request).await.map_err(BoxError::from) }
+    });
+    Ok(Client::new(repeating(sending), namespace))
 }
 
-/// The policy of a command for requests that the apiserver puts off.
-fn put_off() -> Option<RetryPolicy> {
+/// The requests of a command, repeated while the apiserver puts them off.
+fn repeating<S, R>(
+    inner: S,
+) -> impl Service<Request<Body>, Response = Response<R>, Error = BoxError, Future: Send> + Send
+where
+    S: Service<Request<Body>, Response = Response<R>, Error = BoxError, Future: Send> + Clone + Send,
+    R: Send,
+{
     let (first, longest) = (Duration::from_millis(500), Duration::from_secs(2));
-    RetryPolicy::new(first, longest, 4, false).ok()
+    let policy = RetryPolicy::new(first, longest, 4, false).ok();
+    ServiceBuilder::new().option_layer(policy.map(RetryLayer::new)).service(inner)
 }
 
 /// A task that reads and writes one connection.
@@ -119,14 +131,13 @@ pub(crate) fn client_on(
     metrics: &Metrics,
     executor: impl hyper::rt::Executor<ConnectionTask> + Clone + Send + Sync + 'static,
 ) -> Result<Client, ClientError> {
-    build(config, metrics, Waits::CONTROLLER, None, executor)
+    build(config, metrics, Waits::CONTROLLER, executor)
 }
 
 fn build(
     mut config: Config,
     metrics: &Metrics,
     waits: Waits,
-    retry: Option<RetryPolicy>,
     executor: impl hyper::rt::Executor<ConnectionTask> + Clone + Send + Sync + 'static,
 ) -> Result<Client, ClientError> {
     config.read_timeout = config.read_timeout.or(Some(READ_TIMEOUT));
@@ -140,8 +151,7 @@ fn build(
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let builder = ClientBuilder::try_from((config, executor))
         .map_err(|source| ClientError::Build { url, source: Box::new(source) })?;
-    let counting = Counting { metrics: metrics.clone(), host, waits };
-    Ok(builder.with_layer(&counting).with_layer(&option_layer(retry.map(RetryLayer::new))).build())
+    Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, waits }).build())
 }
 
 /// How the process started as `argv0` calls itself to the apiserver, which writes it into its audit record, as Go's client does:
@@ -347,10 +357,12 @@ mod tests {
         for (status, refusals, requests, want) in [(429, 2, 3, 200), (429, 9, 5, 429), (500, 2, 1, 500)] {
             sent.store(0, Ordering::Relaxed);
             let counter = std::sync::Arc::clone(&sent);
-            let mut service = RetryLayer::new(put_off().unwrap()).layer(tower::service_fn(move |_: Request<Body>| {
+            let mut service = repeating(tower::service_fn(move |_: Request<Body>| {
                 let refuse = counter.fetch_add(1, Ordering::Relaxed) < refusals;
                 let status = if refuse { status } else { 200 };
-                std::future::ready(Response::builder().status(status).body(Body::empty()).map_err(BoxError::from))
+                std::future::ready(
+                    Response::builder().status(status).body(Body::empty()).map_err(BoxError::from),
+                )
             }));
             let answer = service.call(Request::get("/api").body(Body::empty()).unwrap()).await.unwrap();
             assert_eq!((sent.load(Ordering::Relaxed), answer.status().as_u16()), (requests, want));

@@ -5,6 +5,7 @@
 //
 //	-orders N  resolves each case N times, after the first time with its lists in another order where order means nothing.
 //	           Further answers, if they differ, are in the member "others" (of the same format).
+//	           It ends with the answer whose key is the member "until" of the case, if there is one.
 //	-times     adds the processor time of a resolution in seconds, "cpu": with catalogs read, as in a running controller
 package main
 
@@ -18,6 +19,7 @@ import (
 	"log"
 	"math/rand"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"syscall"
@@ -81,6 +83,9 @@ func answer(asked *Case, orders int, times bool) Answer {
 	seen := map[string]bool{first.key(): true}
 	dice := rand.New(rand.NewSource(1))
 	for range orders - 1 {
+		if seen[asked.Until] {
+			break
+		}
 		asked.shuffle(dice)
 		other := resolve(asked, false)
 		if !seen[other.key()] {
@@ -100,7 +105,8 @@ func (a Answer) key() string {
 	for _, it := range *a.Solution {
 		names = append(names, strings.Join([]string{it.Namespace, it.Catalog, it.Channel, it.Name}, "/"))
 	}
-	return "[" + strings.Join(names, ", ")
+	slices.Sort(names)
+	return "[" + strings.Join(slices.Compact(names), ", ") + "]"
 }
 
 // resolves a case; for the time, a second time, with catalogs read

@@ -35,6 +35,8 @@ type Case struct {
 	Catalogs        []Catalog      `json:"catalogs"`
 	Subscriptions   []Subscription `json:"subscriptions"`
 	Installed       []Installed    `json:"installed"`
+	// the key of the answer after which no further order is tried
+	Until string `json:"until"`
 }
 
 type Catalog struct {

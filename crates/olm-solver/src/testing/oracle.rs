@@ -105,8 +105,7 @@ pub fn agreement(program: &Path, case: &Value, ours: &Value, theirs: &Value) -> 
         return Ok(if has_several { Agreement::Chance } else { Agreement::Same });
     }
     let mut oracle = Oracle::start(program, &["-orders", MORE_ORDERS])?;
-    let is_chance = is_one_of(ours, &oracle.ask(&case.to_string())?);
-    Ok(match is_chance {
+    Ok(match has_answer(&mut oracle, case.clone(), ours)? {
         true => Agreement::Chance,
         false if has_gone_back(&mut oracle, case, ours)? => Agreement::GoneBack,
         false => Agreement::Different,
@@ -121,8 +120,13 @@ fn has_gone_back(oracle: &mut Oracle, case: &Value, ours: &Value) -> io::Result<
     }
     let rejected = choices.into_iter().flat_map(|choice| choice.rejected).map(|it| it.candidate);
     let without = without(case.clone(), &rejected.collect::<Vec<_>>());
-    let theirs = oracle.ask(&without.to_string())?;
-    Ok(is_one_of(ours, &resolve(&without)?) && is_one_of(ours, &theirs))
+    Ok(is_one_of(ours, &resolve(&without)?) && has_answer(oracle, without, ours)?)
+}
+
+/// Whether the reference answers so in one of its orders; it tries no further one after that.
+fn has_answer(oracle: &mut Oracle, mut case: Value, ours: &Value) -> io::Result<bool> {
+    case["until"] = json!(agreement_key(ours));
+    Ok(is_one_of(ours, &oracle.ask(&case.to_string())?))
 }
 
 /// What the search with steps back chooses, as [`agreement_key`].

@@ -43,6 +43,10 @@ const ELSEWHERE: [(&str, &str, &str); 7] = [
 ];
 /// Test programs that run beside each other. Most of their time is waiting.
 const BESIDE: usize = 2;
+/// Test programs that compute: they run beside those, at a lower priority, in the time that those wait.
+const COMPUTING: [&str; 1] = ["oracles"];
+/// Niceness of the computing ones.
+const COMPUTING_NICENESS: &str = "10";
 /// How many of the slowest tests are named.
 const SLOWEST: usize = 10;
 
@@ -198,9 +202,11 @@ async fn cargo(arguments: &[&str]) -> Result<Vec<u8>> {
 }
 
 async fn run_all(programs: Vec<TestProgram>, tools: &Tools, cluster: &Cluster) -> Result<Summary> {
-    let queue = Mutex::new(VecDeque::from(programs));
+    let is_computing = |program: &TestProgram| COMPUTING.contains(&program.name.as_str());
+    let (computing, waiting): (VecDeque<_>, VecDeque<_>) = programs.into_iter().partition(is_computing);
+    let (computing, waiting) = (Mutex::new(computing), Mutex::new(waiting));
     let summary = Mutex::new(Summary::default());
-    let worker = || async {
+    let worker = async |queue: &Mutex<VecDeque<TestProgram>>| {
         loop {
             let Some(program) = queue.lock().pop_front() else {
                 return Ok(());
@@ -210,14 +216,21 @@ async fn run_all(programs: Vec<TestProgram>, tools: &Tools, cluster: &Cluster) -
             summary.lock().programs.push(report);
         }
     };
-    let workers = futures::future::join_all((0..BESIDE).map(|_| worker())).await;
+    let queues = std::iter::repeat_n(&waiting, BESIDE).chain([&computing]);
+    let workers = futures::future::join_all(queues.map(&worker)).await;
     workers.into_iter().collect::<Result<Vec<()>>>()?;
     Ok(summary.into_inner())
 }
 
 async fn run_one(program: &TestProgram, tools: &Tools, cluster: &Cluster) -> Result<Report> {
     let started = Instant::now();
-    let mut command = Command::new(&program.executable);
+    let mut command = if COMPUTING.contains(&program.name.as_str()) {
+        let mut command = Command::new("nice");
+        command.args(["-n", COMPUTING_NICENESS]).arg(&program.executable);
+        command
+    } else {
+        Command::new(&program.executable)
+    };
     // `--report-time` is not stable in the test harness, which is the same in stable and nightly toolchains
     command.args(["--show-output", "-Zunstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
     for (_, test, _) in ELSEWHERE.iter().filter(|(name, ..)| *name == program.name) {
