@@ -364,7 +364,7 @@ fn install(status: &InstallPlanStatus, observed: &PlanObserved<'_>, now: Timesta
         return to(rule, Installing, PlanNext::Requeue(REQUEUE), &mut new);
     }
     let waiting = new.plan.iter().find(|step| !StepStatus::parse(&step.status).is_done());
-    new.message = waiting.map(|step| waits_for(step)).unwrap_or_default();
+    new.message = waiting.map(waits_for).unwrap_or_default();
     if waiting.is_some() {
         return to(PlanRule::WaitsForApi, Installing, PlanNext::Requeue(REQUEUE), &mut new);
     }
