@@ -44,6 +44,8 @@ pub enum Kind {
     Gauge,
     /// `_bucket`, `_sum` and `_count` belong to it.
     Histogram,
+    /// Quantiles, with the label `quantile`; `_sum` and `_count` belong to it.
+    Summary,
 }
 
 impl Kind {
@@ -54,6 +56,7 @@ impl Kind {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
             Self::Histogram => "histogram",
+            Self::Summary => "summary",
         }
     }
 }
@@ -81,6 +84,10 @@ pub(crate) const fn counter(from: Component, name: Text, labels: &'static [Text]
 
 pub(crate) const fn gauge(from: Component, name: Text, labels: &'static [Text], help: Text) -> Metric {
     Metric { name, kind: Kind::Gauge, labels, from, help }
+}
+
+pub(crate) const fn summary(from: Component, name: Text, labels: &'static [Text], help: Text) -> Metric {
+    Metric { name, kind: Kind::Summary, labels, from, help }
 }
 
 const fn histogram(from: Component, name: Text, labels: &'static [Text], help: Text) -> Metric {

@@ -3,7 +3,7 @@
 //! Rule: classic-apis §11, §14.
 
 use crate::observe::Component::ClassicController;
-use crate::observe::{Event, Metric, counter, gauge, normal, warning};
+use crate::observe::{Event, Metric, counter, gauge, normal, summary, warning};
 
 /// ClusterServiceVersions, without copies.
 pub const CSV_COUNT: Metric =
@@ -30,8 +30,66 @@ pub const CSV_UPGRADE_COUNT: Metric = counter(
     "ClusterServiceVersions that began to be replaced by a newer one",
 );
 
+/// CatalogSources.
+pub const CATALOG_SOURCE_COUNT: Metric =
+    gauge(ClassicController, "catalog_source_count", &[], "CatalogSources in the cluster");
+/// Whether each CatalogSource can be read.
+pub const CATALOG_SOURCE_READY: Metric = gauge(
+    ClassicController,
+    "catalogsource_ready",
+    &["name", "namespace"],
+    "1 for each CatalogSource whose content can be read, 0 for the others",
+);
+/// How often the content of each CatalogSource was read.
+pub const CATALOG_SOURCE_SNAPSHOTS: Metric = counter(
+    ClassicController,
+    "catalog_source_snapshots_total",
+    &["name", "namespace"],
+    "How often the whole content of a CatalogSource was read",
+);
+/// InstallPlans.
+pub const INSTALL_PLAN_COUNT: Metric =
+    gauge(ClassicController, "install_plan_count", &[], "InstallPlans in the cluster");
+/// Steps about which the apiserver warned.
+pub const INSTALL_PLAN_WARNINGS: Metric = counter(
+    ClassicController,
+    "installplan_warnings_total",
+    &[],
+    "Steps of InstallPlans about whose object the apiserver warned",
+);
+/// Subscriptions.
+pub const SUBSCRIPTION_COUNT: Metric =
+    gauge(ClassicController, "subscription_count", &[], "Subscriptions in the cluster");
+/// Passes over each Subscription.
+pub const SUBSCRIPTION_SYNCS: Metric = counter(
+    ClassicController,
+    "subscription_sync_total",
+    &["approval", "channel", "installed", "name", "package"],
+    "Passes over a Subscription with these values",
+);
+/// How long resolutions took.
+pub const RESOLUTION_DURATION: Metric = summary(
+    ClassicController,
+    "olm_resolution_duration_seconds",
+    &["outcome"],
+    "How long the resolutions of namespaces took, in the last ten minutes",
+);
+
 /// All metrics.
-pub const METRICS: &[Metric] = &[CSV_COUNT, CSV_SUCCEEDED, CSV_ABNORMAL, CSV_UPGRADE_COUNT];
+pub const METRICS: &[Metric] = &[
+    CSV_COUNT,
+    CSV_SUCCEEDED,
+    CSV_ABNORMAL,
+    CSV_UPGRADE_COUNT,
+    CATALOG_SOURCE_COUNT,
+    CATALOG_SOURCE_READY,
+    CATALOG_SOURCE_SNAPSHOTS,
+    INSTALL_PLAN_COUNT,
+    INSTALL_PLAN_WARNINGS,
+    SUBSCRIPTION_COUNT,
+    SUBSCRIPTION_SYNCS,
+    RESOLUTION_DURATION,
+];
 
 const CSV: &str = "ClusterServiceVersion";
 const PLAN: &str = "InstallPlan";
@@ -90,7 +148,19 @@ pub const EVENTS: &[Event] = &[
         "ResolutionFailed",
         "Its Subscriptions cannot be resolved together; the note explains why.",
     ),
+    normal(
+        "Subscription",
+        "Adopted",
+        "It continues with what an earlier Subscription to its package installed.",
+    ),
+    normal(
+        "Subscription",
+        "PlanSuperseded",
+        "A newer version takes the place of one that waited for approval; its InstallPlan was deleted.",
+    ),
+    normal("Subscription", "Waiting", "It waits; the note names for what, and what to do."),
     warning("Subscription", "BundleUnpackFailed", "The image of a bundle cannot be pulled or read."),
+    normal(PLAN, "Waiting", "It waits, or is retried; the note names why, and what to do."),
     warning(PLAN, "AppliedWithWarnings", "The apiserver warned about the object of a step."),
     warning(
         PLAN,

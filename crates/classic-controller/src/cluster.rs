@@ -2,7 +2,6 @@
 //!
 //! Keys are `namespace/name`. ConfigMaps are not cached, nor Secrets but those with serving certificates.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -13,14 +12,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServiceA
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::Client;
 use kube::runtime::watcher;
-use kube::{Client, Resource};
 use olm_api::classic::{
     CatalogSource, ClusterServiceVersion, InstallPlan, OlmConfig, Operator, OperatorCondition, OperatorGroup,
     Subscription,
 };
 use olm_runtime::watched::Objects;
-use serde::de::DeserializeOwned;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::copies::Copies;
@@ -160,14 +158,6 @@ impl Cluster {
     pub(crate) fn own_csvs(&self, namespace: &str) -> Vec<Arc<ClusterServiceVersion>> {
         self.csvs.in_namespace(namespace)
     }
-}
-
-/// Owned copies, for decisions that take slices.
-pub(crate) fn owned<K>(objects: &[Arc<K>]) -> Vec<K>
-where
-    K: Resource + Clone + Debug + DeserializeOwned,
-{
-    objects.iter().map(|object| K::clone(object)).collect()
 }
 
 /// The definition without the schemas of its versions, which are most of its size.

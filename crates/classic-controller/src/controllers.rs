@@ -216,3 +216,49 @@ fn waiting(cluster: &Cluster, change: &Change<String, Object<CustomResourceDefin
     let plans = plans.rows().values().filter(|it| it.ok().is_some_and(|plan| waits(plan)));
     plans.map(Object::key).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use olm_api::classic::observe::METRICS;
+    use olm_bundle::BundleLimits;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::Apiserver;
+
+    #[tokio::test]
+    async fn classic_metrics_have_the_names_of_the_reference() {
+        let client = Apiserver::new(|_, _| (404, json!({}))).client();
+        let (metrics, cluster, cache) = (Metrics::new(), Cluster::new(), tempfile::tempdir().unwrap());
+        let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
+        let images = Images::open(client.clone(), cache.path(), None, limits).unwrap();
+        let before = metrics.classic();
+        catalog::metrics::register(&metrics, &cluster, &Catalogs::new(&client, images));
+        csv::metrics::register(&metrics, &cluster);
+        plan::metrics::register(&metrics, &cluster);
+        subscription::metrics::register(&metrics, &cluster);
+        let text = metrics.classic();
+        let types = text.lines().filter(|line| line.starts_with("# TYPE ") && !before.contains(line));
+        let mut types: Vec<&str> = types.map(|line| &line["# TYPE ".len()..]).collect();
+        types.sort_unstable();
+        let reference = [
+            "catalog_source_count gauge",
+            "catalog_source_snapshots_total counter",
+            "catalogsource_ready gauge",
+            "csv_abnormal gauge",
+            "csv_count gauge",
+            "csv_succeeded gauge",
+            "csv_upgrade_count counter",
+            "install_plan_count gauge",
+            "installplan_warnings_total counter",
+            "olm_resolution_duration_seconds summary",
+            "subscription_count gauge",
+            "subscription_sync_total counter",
+        ];
+        assert_eq!(types, reference);
+        let mut rows: Vec<String> =
+            METRICS.iter().map(|row| format!("{} {}", row.name, row.kind.name())).collect();
+        rows.sort_unstable();
+        assert_eq!(rows, reference, "the table");
+    }
+}

@@ -22,6 +22,8 @@ mod packages;
 mod plan;
 mod run;
 mod subscription;
+#[cfg(test)]
+mod testing;
 mod unpacked;
 mod write;
 

@@ -30,7 +30,7 @@ pub struct CatalogSource {
     pub content: Result<Arc<Catalog>, String>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Subscription {
     pub name: String,
     pub package: String,
@@ -45,7 +45,7 @@ pub struct Subscription {
 }
 
 /// A CSV of the namespace. One that is being replaced counts as installed: it is the caller's decision to leave it out.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct InstalledCsv {
     pub name: String,
     pub version: String,

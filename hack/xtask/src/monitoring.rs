@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use olm_api::classic;
 use olm_api::condition::{self, ConditionSpec};
 use olm_api::observe::{self, Component, Event, METRICS};
 use serde::Deserialize;
@@ -90,12 +91,17 @@ fn metrics(alerts: &[Alert]) -> String {
         (Component::Catalogd, "## catalogd"),
         (Component::ClusterOperator, "## cluster-operator"),
         (
+            Component::ClassicController,
+            "## classic-controller\n\nThe names are those of OLM Classic. An object that is gone has no series.",
+        ),
+        (
             Component::Every,
             "## Every process\n\nThe names are those of controller-runtime, its work queue and client, and of Prometheus clients.",
         ),
     ] {
         let _ = write!(out, "\n{title}\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n");
-        for metric in METRICS.iter().filter(|metric| metric.from == from) {
+        let all = METRICS.iter().chain(classic::observe::METRICS);
+        for metric in all.filter(|metric| metric.from == from) {
             let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
             let _ = writeln!(
                 out,
@@ -123,17 +129,15 @@ fn events() -> String {
     let mut out = format!(
         "{HEAD}# Events\n\n\
          What a user would ask about is reported as an event of the object, so that `kubectl describe` and `kubectl events --for` show \
-         it. Objects here are cluster-scoped: their events lie in the namespace `default`. The same event about the same object is \
+         it. Events of objects without a namespace lie in the namespace `default`. The same event about the same object is \
          sent at most once in ten minutes. `olm_events_total` counts them.\n"
     );
-    let kinds = observe::EVENTS.iter().map(|event| event.about);
-    let mut kinds: Vec<&str> = kinds.collect();
+    let all = || observe::EVENTS.iter().chain(classic::observe::EVENTS);
+    let mut kinds: Vec<&str> = all().map(|event| event.about).collect();
     kinds.dedup();
     for kind in kinds {
         let _ = write!(out, "\n## {kind}\n\n| reason | type | when |\n|---|---|---|\n");
-        for Event { reason, warning, meaning, .. } in
-            observe::EVENTS.iter().filter(|event| event.about == kind)
-        {
+        for Event { reason, warning, meaning, .. } in all().filter(|event| event.about == kind) {
             let type_ = if *warning { "Warning" } else { "Normal" };
             let _ = writeln!(out, "| `{reason}` | {type_} | {meaning} |");
         }

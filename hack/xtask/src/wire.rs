@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use clap::{Arg, Command};
 use heck::{ToKebabCase as _, ToLowerCamelCase as _, ToSnakeCase as _, ToUpperCamelCase as _};
+use olm_api::{classic, observe};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::visit::Visit;
 use syn::{Attribute, Expr, Fields, Lit, Meta};
@@ -101,11 +102,11 @@ fn module(path: &Path) -> String {
 
 /// Metrics, events and flags.
 fn tables(wire: &mut Wire) {
-    for metric in olm_api::observe::METRICS {
+    for metric in observe::METRICS.iter().chain(classic::observe::METRICS) {
         let string = format!("{}{{{}}} {}", metric.name, metric.labels.join(", "), metric.kind.name());
         add(wire, "metric", string, metric.from.name());
     }
-    for event in olm_api::observe::EVENTS {
+    for event in observe::EVENTS.iter().chain(classic::observe::EVENTS) {
         let kind = if event.warning { "Warning" } else { "Normal" };
         add(wire, "event", format!("{} {kind} {}", event.about, event.reason), "olm-api");
     }

@@ -86,6 +86,13 @@ impl Program {
         Ok(program.without("--pull-cas-dir").flag("--deployments", ""))
     }
 
+    /// classic-controller for `cluster`, trusting registries with certificates of [`Ca::shared`].
+    pub fn classic_controller(cluster: &Cluster) -> Result<Self> {
+        let program = Self::new("classic-controller", cluster, Ca::shared()?, None)?;
+        let cache = program.dir.join("cache").display().to_string();
+        Ok(program.without("--system-namespace").flag("--cache-dir", &cache))
+    }
+
     fn new(name: &str, cluster: &Cluster, ca: &Ca, dir: Option<&Path>) -> Result<Self> {
         let (dir, temporary) = match dir {
             Some(dir) => (dir.to_owned(), None),

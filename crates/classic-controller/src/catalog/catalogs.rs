@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
@@ -16,7 +17,7 @@ use olm_api::classic::catalog_source::ConfigMapReference;
 use olm_api::classic::{CatalogSource, Time};
 use olm_catalog::registry::Registry;
 use olm_classic::catalog_source::{
-    Backing, CONNECT_TIMEOUT, ConnectionState, SNAPSHOT_LIFETIME, connection_change, validate,
+    Backing, CONNECT_TIMEOUT, ConnectionState, SNAPSHOT_LIFETIME, SpecError, connection_change, validate,
 };
 use olm_runtime::controller::Waker;
 use olm_runtime::error_text::chain;
@@ -56,6 +57,33 @@ enum Backed {
     ConfigMap(String),
 }
 
+impl Backed {
+    /// What to check in which field when the catalog cannot be read.
+    fn fix(&self) -> String {
+        match self {
+            Self::Image { image, secrets } if secrets.is_empty() => {
+                format!(
+                    "correct spec.image {image:?} of the CatalogSource, or name a pull secret in spec.secrets"
+                )
+            }
+            Self::Image { image, secrets } => {
+                let secrets = secrets.join(", ");
+                format!("correct spec.image {image:?} of the CatalogSource, or its pull secrets {secrets}")
+            }
+            Self::Address(address) => {
+                format!(
+                    "start the registry at spec.address {address:?} of the CatalogSource, or correct the field"
+                )
+            }
+            Self::ConfigMap(name) => {
+                format!(
+                    "correct ConfigMap {name}, which spec.configMap of the CatalogSource names, or the field"
+                )
+            }
+        }
+    }
+}
+
 /// A catalog.
 struct Entry {
     uid: Option<String>,
@@ -63,6 +91,8 @@ struct Entry {
     link: watch::Sender<Link>,
     poll: Arc<Notify>,
     snapshot: Mutex<Option<(u64, Instant, Arc<Snapshot>)>>,
+    /// How often the content was read.
+    snapshots: AtomicU64,
     reading: tokio::sync::Mutex<()>,
     task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
@@ -121,6 +151,15 @@ impl Catalogs {
         entry.link.borrow().config_map.clone()
     }
 
+    /// Whether the content of a catalog can be read, and how often it was.
+    pub(super) fn reads(&self, key: &str) -> (bool, u64) {
+        let entry = self.entries.lock().get(key).cloned();
+        entry.map_or((false, 0), |entry| {
+            let is_ready = entry.link.borrow().state == ConnectionState::Ready;
+            (is_ready, entry.snapshots.load(Ordering::Relaxed))
+        })
+    }
+
     /// Resolves the tag of the image again.
     pub(crate) fn poll(&self, key: &str) {
         if let Some(entry) = self.entries.lock().get(key) {
@@ -146,7 +185,11 @@ impl Catalogs {
         self: &Arc<Self>,
         source: &Arc<CatalogSource>,
     ) -> Result<Arc<Snapshot>, String> {
-        let entry = self.entry(source).ok_or("its specification names no content")?;
+        let invalid = |error: SpecError| format!("failed to list bundles: {error}; {}", error.fix());
+        let Some(entry) = self.entry(source) else {
+            return Err(validate(&source.spec).err().map(invalid).unwrap_or_default());
+        };
+        let failed = |problem: String| format!("failed to list bundles: {problem}; {}", entry.backed.fix());
         let mut link = entry.link.subscribe();
         let made = link.wait_for(|link| link.state != ConnectionState::Connecting);
         // the sender lives as long as the entry
@@ -158,10 +201,11 @@ impl Catalogs {
         let link = entry.link.borrow().clone();
         let Some(origin) = link.origin.filter(|_| link.state == ConnectionState::Ready) else {
             let problem = if link.problem.is_empty() { "not connected yet".to_owned() } else { link.problem };
-            return Err(format!("failed to list bundles: {problem}"));
+            return Err(failed(problem));
         };
         let _permit = self.reads.acquire().await.map_err(|error| error.to_string())?;
-        let snapshot = Arc::new(Snapshot::read(origin).await?);
+        let snapshot = Arc::new(Snapshot::read(origin).await.map_err(failed)?);
+        entry.snapshots.fetch_add(1, Ordering::Relaxed);
         *entry.snapshot.lock() = Some((link.generation, Instant::now(), Arc::clone(&snapshot)));
         Ok(snapshot)
     }
@@ -192,6 +236,7 @@ impl Catalogs {
             link: watch::Sender::new(link),
             poll: Arc::default(),
             snapshot: Mutex::default(),
+            snapshots: AtomicU64::default(),
             reading: tokio::sync::Mutex::default(),
             task: Mutex::default(),
         });
@@ -370,4 +415,52 @@ impl Keeping {
 
 fn backoff(earlier_failures: u32) -> Duration {
     Duration::from_secs(1).saturating_mul(1 << earlier_failures.min(10)).min(MAX_BACKOFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_bundle::BundleLimits;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::testing::Apiserver;
+
+    #[tokio::test]
+    async fn catalog_errors_name_field_and_fix() {
+        let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+        let client = Apiserver::new(move |_, uri| match uri.contains("fieldSelector") {
+            true => (200, json!({"metadata": {"resourceVersion": "1"}, "items": []})),
+            false => (404, missing.clone()),
+        });
+        let cache = tempfile::tempdir().unwrap();
+        let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
+        let images = Images::open(client.client(), cache.path(), None, limits).unwrap();
+        let catalogs = Catalogs::new(&client.client(), images);
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        for (spec, begin, end) in [
+            (
+                json!({"sourceType": "grpc"}),
+                "failed to list bundles: image and address unset",
+                "; set spec.image to the image of a catalog".to_owned(),
+            ),
+            (
+                json!({"sourceType": "configmap", "configMap": "content"}),
+                "failed to list bundles: ConfigMap content not found",
+                "; correct ConfigMap content, which spec.configMap of the CatalogSource names, or the field"
+                    .to_owned(),
+            ),
+            (
+                json!({"sourceType": "grpc", "address": unused.to_string()}),
+                "failed to list bundles: ",
+                format!(
+                    "; start the registry at spec.address \"{unused}\" of the CatalogSource, or correct the field"
+                ),
+            ),
+        ] {
+            let value: Value = json!({"metadata": {"namespace": "ns", "name": "c"}, "spec": spec});
+            let source: Arc<CatalogSource> = Arc::new(serde_json::from_value(value).unwrap());
+            let error = catalogs.content(&source).await.err().unwrap();
+            assert!(error.starts_with(begin) && error.ends_with(&end), "{error}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 
 mod catalogs;
 mod config_map;
+pub(crate) mod metrics;
 mod snapshot;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub(crate) const WORKERS: u16 = 4;
 
 /// Runs until the process stops.
 pub(crate) async fn controller(context: Arc<Context>, catalogs: Arc<Catalogs>) {
+    metrics::register(&context.metrics, &context.cluster, &catalogs);
     let runner = context.controller(controllers::catalog_sources(&context.cluster, &catalogs));
     let ready = context.cluster.wait_until_listed();
     controller::run(runner, ready, |key| {

@@ -17,7 +17,7 @@ use crate::cluster::Cluster;
 
 /// Counts replaced CSVs. Clones share the number.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Upgrades(Arc<AtomicU64>);
+pub(crate) struct Upgrades(Arc<AtomicU64>);
 
 impl Upgrades {
     pub(super) fn inc(&self) {
@@ -32,7 +32,7 @@ struct CsvMetrics {
 }
 
 /// Shows them among the metrics of the process.
-pub(super) fn register(metrics: &Metrics, cluster: &Arc<Cluster>) -> Upgrades {
+pub(crate) fn register(metrics: &Metrics, cluster: &Arc<Cluster>) -> Upgrades {
     let upgrades = Upgrades::default();
     metrics.register_collector(CsvMetrics { cluster: Arc::clone(cluster), upgrades: upgrades.clone() });
     upgrades

@@ -11,7 +11,7 @@ mod cleanup;
 mod discovery;
 mod install;
 mod installs;
-mod metrics;
+pub(crate) mod metrics;
 mod observe;
 pub(crate) mod rights;
 mod sources;

@@ -294,3 +294,74 @@ fn has_rights(cluster: &Cluster, csv: &ClusterServiceVersion) -> bool {
         rules.iter().all(|rule| rights.allow(RuleScope::Cluster, rule))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use olm_runtime::Shutdown;
+    use olm_runtime::metrics::Metrics;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::context::Settings;
+    use crate::testing::Apiserver;
+
+    fn put<K: Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + std::fmt::Debug>(
+        objects: &watched::Objects<K>,
+        value: Value,
+    ) {
+        let object: K = serde_json::from_value(value).unwrap();
+        objects.insert(watched::key(object.meta()), watched::Object::new(object));
+    }
+
+    /// The requests of one pass over the copies of a CSV in all namespaces; `is_disabled` is the switch of the OLMConfig.
+    async fn requests(is_disabled: bool) -> Vec<String> {
+        let csv = |namespace: &str, labels: Value| {
+            json!({
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+                "metadata": {"namespace": namespace, "name": "demo.v1", "uid": namespace, "resourceVersion": "2", "labels": labels},
+                "spec": {"displayName": "d", "install": {"strategy": "deployment"}},
+                "status": {"phase": "Succeeded", "reason": "InstallSucceeded"},
+            })
+        };
+        let copy = csv("b", json!({"olm.copiedFrom": "home"}));
+        let answer = copy.clone();
+        let apiserver = Apiserver::new(move |_, _| (200, answer.clone()));
+        let cluster = Cluster::new();
+        for namespace in ["home", "b"] {
+            put(&cluster.namespaces, json!({"metadata": {"name": namespace}}));
+        }
+        let features = json!({"features": {"disableCopiedCSVs": is_disabled}});
+        put(&cluster.configs, json!({"metadata": {"name": "cluster"}, "spec": features}));
+        if is_disabled {
+            cluster.copies.insert(&serde_json::from_value(copy).unwrap());
+        }
+        let settings = Settings {
+            namespace: "olm".to_owned(),
+            global_namespace: "olm".to_owned(),
+            plan_retry_window: Duration::ZERO,
+            unpack_timeout: Duration::ZERO,
+        };
+        let (client, metrics, stop) = (apiserver.client(), Metrics::new(), Shutdown::new());
+        let context = Context::new((NAME, 1), &client, &cluster, &settings, &metrics, &stop);
+        let original = serde_json::from_value(csv("home", json!({}))).unwrap();
+        write_copies(&context, &original, &[String::new()]).await.unwrap();
+        let short = |line: String| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
+        apiserver.requests().into_iter().map(short).collect()
+    }
+
+    #[tokio::test]
+    async fn enabled_copies_leave_events_alone() {
+        let about_events = |all: &[String]| -> Vec<String> {
+            let events = all.iter().filter(|line| line.contains("/events"));
+            events.map(|line| line.split(['?', ' ']).next().unwrap_or_default().to_owned()).collect()
+        };
+        let disabled = requests(true).await;
+        assert_eq!(about_events(&disabled), ["POST"], "it is reported: {disabled:?}");
+        assert!(disabled.iter().any(|line| line.starts_with("DELETE ")), "{disabled:?}");
+        let enabled = requests(false).await;
+        assert_eq!(about_events(&enabled), Vec::<String>::new());
+        assert!(enabled.iter().any(|line| line.starts_with("POST ")), "the copy is written: {enabled:?}");
+    }
+}

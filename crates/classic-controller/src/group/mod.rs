@@ -142,6 +142,7 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
             group = cache(cluster, written);
         }
     }
+    label_account(cluster, &writer, &group).await?;
     let targets = targets::resolved(&group).unwrap_or_default();
     let labelled: &[String] = if targets::is_global(&targets) { &[] } else { &targets };
     for change in targets::labels(&group.uid().unwrap_or_default(), labelled, &namespaces) {
@@ -185,6 +186,20 @@ fn account(cluster: &Cluster, group: &OperatorGroup) -> Account {
             uid: account.uid().unwrap_or_default(),
             resource_version: account.resource_version().unwrap_or_default(),
         },
+    }
+}
+
+/// Labels the account that installs for the group as the reference does, whose caches hold labelled objects only.
+async fn label_account(cluster: &Cluster, writer: &ObjectWriter, group: &OperatorGroup) -> kube::Result<()> {
+    let (namespace, name) = (group.namespace().unwrap_or_default(), &group.spec.service_account_name);
+    let Some(account) = cluster.accounts.find(&format!("{namespace}/{name}")) else { return Ok(()) };
+    if account.labels().contains_key(keys::MANAGED) {
+        return Ok(());
+    }
+    let patch = json!({ "metadata": { "labels": { keys::MANAGED: "true" } } });
+    match writer.patch(&named("v1", "ServiceAccount", Some(&namespace), name), &patch).await {
+        Err(error) if classify(&error) == ErrorClass::NotFound => Ok(()),
+        answer => answer.map(drop),
     }
 }
 
@@ -243,4 +258,47 @@ async fn release(cluster: &Cluster, writer: &ObjectWriter, key: &str) -> kube::R
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::testing::Apiserver;
+
+    #[tokio::test]
+    async fn group_account_gets_the_label_of_the_reference() {
+        let group: OperatorGroup = serde_json::from_value(json!({
+            "metadata": {"namespace": "ns", "name": "og"}, "spec": {"serviceAccountName": "worker"},
+        }))
+        .unwrap();
+        let account =
+            |labels: Value| json!({"metadata": {"namespace": "ns", "name": "worker", "labels": labels}});
+        for (case, live, is_written) in [
+            ("missing", None, false),
+            ("plain", Some(account(json!({"mine": "x"}))), true),
+            ("labelled", Some(account(json!({"olm.managed": "true"}))), false),
+        ] {
+            let cluster = Cluster::new();
+            let apiserver = Apiserver::new(|_, _| (200, json!({"metadata": {"name": "worker"}})));
+            if let Some(live) = live {
+                let live = serde_json::from_value(live).unwrap();
+                cluster.accounts.insert("ns/worker".to_owned(), watched::Object::new(live));
+            }
+            let writer = ObjectWriter::new(apiserver.client());
+            label_account(&cluster, &writer, &group).await.unwrap();
+            let requests = apiserver.requests();
+            let is_patch = |line: &String| {
+                line.starts_with("PATCH /api/v1/namespaces/ns/serviceaccounts/worker")
+                    && line.contains(r#""olm.managed":"true""#)
+            };
+            assert_eq!(
+                requests.iter().filter(|line| is_patch(line)).count(),
+                usize::from(is_written),
+                "{case}"
+            );
+            assert_eq!(requests.len(), usize::from(is_written), "{case}: {requests:?}");
+        }
+    }
 }

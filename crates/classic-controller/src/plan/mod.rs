@@ -2,6 +2,7 @@
 //!
 //! Rule: classic-apis §5.
 
+pub(crate) mod metrics;
 mod request;
 mod run;
 
@@ -9,17 +10,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 use olm_api::classic::InstallPlan;
-use olm_classic::install_plan::{PlanNext, PlanObserved, PlanRun, next_phase, plan_account};
+use olm_classic::install_plan::{
+    PlanNext, PlanObserved, PlanPhase, PlanRun, REQUEUE, WAITING_EVENT, next_phase, plan_account, plan_wait,
+};
 use olm_runtime::controller::{self, Requeue};
+use olm_runtime::events::NewEvent;
 use olm_runtime::metrics::Outcome;
 use olm_runtime::watched::Object;
 use olm_runtime::{client, write_status};
 use parking_lot::Mutex;
 
 use self::run::Run;
-use crate::cluster::owned;
 use crate::context::{Context, MANAGER};
 use crate::controllers;
 use crate::subscription::Unpacks;
@@ -35,14 +38,16 @@ struct Plans {
     unpacks: Arc<Unpacks>,
     /// Plans in whose namespace rights changed since their last pass.
     rights_changed: Arc<Mutex<BTreeSet<String>>>,
+    warnings: metrics::Warnings,
 }
 
 /// Runs until the process stops.
 pub(crate) async fn controller(context: Arc<Context>, unpacks: Arc<Unpacks>) {
     let rights_changed = Arc::default();
+    let warnings = metrics::register(&context.metrics, &context.cluster);
     let runner = context.controller(controllers::plan_sources(&context.cluster, &rights_changed));
     let cluster = Arc::clone(&context.cluster);
-    let plans = Arc::new(Plans { context, unpacks, rights_changed });
+    let plans = Arc::new(Plans { context, unpacks, rights_changed, warnings });
     controller::run(runner, cluster.wait_until_listed(), |key| {
         let plan = cluster.plans.find(key)?;
         let (plans, key) = (Arc::clone(&plans), key.to_owned());
@@ -71,7 +76,7 @@ fn after(written: &Option<InstallPlan>, requeue: Requeue) -> Requeue {
 impl Plans {
     async fn reconcile(&self, key: &str, plan: &InstallPlan) -> Result<Requeue, String> {
         let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
-        let groups = owned(&self.context.cluster.groups.in_namespace(namespace));
+        let groups = self.context.cluster.groups.in_namespace(namespace);
         let mut stored = plan.clone();
         let mut rights_changed = self.rights_changed.lock().remove(key);
         loop {
@@ -138,21 +143,88 @@ impl Plans {
     async fn write(&self, stored: InstallPlan, decided: InstallPlan) -> Result<Option<InstallPlan>, String> {
         let namespace = stored.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), namespace);
+        let note = waits(&stored, &decided, Timestamp::now());
         let Some(status) = decided.status else { return Ok(Some(stored)) };
-        match write_status(&api, &stored, status, MANAGER).await {
+        let written = match write_status(&api, &stored, status, MANAGER).await {
             Ok(Some(written)) => {
                 let key = olm_runtime::watched::key(&written.metadata);
                 self.context.cluster.plans.update(key, Object::new(written.clone()));
-                Ok(Some(written))
+                written
             }
-            Ok(None) => Ok(Some(stored)),
+            Ok(None) => stored,
             Err(error) if error.is_gone() => {
                 let key = olm_runtime::watched::key(&stored.metadata);
                 self.context.cluster.plans.remove(&key);
-                Ok(None)
+                return Ok(None);
             }
-            Err(error) if error.is_conflict() => Ok(None),
-            Err(error) => Err(error.to_string()),
+            Err(error) if error.is_conflict() => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        if let Some(note) = &note {
+            let event = NewEvent { warning: false, reason: WAITING_EVENT, action: "Apply", note };
+            self.context.events.publish(&written.object_ref(&()), event).await;
+        }
+        Ok(Some(written))
+    }
+}
+
+/// What the event of a plan reports: what it waits for, once that is something else. While its steps run, most waits are over at the next
+/// attempt; those that are not are reported.
+fn waits(stored: &InstallPlan, decided: &InstallPlan, now: Timestamp) -> Option<String> {
+    let wait = plan_wait(decided)?;
+    let status = decided.status.as_ref()?;
+    let is_due = match PlanPhase::from_plan(decided)? {
+        PlanPhase::Installing => {
+            let since = status.start_time.as_ref().map(|start| now.duration_since(start.0).unsigned_abs());
+            since.is_none_or(|since| since >= REQUEUE)
+        }
+        PlanPhase::None
+        | PlanPhase::Planning
+        | PlanPhase::RequiresApproval
+        | PlanPhase::Complete
+        | PlanPhase::Failed => plan_wait(stored).as_ref() != Some(&wait),
+    };
+    is_due.then_some(wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn plan_reports_waits_that_last_or_change() {
+        let start = "2024-01-01T00:00:00Z";
+        let plan = |phase: &str, message: &str, started: Option<&str>| -> InstallPlan {
+            let mut status = json!({"phase": phase, "message": message, "catalogSources": []});
+            status["startTime"] = started.map_or(Value::Null, Value::from);
+            serde_json::from_value(json!({
+                "metadata": {"name": "p"}, "status": status,
+                "spec": {"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true},
+            }))
+            .unwrap()
+        };
+        let installing = |message: &str| plan("Installing", message, Some(start));
+        let failed = plan("Failed", "no", Some(start));
+        for (stored, decided, second, want) in [
+            (installing(""), installing("waiting"), 4, None),
+            (installing("waiting"), installing("waiting"), 5, Some("waiting")),
+            (installing("waiting"), installing(""), 5, None),
+            (installing(""), plan("Installing", "no account", None), 0, Some("no account")),
+            (
+                plan("", "", None),
+                plan("RequiresApproval", "", None),
+                0,
+                Some("waiting for approval; set spec.approved to true"),
+            ),
+            (installing("no"), failed.clone(), 60, plan_wait(&failed).as_deref()),
+            (failed.clone(), failed.clone(), 60, None),
+        ] {
+            let now: Timestamp = start.parse::<Timestamp>().unwrap() + Duration::from_secs(second);
+            assert_eq!(waits(&stored, &decided, now).as_deref(), want, "{decided:?}");
         }
     }
 }

@@ -26,7 +26,6 @@ use serde_json::{Value, json};
 
 use super::Plans;
 use super::request::{self, Written};
-use crate::cluster::owned;
 use crate::context::MANAGER;
 use crate::unpacked;
 
@@ -42,7 +41,7 @@ pub(super) struct Run<'a> {
     namespace: &'a str,
     /// Acts as the account of the group, if there is one.
     acting: Client,
-    csvs: Vec<ClusterServiceVersion>,
+    csvs: Vec<Arc<ClusterServiceVersion>>,
     /// UIDs of ClusterServiceVersions that this run created.
     created: BTreeMap<String, String>,
     /// Objects of bundles whose steps have references.
@@ -52,7 +51,7 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     pub(super) fn new(plans: &'a Plans, plan: &'a InstallPlan, acting: Client) -> Self {
         let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
-        let csvs = owned(&plans.context.cluster.own_csvs(namespace));
+        let csvs = plans.context.cluster.own_csvs(namespace);
         Self { plans, plan, namespace, acting, csvs, created: BTreeMap::new(), unpacked: BTreeMap::new() }
     }
 
@@ -128,7 +127,7 @@ impl<'a> Run<'a> {
 
     fn owner_uid(&self, csv: &str) -> Option<&str> {
         let created = self.created.get(csv).map(String::as_str);
-        let is_it = |it: &&ClusterServiceVersion| it.metadata.name.as_deref() == Some(csv);
+        let is_it = |it: &&Arc<ClusterServiceVersion>| it.metadata.name.as_deref() == Some(csv);
         created.or_else(|| self.csvs.iter().find(is_it)?.metadata.uid.as_deref())
     }
 
@@ -189,6 +188,7 @@ impl<'a> Run<'a> {
         if written.warnings.is_empty() {
             return;
         }
+        self.plans.warnings.inc();
         let (field_path, message) = warning_event(index, step, &written.warnings);
         let mut about = self.plan.object_ref(&());
         about.field_path = Some(field_path);

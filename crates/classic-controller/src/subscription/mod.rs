@@ -2,8 +2,10 @@
 //!
 //! Rules: classic-apis §3, §4.
 
+pub(crate) mod metrics;
 mod observed;
 mod pass;
+mod solved;
 mod status;
 mod unpacks;
 
@@ -11,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Api;
 use kube::api::DeleteParams;
+use kube::{Api, Resource as _};
 use olm_api::classic::InstallPlan;
 use olm_classic::subscription::{ResolutionFact, UnpackFact, expired_plans};
 use olm_runtime::apply::{self, ErrorClass};
@@ -22,6 +24,7 @@ use olm_runtime::metrics::Outcome;
 
 use self::observed::Observed;
 use self::pass::{Attempt, Next};
+use self::solved::Solved;
 pub(crate) use self::unpacks::Unpacks;
 use crate::catalog::Catalogs;
 use crate::context::Context;
@@ -39,6 +42,8 @@ struct Subscriptions {
     context: Arc<Context>,
     catalogs: Arc<Catalogs>,
     unpacks: Arc<Unpacks>,
+    solved: Solved,
+    recorded: metrics::Recorded,
 }
 
 /// Runs until the process stops.
@@ -46,9 +51,12 @@ pub(crate) async fn controller(context: Arc<Context>, catalogs: Arc<Catalogs>, u
     let sources = controllers::subscription_sources(&context.cluster, &catalogs, &unpacks);
     let runner = Controller { debounce: DEBOUNCE, ..context.controller(sources) };
     let cluster = Arc::clone(&context.cluster);
-    let shared = Arc::new(Subscriptions { context, catalogs, unpacks });
+    let recorded = metrics::register(&context.metrics, &cluster);
+    let solved = Solved::default();
+    let shared = Arc::new(Subscriptions { context, catalogs, unpacks, solved, recorded });
     controller::run(runner, cluster.wait_until_listed(), |namespace| {
         if cluster.subscriptions.in_namespace(namespace).is_empty() {
+            shared.solved.evict(namespace);
             return None;
         }
         let (shared, namespace) = (Arc::clone(&shared), namespace.to_owned());
@@ -70,13 +78,14 @@ pub(crate) async fn controller(context: Arc<Context>, catalogs: Arc<Catalogs>, u
 impl Subscriptions {
     async fn reconcile(&self, namespace: &str) -> Result<Next, String> {
         let observed = Observed::read(&self.context, &self.catalogs, namespace);
+        observed.subscriptions.iter().for_each(|subscription| self.recorded.sync(subscription));
         self.delete_expired(&observed).await?;
         let catalogs = observed.catalog_facts();
         let facts = observed.facts(&self.context.settings.global_namespace, &catalogs);
         let attempt = self.attempt(&observed, &facts).await;
         self.report(&observed, &attempt).await;
         let next = attempt.next;
-        self.write(&observed, &facts, attempt).await?;
+        self.write(&observed, &facts, &attempt).await?;
         Ok(next)
     }
 
@@ -95,7 +104,14 @@ impl Subscriptions {
     }
 
     async fn report(&self, observed: &Observed, attempt: &Attempt) {
-        if let ResolutionFact::Failed { message, .. } = &attempt.resolution {
+        for (index, reason, note) in &attempt.events {
+            let about = observed.subscriptions[*index].object_ref(&());
+            let event = NewEvent { warning: false, reason, action: "Resolve", note };
+            self.context.events.publish(&about, event).await;
+        }
+        if let (ResolutionFact::Failed { message, .. }, [_]) =
+            (&attempt.resolution, observed.groups.as_slice())
+        {
             let about = ObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Namespace".to_owned()),
@@ -108,7 +124,7 @@ impl Subscriptions {
         }
         if let UnpackFact::Failed { reason: reason @ "BundleUnpackFailed", message } = &attempt.unpack {
             for subscription in &observed.subscriptions {
-                let about = kube::Resource::object_ref(subscription, &());
+                let about = subscription.object_ref(&());
                 let event = NewEvent { warning: true, reason, action: "Unpack", note: message };
                 self.context.events.publish(&about, event).await;
             }

@@ -7,16 +7,15 @@ use olm_classic::catalog_source::is_healthy;
 use olm_classic::subscription::{CatalogFact, NamespaceFacts};
 
 use crate::catalog::Catalogs;
-use crate::cluster::owned;
 use crate::context::Context;
 
 /// The objects that decide a pass.
 pub(super) struct Observed {
     pub(super) namespace: String,
-    pub(super) groups: Vec<OperatorGroup>,
-    pub(super) subscriptions: Vec<Subscription>,
-    pub(super) csvs: Vec<ClusterServiceVersion>,
-    pub(super) plans: Vec<InstallPlan>,
+    pub(super) groups: Vec<Arc<OperatorGroup>>,
+    pub(super) subscriptions: Vec<Arc<Subscription>>,
+    pub(super) csvs: Vec<Arc<ClusterServiceVersion>>,
+    pub(super) plans: Vec<Arc<InstallPlan>>,
     /// Those of the namespace and of the global namespace, and whether each is healthy.
     pub(super) catalogs: Vec<(Arc<CatalogSource>, bool)>,
 }
@@ -37,10 +36,10 @@ impl Observed {
         };
         Self {
             namespace: namespace.to_owned(),
-            groups: owned(&cluster.groups.in_namespace(namespace)),
-            subscriptions: owned(&subscriptions),
-            csvs: owned(&cluster.own_csvs(namespace)),
-            plans: owned(&cluster.plans.in_namespace(namespace)),
+            groups: cluster.groups.in_namespace(namespace),
+            subscriptions,
+            csvs: cluster.own_csvs(namespace),
+            plans: cluster.plans.in_namespace(namespace),
             catalogs: sources.into_iter().map(healthy).collect(),
         }
     }

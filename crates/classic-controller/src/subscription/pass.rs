@@ -8,20 +8,23 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Resource as _};
 use olm_api::classic::{InstallPlan, InstallPlanStatus};
 use olm_classic::install_plan::{
-    PlanError, PlannedBundle, REQUEUE, StepManifest, UnpackNext, UnpackSettings, bundle_lookup,
+    PlanError, PlannedBundle, REQUEUE, StepManifest, UnpackNext, UnpackSettings, WAITING_EVENT,
+    bundle_lookup, plan_wait,
 };
 use olm_classic::subscription::{
-    Conclusion, NamespaceFacts, Pass, PassError, ResolutionFact, StatusValues, UnpackFact, begin_pass,
-    conclude_pass, new_bundles, planned_statuses, resolution_failure, solver_namespace,
+    Conclusion, NamespaceFacts, Pass, PassError, ResolutionFact, StateRule, StatusValues, UnpackFact,
+    begin_pass, conclude_pass, is_awaiting, new_bundles, planned_statuses, resolution_failure,
+    solver_namespace,
 };
 use olm_core::Object;
-use olm_runtime::apply;
+use olm_runtime::apply::{self, ErrorClass};
+use olm_runtime::events::NewEvent;
 use olm_runtime::watched::{self, Object as Cached};
-use olm_solver::{ErrorKind, Limits, Solution, SolveError, solve};
+use olm_solver::{ErrorKind, Solution, SolveError};
 
 use super::Subscriptions;
 use super::observed::Observed;
@@ -37,6 +40,8 @@ pub(super) struct Attempt {
     pub(super) unpack: UnpackFact,
     /// The plan that was made.
     pub(super) plan: Option<InstallPlan>,
+    /// Normal events of Subscriptions: their places, reason and note.
+    pub(super) events: Vec<(usize, &'static str, String)>,
     pub(super) next: Next,
 }
 
@@ -55,6 +60,7 @@ impl Attempt {
             resolution: ResolutionFact::NotTried,
             unpack: UnpackFact::NotTried,
             plan: None,
+            events: Vec::new(),
             next,
         }
     }
@@ -84,15 +90,21 @@ impl Subscriptions {
         match begin_pass(facts, Timestamp::now()) {
             Err(error @ PassError::GroupCount(_)) => {
                 tracing::info!(namespace = observed.namespace, %error, "the namespace is not resolved");
-                Attempt::new(Next::OnChange)
+                Attempt::failed("ErrorPreventedResolution", error.to_string(), Next::OnChange)
             }
             Ok(Pass::Stop(rule)) => {
                 tracing::debug!(namespace = observed.namespace, ?rule, "nothing to resolve");
                 Attempt::new(Next::OnChange)
             }
             Ok(Pass::Write(changes)) => {
+                let adopted = changes.iter().filter(|(_, rule, _)| *rule == StateRule::Adopted);
+                let note =
+                    |csv: &str| format!("continues with ClusterServiceVersion {csv}, which is installed");
+                let events =
+                    adopted.map(|(index, _, values)| (*index, "Adopted", note(&values.installed_csv)));
+                let events = events.collect();
                 let values = changes.into_iter().map(|(index, _, values)| (index, values)).collect();
-                Attempt { values, ..Attempt::new(Next::OnChange) }
+                Attempt { values, events, ..Attempt::new(Next::OnChange) }
             }
             Ok(Pass::Resolve) => self.resolve(observed, facts).await,
         }
@@ -102,21 +114,20 @@ impl Subscriptions {
         let contents = self.contents(observed, facts).await;
         let input = solver_namespace(facts, |namespace, name| {
             let content = contents.get(&(namespace.to_owned(), name.to_owned())).cloned();
-            let content = content.unwrap_or_else(|| Err("its content was not read".to_owned()));
+            let content = content.unwrap_or_else(|| Err("its content was not read in this pass".to_owned()));
             content.map(|snapshot| Arc::clone(&snapshot.catalog))
         });
-        let solved = tokio::task::spawn_blocking(move || solve(&input, Limits::default())).await;
-        let solution = match solved {
+        let solution = match self.solved.solve(input, &self.recorded).await {
             Ok(Ok(solution)) => solution,
             Ok(Err(error)) => return unresolved(&error),
-            Err(error) => {
-                let message = format!("the resolution did not end: {error}");
-                return Attempt::failed("ErrorPreventedResolution", message, Next::Backoff);
-            }
+            Err(message) => return Attempt::failed("ErrorPreventedResolution", message, Next::Backoff),
         };
         let resolved =
             |unpack, next| Attempt { resolution: ResolutionFact::Resolved, unpack, ..Attempt::new(next) };
         let new = new_bundles(facts, &solution);
+        if is_awaiting(facts, &new) {
+            return resolved(UnpackFact::None, Next::OnChange);
+        }
         let gathered = match self.gather(observed, &new, &contents).await {
             Gathering::All(gathered) => gathered,
             Gathering::Waits(unpack, next) => return resolved(unpack, next),
@@ -137,9 +148,15 @@ impl Subscriptions {
         let unpack = UnpackFact::None;
         match conclude_pass(facts, &solution, &planned) {
             Ok(Conclusion::NothingNew) => resolved(unpack, Next::OnChange),
+            Ok(Conclusion::Make { superseded, .. })
+                if !superseded.is_empty() && !self.delete_superseded(facts, &superseded).await =>
+            {
+                resolved(unpack, Next::Backoff)
+            }
             Ok(conclusion) => match self.plan(observed, facts, &solution, &planned, conclusion).await {
                 Ok((plan, values)) => {
-                    Attempt { plan: Some(plan), values, ..resolved(unpack, Next::OnChange) }
+                    let events = superseded_events(facts, &values);
+                    Attempt { plan: Some(plan), values, events, ..resolved(unpack, Next::OnChange) }
                 }
                 Err(message) => {
                     let unpack = UnpackFact::Failed { reason: "EnsureInstallPlanFailed", message };
@@ -255,6 +272,31 @@ impl Subscriptions {
         Ok(())
     }
 
+    /// Deletes plans that wait for approval, so that a newer one takes their place. `false`: one of them changed meanwhile, or cannot be
+    /// deleted; it may be approved.
+    async fn delete_superseded(&self, facts: &NamespaceFacts<'_>, names: &[String]) -> bool {
+        let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), facts.namespace);
+        for plan in facts.plans {
+            let Some(name) = plan.metadata.name.as_ref().filter(|name| names.contains(name)) else {
+                continue;
+            };
+            let as_read = Preconditions {
+                uid: plan.metadata.uid.clone(),
+                resource_version: plan.metadata.resource_version.clone(),
+            };
+            match api.delete(name, &DeleteParams::background().preconditions(as_read)).await {
+                Ok(_) => {}
+                Err(error) if apply::classify(&error) == ErrorClass::NotFound => {}
+                Err(error) => {
+                    tracing::info!(plan = name, error = apply::message(&error), "a plan does not give way");
+                    return false;
+                }
+            }
+            self.context.cluster.plans.remove(&watched::key(&plan.metadata));
+        }
+        true
+    }
+
     /// Creates the plan, or uses one that is there again.
     async fn plan(
         &self,
@@ -268,7 +310,7 @@ impl Subscriptions {
         let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let failed = |error: kube::Error| apply::message(&error);
         let (plan, status) = match conclusion {
-            Conclusion::Make(mut plan) => {
+            Conclusion::Make { mut plan, .. } => {
                 let status = plan.status.take();
                 self.write_manifests(observed, bundles, status.as_ref()).await?;
                 (api.create(&params, &plan).await.map_err(failed)?, status)
@@ -276,7 +318,7 @@ impl Subscriptions {
             Conclusion::UseAgain { name, status } => {
                 let found = facts.plans.iter().find(|plan| plan.metadata.name.as_ref() == Some(&name));
                 let plan = found.ok_or_else(|| format!("InstallPlan {name} is gone"))?;
-                (plan.clone(), status.map(|status| *status))
+                (InstallPlan::clone(plan), status.map(|status| *status))
             }
             Conclusion::NothingNew => return Err("there is nothing to plan".to_owned()),
         };
@@ -289,6 +331,10 @@ impl Subscriptions {
             None => plan,
         };
         self.context.cluster.plans.insert(watched::key(&plan.metadata), Cached::new(plan.clone()));
+        if let Some(note) = plan_wait(&plan) {
+            let event = NewEvent { warning: false, reason: WAITING_EVENT, action: "Resolve", note: &note };
+            self.context.events.publish(&plan.object_ref(&()), event).await;
+        }
         let values = planned_statuses(facts, solution, &plan).into_iter().collect();
         Ok((plan, values))
     }
@@ -300,6 +346,20 @@ fn unresolved(error: &SolveError) -> Attempt {
         ErrorKind::Ambiguous | ErrorKind::Other => Next::Backoff,
     };
     Attempt { resolution: resolution_failure(error), ..Attempt::new(next) }
+}
+
+/// One for each Subscription that moves from a version that was not approved to another one.
+fn superseded_events(
+    facts: &NamespaceFacts<'_>,
+    values: &BTreeMap<usize, StatusValues>,
+) -> Vec<(usize, &'static str, String)> {
+    let of = |(index, values): (&usize, &StatusValues)| {
+        let status = facts.subscriptions.get(*index)?.status.as_ref()?;
+        let (old, new) = (&status.current_csv, &values.current_csv);
+        let note = format!("{new} takes the place of {old}, which waited for approval");
+        (status.state == "UpgradePending" && old != new).then_some((*index, "PlanSuperseded", note))
+    };
+    values.iter().filter_map(of).collect()
 }
 
 /// The content of a bundle cannot be installed; another bundle may.

@@ -1,5 +1,7 @@
 //! The approval of plans.
 
+use std::sync::Arc;
+
 use olm_api::classic::Subscription;
 
 /// How a plan is approved (classic-apis §4 row 9).
@@ -28,7 +30,7 @@ impl Approval {
     }
 
     /// One Subscription that waits for approval makes all wait.
-    pub fn of_namespace(subscriptions: &[Subscription]) -> Self {
+    pub fn of_namespace(subscriptions: &[Arc<Subscription>]) -> Self {
         if subscriptions.iter().any(|it| Self::of_subscription(it) == Self::Manual) {
             Self::Manual
         } else {

@@ -4,6 +4,7 @@
 //! are in the order of their names.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use olm_api::classic::install_plan::{BundleLookup, Step, StepResource};
 use olm_api::classic::{
@@ -65,7 +66,7 @@ pub struct PlanRequest<'a> {
     /// One more than the highest that is known.
     pub generation: i64,
     /// All of the namespace.
-    pub subscriptions: &'a [Subscription],
+    pub subscriptions: &'a [Arc<Subscription>],
     pub bundles: &'a [PlannedBundle<'a>],
 }
 
@@ -116,7 +117,7 @@ pub fn install_plan(request: PlanRequest<'_>) -> Result<InstallPlan, PlanError> 
     plan.metadata = ObjectMeta {
         generate_name: Some("install-".to_owned()),
         namespace: Some(request.namespace.to_owned()),
-        owner_references: Some(request.subscriptions.iter().map(owner).collect()),
+        owner_references: Some(request.subscriptions.iter().map(|it| owner(it)).collect()),
         ..ObjectMeta::default()
     };
     plan.status = Some(InstallPlanStatus {
@@ -136,7 +137,7 @@ pub fn install_plan(request: PlanRequest<'_>) -> Result<InstallPlan, PlanError> 
 pub fn bundle_objects(
     bundle: &PlannedBundle<'_>,
     namespace: &str,
-    subscriptions: &[Subscription],
+    subscriptions: &[Arc<Subscription>],
 ) -> Result<Vec<Object>, PlanError> {
     let name = &bundle.chosen.name;
     let is_csv = |object: &&Object| object.kind() == "ClusterServiceVersion" && object.group() == GROUP;

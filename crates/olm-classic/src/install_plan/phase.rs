@@ -4,9 +4,11 @@
 //! Rule: classic-apis §5.2.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use olm_api::ConditionStatus;
+use olm_api::classic::install_plan::Step;
 use olm_api::classic::{ClassicCondition, InstallPlan, InstallPlanStatus, OperatorGroup};
 use olm_api::k8s_openapi::api::core::v1::ObjectReference;
 use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -85,6 +87,7 @@ pub enum PlanRule {
     Fails,
     Completes,
     RightsChanged,
+    ApprovalWithdrawn,
     Ends,
 }
 
@@ -103,7 +106,7 @@ pub struct PlanRow {
 use PlanPhase::{Complete, Failed, Installing, None as NoPhase, Planning, RequiresApproval};
 
 /// Evaluated from the top; the first row whose guard holds is taken.
-pub const PLAN_ROWS: [PlanRow; 14] = [
+pub const PLAN_ROWS: [PlanRow; 15] = [
     row(PlanRule::NoStatus, &[], None, "the plan has no status", true),
     row(PlanRule::Ends, &[Complete, Failed], None, "nothing is left to do", true),
     row(
@@ -113,6 +116,7 @@ pub const PLAN_ROWS: [PlanRow; 14] = [
         "rights in the namespace changed, and an account of the group makes the objects",
         false,
     ),
+    row(PlanRule::ApprovalWithdrawn, &[Failed], Some(RequiresApproval), "spec.approved became false", false),
     row(
         PlanRule::OldPhaseWaits,
         &[NoPhase, Planning],
@@ -191,10 +195,11 @@ pub enum AccountError {
 ///
 /// # Errors
 /// When it cannot be determined.
-pub fn plan_account(groups: &[OperatorGroup]) -> Result<Option<ObjectReference>, AccountError> {
-    let has_targets =
-        |group: &&OperatorGroup| group.status.as_ref().is_some_and(|status| !status.namespaces.is_empty());
-    let active: Vec<&OperatorGroup> = groups.iter().filter(has_targets).collect();
+pub fn plan_account(groups: &[Arc<OperatorGroup>]) -> Result<Option<ObjectReference>, AccountError> {
+    let has_targets = |group: &&Arc<OperatorGroup>| {
+        group.status.as_ref().is_some_and(|status| !status.namespaces.is_empty())
+    };
+    let active: Vec<&Arc<OperatorGroup>> = groups.iter().filter(has_targets).collect();
     let group = match active.as_slice() {
         [] => return Err(AccountError::NoGroup),
         [group] => group,
@@ -267,12 +272,11 @@ pub fn next_phase(plan: &InstallPlan, observed: &PlanObserved<'_>, now: Timestam
     match phase {
         Complete => rest(PlanRule::Ends),
         Failed if observed.rights_changed && status.attenuated_service_account_ref.is_some() => {
-            let mut decision = moved(PlanRule::RightsChanged, Installing, PlanNext::RunSteps);
-            if let Some(status) = &mut decision.status {
-                (status.start_time, status.message) = (None, String::new());
-                status.conditions.retain(|condition| condition.type_ != "Installed");
-            }
-            decision
+            begun_again(moved(PlanRule::RightsChanged, Installing, PlanNext::RunSteps))
+        }
+        // a person approves it again to retry its steps
+        Failed if !plan.spec.approved => {
+            begun_again(moved(PlanRule::ApprovalWithdrawn, RequiresApproval, PlanNext::Rest))
         }
         Failed => rest(PlanRule::Ends),
         NoPhase | Planning if !plan.spec.approved => {
@@ -284,6 +288,39 @@ pub fn next_phase(plan: &InstallPlan, observed: &PlanObserved<'_>, now: Timestam
         Installing => install(status, observed, now),
     }
 }
+
+/// The decision without what the status reports of the failure.
+fn begun_again(mut decision: PlanDecision) -> PlanDecision {
+    if let Some(status) = &mut decision.status {
+        (status.start_time, status.message) = (None, String::new());
+        status.conditions.retain(|condition| condition.type_ != "Installed");
+    }
+    decision
+}
+
+/// What a plan waits for, and what to do; `None` if it does not wait for anything that a person can see to.
+///
+/// It is the note of the event [`WAITING_EVENT`].
+pub fn plan_wait(plan: &InstallPlan) -> Option<String> {
+    let status = plan.status.as_ref()?;
+    match PlanPhase::from_plan(plan)? {
+        RequiresApproval => Some("waiting for approval; set spec.approved to true".to_owned()),
+        Installing => {
+            let installed = status.conditions.iter().find(|it| it.reason == "InstallCheckFailed");
+            let account = installed.map(|installed| installed.message.as_str());
+            let message = account.unwrap_or(&status.message);
+            (!message.is_empty()).then(|| message.to_owned())
+        }
+        Failed => Some(format!("{}; to retry its steps, {RETRY}", status.message)),
+        NoPhase | Planning | Complete => None,
+    }
+}
+
+/// How a plan that failed is retried.
+pub const RETRY: &str = "set spec.approved to false, and then to true again";
+
+/// Reason of the Normal event that reports for what a plan or a Subscription waits.
+pub const WAITING_EVENT: &str = "Waiting";
 
 fn install(status: &InstallPlanStatus, observed: &PlanObserved<'_>, now: Timestamp) -> PlanDecision {
     let mut new = status.clone();
@@ -326,12 +363,17 @@ fn install(status: &InstallPlanStatus, observed: &PlanObserved<'_>, now: Timesta
         new.message = format!("retrying execution due to error: {error}");
         return to(rule, Installing, PlanNext::Requeue(REQUEUE), &mut new);
     }
-    new.message.clear();
-    if new.plan.iter().any(|step| !StepStatus::parse(&step.status).is_done()) {
+    let waiting = new.plan.iter().find(|step| !StepStatus::parse(&step.status).is_done());
+    new.message = waiting.map(waits_for).unwrap_or_default();
+    if waiting.is_some() {
         return to(PlanRule::WaitsForApi, Installing, PlanNext::Requeue(REQUEUE), &mut new);
     }
     set_installed(&mut new, ConditionStatus::True, ("", String::new()), now);
     to(PlanRule::Completes, Complete, PlanNext::Rest, &mut new)
+}
+
+fn waits_for(step: &Step) -> String {
+    format!("waiting for the API of {} {} to be served", step.resource.kind, step.resource.name)
 }
 
 /// The time of an observation that does not change stays, so that nothing is written for it.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use olm_api::classic::cluster_service_version::CustomResourceDefinitions;
 use olm_api::classic::install_plan::Step;
@@ -241,7 +242,7 @@ pub struct StepObserved<'a> {
     /// UID of the ClusterServiceVersion for which the step is; it owns the object.
     pub owner_uid: Option<&'a str>,
     /// The ClusterServiceVersions of the namespace.
-    pub csvs: &'a [ClusterServiceVersion],
+    pub csvs: &'a [Arc<ClusterServiceVersion>],
 }
 
 /// What to do for the step at this place of the plan; `manifest` is its object, see [`super::step_object`].
@@ -380,7 +381,7 @@ fn update_or_create(mut made: Object, existing: Option<&Object>) -> StepAction {
 fn reject_other_owners(
     plan: &InstallPlan,
     manifest: &Object,
-    csvs: &[ClusterServiceVersion],
+    csvs: &[Arc<ClusterServiceVersion>],
 ) -> Result<(), StepError> {
     let csv = manifest.name();
     if plan.spec.cluster_service_version_names.iter().any(|name| name == csv) {
@@ -390,7 +391,7 @@ fn reject_other_owners(
     let owned: CustomResourceDefinitions =
         owned.and_then(|it| serde_json::from_value(it.clone()).ok()).unwrap_or_default();
     let owned: BTreeSet<&str> = owned.owned.iter().map(|crd| crd.name.as_str()).collect();
-    let owns_one = |other: &&ClusterServiceVersion| {
+    let owns_one = |other: &&Arc<ClusterServiceVersion>| {
         let crds = other.spec.custom_resource_definitions.as_ref();
         crds.is_some_and(|crds| crds.owned.iter().any(|crd| owned.contains(crd.name.as_str())))
     };

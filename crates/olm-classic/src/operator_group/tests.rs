@@ -508,6 +508,7 @@ fn group_account_is_what_plans_act_with() {
                 status.service_account_ref = serde_json::from_value(json!({ "name": "sa" })).unwrap();
             }
         }
+        let own: Vec<_> = own.into_iter().map(std::sync::Arc::new).collect();
         let got = plan_account(&own).map(|account| account.and_then(|it| it.name));
         let got = got.map_err(|error| error.to_string());
         assert_eq!(got, want.map(|it| it.map(str::to_owned)).map_err(str::to_owned), "{}", own.len());

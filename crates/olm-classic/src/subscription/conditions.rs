@@ -13,11 +13,12 @@ use super::health::CatalogsHealth;
 use crate::install_plan::PlanPhase;
 
 /// All types, in the order of the status.
-pub const CONDITION_TYPES: [&str; 11] = [
+pub const CONDITION_TYPES: [&str; 12] = [
     "CatalogSourcesUnhealthy",
     "InstallPlanMissing",
     "InstallPlanPending",
     "InstallPlanFailed",
+    "InstalledCSVMissing",
     "ResolutionFailed",
     "BundleUnpacking",
     "BundleUnpackFailed",
@@ -70,6 +71,8 @@ pub enum UnpackFact {
 pub struct ConditionFacts<'a> {
     pub health: &'a CatalogsHealth,
     pub plan: PlanFact<'a>,
+    /// The ClusterServiceVersion that was installed and is not there any more.
+    pub missing_csv: Option<&'a str>,
     pub resolution: ResolutionFact,
     pub unpack: UnpackFact,
     /// See [`super::deprecation_messages`]; `None`: the catalog cannot be read, the conditions stay as they are.
@@ -134,6 +137,10 @@ fn change(type_: &str, facts: &ConditionFacts<'_>) -> Change {
             Some(Some(PlanPhase::Complete | PlanPhase::Failed)) | None => Change::Absent,
         },
         "InstallPlanFailed" => failed_plan(facts.plan),
+        "InstalledCSVMissing" => match facts.missing_csv {
+            Some(csv) => is_true("ReferencedCSVNotFound", &missing_csv(csv)),
+            None => Change::Absent,
+        },
         "ResolutionFailed" => match &facts.resolution {
             ResolutionFact::NotTried => Change::Keep,
             ResolutionFact::Resolved => Change::Absent,
@@ -157,6 +164,13 @@ fn change(type_: &str, facts: &ConditionFacts<'_>) -> Change {
             },
         },
     }
+}
+
+fn missing_csv(csv: &str) -> String {
+    format!(
+        "ClusterServiceVersion {csv}, which status.installedCSV names, was deleted; \
+         to install the operator again, delete this Subscription and create it again"
+    )
 }
 
 /// `None`: there is no plan. A plan without status has no phase.

@@ -2,6 +2,8 @@
 //!
 //! Rule: classic-apis §4 rows 2 and 10, §13.
 
+use std::sync::Arc;
+
 use olm_api::classic::{InstallPlan, Subscription};
 
 /// Plans that stay.
@@ -16,14 +18,14 @@ fn generation(plan: &InstallPlan) -> i64 {
 
 /// Names of the plans to delete: the oldest, until five are left, at most five in one pass. A plan to which a Subscription refers while
 /// it waits for its ClusterServiceVersion stays.
-pub fn expired_plans<'a>(plans: &'a [InstallPlan], subscriptions: &[Subscription]) -> Vec<&'a str> {
+pub fn expired_plans<'a>(plans: &'a [Arc<InstallPlan>], subscriptions: &[Arc<Subscription>]) -> Vec<&'a str> {
     let is_pending = |plan: &InstallPlan| {
         subscriptions.iter().filter_map(|it| it.status.as_ref()).any(|status| {
             let of = status.install_plan_ref.as_ref().and_then(|reference| reference.name.as_ref());
             of == plan.metadata.name.as_ref() && status.state == "UpgradePending"
         })
     };
-    let mut sorted: Vec<&InstallPlan> = plans.iter().collect();
+    let mut sorted: Vec<&InstallPlan> = plans.iter().map(|plan| &**plan).collect();
     sorted.sort_by_key(|plan| (generation(plan), plan.metadata.name.clone()));
     let surplus = sorted.len().saturating_sub(MAX_PLANS).min(MAX_DELETIONS);
     let oldest = sorted.into_iter().take(surplus).filter(|plan| !is_pending(plan));
@@ -31,8 +33,8 @@ pub fn expired_plans<'a>(plans: &'a [InstallPlan], subscriptions: &[Subscription
 }
 
 /// One more than any plan of the namespace has, or had as far as its Subscriptions know.
-pub fn next_generation(plans: &[InstallPlan], subscriptions: &[Subscription]) -> i64 {
-    let of_plans = plans.iter().map(generation);
+pub fn next_generation(plans: &[Arc<InstallPlan>], subscriptions: &[Arc<Subscription>]) -> i64 {
+    let of_plans = plans.iter().map(|plan| generation(plan));
     let of_subscriptions = subscriptions.iter().filter_map(|it| it.status.as_ref()?.install_plan_generation);
     of_plans.chain(of_subscriptions).max().unwrap_or(0).max(0).saturating_add(1)
 }

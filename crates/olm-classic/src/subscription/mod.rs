@@ -12,6 +12,7 @@ mod history;
 mod pass;
 mod resolve;
 mod state;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -24,9 +25,10 @@ pub use health::{CatalogFact, CatalogsHealth, catalog_health};
 pub use history::{MAX_DELETIONS, MAX_PLANS, expired_plans, next_generation};
 pub use pass::{
     Conclusion, NamespaceFacts, PASS_ROWS, Pass, PassError, PassRow, PassRule, begin_pass, conclude_pass,
-    new_bundles, new_status, planned_statuses,
+    is_awaiting, new_bundles, new_status, planned_statuses,
 };
 pub use resolve::solver_namespace;
 pub use state::{
     STATE_ROWS, StateDecision, StateRow, StateRule, StatusValues, SubscriptionState, next_state,
 };
+pub use status::{PassOutcome, next_status, subscription_wait};

@@ -3,6 +3,9 @@
 //! Rule: classic-apis §4. Unlike the reference, a plan that installs the same bundles and is not finished is used again, and after a plan
 //! that failed there is a new one only with fail-forward (classic-apis §6.6): so a pass that changes nothing ends.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use olm_api::classic::install_plan::StepResource;
 use olm_api::classic::subscription::SubscriptionStatus;
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, OperatorGroup, Subscription};
@@ -25,11 +28,11 @@ pub struct NamespaceFacts<'a> {
     pub namespace: &'a str,
     /// Namespace whose catalogs are available everywhere; [`NamespaceFacts::with_exclusion`] drops it if the OperatorGroup opts out.
     pub global_namespace: Option<&'a str>,
-    pub groups: &'a [OperatorGroup],
-    pub subscriptions: &'a [Subscription],
+    pub groups: &'a [Arc<OperatorGroup>],
+    pub subscriptions: &'a [Arc<Subscription>],
     /// Those of the namespace, without copies.
-    pub csvs: &'a [ClusterServiceVersion],
-    pub plans: &'a [InstallPlan],
+    pub csvs: &'a [Arc<ClusterServiceVersion>],
+    pub plans: &'a [Arc<InstallPlan>],
     /// Those of the namespace and of the global namespace.
     pub catalogs: &'a [CatalogFact<'a>],
 }
@@ -38,7 +41,7 @@ impl<'a> NamespaceFacts<'a> {
     /// The same without the global namespace if an OperatorGroup leaves it out.
     #[must_use]
     pub fn with_exclusion(self) -> Self {
-        let excludes = |group: &OperatorGroup| {
+        let excludes = |group: &Arc<OperatorGroup>| {
             let annotations = group.metadata.annotations.as_ref();
             annotations.and_then(|it| it.get(EXCLUDE_GLOBAL)).is_some_and(|value| value == "true")
         };
@@ -70,6 +73,7 @@ pub enum PassRule {
     CatalogUnhealthy,
     Resolves,
     NothingNew,
+    PlanStillWaits,
     PlanUsedAgain,
     PlanMade,
 }
@@ -84,8 +88,8 @@ pub struct PassRow {
     pub is_recorded: bool,
 }
 
-/// Evaluated from the top; the last three after resolution.
-pub const PASS_ROWS: [PassRow; 10] = [
+/// Evaluated from the top; the last four after resolution.
+pub const PASS_ROWS: [PassRow; 11] = [
     row(PassRule::NoSubscriptions, "there are no Subscriptions", "stop", true),
     row(PassRule::GroupCount, "there is not exactly one OperatorGroup", "error", true),
     row(
@@ -94,11 +98,12 @@ pub const PASS_ROWS: [PassRow; 10] = [
         "write, and wait for the next pass",
         true,
     ),
-    row(PassRule::AllPending, "every Subscription waits for its plan", "stop", true),
+    row(PassRule::AllPending, "every Subscription waits for its plan, which is being executed", "stop", true),
     row(PassRule::PlanFailed, "the plan of a Subscription failed, without fail-forward", "stop", true),
     row(PassRule::CatalogUnhealthy, "a catalog is there and not healthy", "stop", false),
     row(PassRule::Resolves, "none of these", "resolve", true),
     row(PassRule::NothingNew, "nothing is to be installed", "stop", true),
+    row(PassRule::PlanStillWaits, "the plans that wait for approval install the same", "stop", true),
     row(PassRule::PlanUsedAgain, "an unfinished plan installs the same", "refer to it", false),
     row(PassRule::PlanMade, "something is to be installed", "make a plan", true),
 ];
@@ -110,7 +115,10 @@ const fn row(rule: PassRule, guard: &'static str, result: &'static str, is_recor
 /// Why a namespace cannot be resolved at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PassError {
-    #[error("found {0} operatorGroups, expected 1")]
+    #[error(
+        "found {0} operatorGroups, expected 1; {fix} in the namespace",
+        fix = if *(.0) == 0 { "create one" } else { "delete all but one" }
+    )]
     GroupCount(usize),
 }
 
@@ -138,7 +146,7 @@ pub fn begin_pass(facts: &NamespaceFacts<'_>, now: Timestamp) -> Result<Pass, Pa
     let is_fail_forward = facts.is_fail_forward();
     let mut changed = Vec::new();
     for (index, subscription) in facts.subscriptions.iter().enumerate() {
-        let decision = next_state(subscription, facts.csvs, facts.plans, is_fail_forward);
+        let decision = next_state(subscription, facts);
         if decision.status != StatusValues::from_subscription(subscription) {
             changed.push((index, decision.rule, decision.status));
         }
@@ -146,25 +154,44 @@ pub fn begin_pass(facts: &NamespaceFacts<'_>, now: Timestamp) -> Result<Pass, Pa
     if !changed.is_empty() {
         return Ok(Pass::Write(changed));
     }
-    let waits = |subscription: &Subscription| {
-        let plan = referenced_plan(subscription, facts.plans);
-        subscription.status.as_ref().is_some_and(|status| status.state == "UpgradePending") && plan.is_some()
-    };
-    if facts.subscriptions.iter().all(waits) {
+    let is_pending = |it: &Arc<Subscription>| pending_plan(it, facts.plans).is_some();
+    if facts.subscriptions.iter().all(is_pending) && awaiting_approval(facts).is_empty() {
         return Ok(Pass::Stop(PassRule::AllPending));
     }
-    let failed = |subscription: &Subscription| {
+    let failed = |subscription: &Arc<Subscription>| {
         referenced_plan(subscription, facts.plans).and_then(PlanPhase::from_plan) == Some(PlanPhase::Failed)
     };
     if !is_fail_forward && facts.subscriptions.iter().any(failed) {
         return Ok(Pass::Stop(PassRule::PlanFailed));
     }
     let catalogs = facts.visible_catalogs();
-    let stops = |it: &Subscription| catalog_health(it, &catalogs, now).stops_resolution;
+    let stops = |it: &Arc<Subscription>| catalog_health(it, &catalogs, now).stops_resolution;
     if facts.subscriptions.iter().any(stops) {
         return Ok(Pass::Stop(PassRule::CatalogUnhealthy));
     }
     Ok(Pass::Resolve)
+}
+
+/// The plan for whose ClusterServiceVersion a Subscription waits.
+fn pending_plan<'a>(subscription: &Subscription, plans: &'a [Arc<InstallPlan>]) -> Option<&'a InstallPlan> {
+    let is_pending = subscription.status.as_ref().is_some_and(|status| status.state == "UpgradePending");
+    referenced_plan(subscription, plans).filter(|_| is_pending)
+}
+
+/// The plans for which Subscriptions wait, if every one waits for a plan that waits for approval; else none.
+fn awaiting_approval<'a>(facts: &NamespaceFacts<'a>) -> Vec<&'a InstallPlan> {
+    let awaits = |plan: &&InstallPlan| PlanPhase::from_plan(plan) == Some(PlanPhase::RequiresApproval);
+    let pending = facts.subscriptions.iter().map(|it| pending_plan(it, facts.plans).filter(awaits));
+    pending.collect::<Option<Vec<_>>>().unwrap_or_default()
+}
+
+/// Whether the plans for whose approval all Subscriptions wait install exactly this (row [`PassRule::PlanStillWaits`]). The pass ends
+/// before anything is unpacked or planned.
+pub fn is_awaiting(facts: &NamespaceFacts<'_>, new: &[&ChosenBundle]) -> bool {
+    let plans = awaiting_approval(facts);
+    let of_plans = plans.iter().flat_map(|plan| &plan.spec.cluster_service_version_names);
+    let of_plans: BTreeSet<&str> = of_plans.map(String::as_str).collect();
+    !of_plans.is_empty() && of_plans == new.iter().map(|bundle| bundle.name.as_str()).collect()
 }
 
 /// What a pass does after resolution.
@@ -177,7 +204,11 @@ pub enum Conclusion {
         status: Option<Box<InstallPlanStatus>>,
     },
     /// Created, then its status is written, then those of [`planned_statuses`].
-    Make(Box<InstallPlan>),
+    Make {
+        plan: Box<InstallPlan>,
+        /// Names of plans that wait for approval and are deleted before: this one takes their place.
+        superseded: Vec<String>,
+    },
 }
 
 impl Conclusion {
@@ -185,7 +216,7 @@ impl Conclusion {
         match self {
             Self::NothingNew => PassRule::NothingNew,
             Self::UseAgain { .. } => PassRule::PlanUsedAgain,
-            Self::Make(_) => PassRule::PlanMade,
+            Self::Make { .. } => PassRule::PlanMade,
         }
     }
 }
@@ -222,9 +253,22 @@ pub fn conclude_pass(
         bundles: &bundles,
     })?;
     let used = facts.plans.iter().find(|old| installs_the_same(old, &plan));
-    let Some(used) = used else { return Ok(Conclusion::Make(Box::new(plan))) };
+    let Some(used) = used else {
+        let superseded = superseded(facts, &plan);
+        return Ok(Conclusion::Make { plan: Box::new(plan), superseded });
+    };
     let status = if used.status.is_none() { plan.status.map(Box::new) } else { None };
     Ok(Conclusion::UseAgain { name: used.metadata.name.clone().unwrap_or_default(), status })
+}
+
+/// The plans for whose approval Subscriptions wait, and which install a version that the new plan does not.
+fn superseded(facts: &NamespaceFacts<'_>, new: &InstallPlan) -> Vec<String> {
+    let planned = &new.spec.cluster_service_version_names;
+    let is_superseded =
+        |old: &&InstallPlan| old.spec.cluster_service_version_names.iter().any(|it| !planned.contains(it));
+    let awaiting = awaiting_approval(facts);
+    let names = awaiting.into_iter().filter(is_superseded).filter_map(|it| it.metadata.name.clone());
+    names.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Whether a plan is not finished and has the steps of a new one. Plans without generation are not ours.

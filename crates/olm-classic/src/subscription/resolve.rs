@@ -46,7 +46,7 @@ pub fn solver_namespace(
             .csvs
             .iter()
             .filter(|csv| !is_on_its_way_out(csv, facts.csvs))
-            .map(installed)
+            .map(|csv| installed(csv))
             .collect(),
     }
 }
@@ -56,7 +56,7 @@ fn phase(csv: &ClusterServiceVersion) -> &str {
 }
 
 /// Its successor is there.
-fn is_on_its_way_out(csv: &ClusterServiceVersion, csvs: &[ClusterServiceVersion]) -> bool {
+pub(super) fn is_on_its_way_out(csv: &ClusterServiceVersion, csvs: &[Arc<ClusterServiceVersion>]) -> bool {
     let name = csv.metadata.name.as_deref().unwrap_or_default();
     let is_replaced =
         csvs.iter().any(|other| other.spec.replaces == name && other.metadata.name != csv.metadata.name);

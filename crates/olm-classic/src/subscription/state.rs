@@ -3,12 +3,16 @@
 //! Rule: classic-apis §3.3 and §4 rows 4 and 11.
 
 use std::fmt;
+use std::sync::Arc;
 
 use olm_api::classic::subscription::{InstallPlanReference, SubscriptionStatus};
 use olm_api::classic::{ClusterServiceVersion, GROUP, InstallPlan, Subscription};
 use olm_api::k8s_openapi::api::core::v1::ObjectReference;
 
+use super::pass::NamespaceFacts;
+use super::resolve::is_on_its_way_out;
 use crate::install_plan::PlanPhase;
+use crate::operator;
 
 /// Annotation with the plan that made a Subscription.
 const GENERATED_BY: &str = "olm.generated-by";
@@ -55,6 +59,7 @@ pub enum StateRule {
     New,
     TakenOver,
     TakenOverPending,
+    Adopted,
     PlanVanished,
     PlanFailed,
     Pending,
@@ -79,7 +84,7 @@ pub struct StateRow {
 use SubscriptionState::{AtLatestKnown, New, UpgradeAvailable, UpgradeFailed, UpgradePending};
 
 /// Evaluated from the top; the first row whose guard holds is taken. The last is taken at the end of a pass.
-pub const STATE_ROWS: [StateRow; 10] = [
+pub const STATE_ROWS: [StateRow; 11] = [
     row(
         StateRule::TakenOver,
         &[New],
@@ -92,6 +97,13 @@ pub const STATE_ROWS: [StateRow; 10] = [
         &[New],
         UpgradePending,
         "the plan of the annotation olm.generated-by lists startingCSV, which does not exist yet",
+        false,
+    ),
+    row(
+        StateRule::Adopted,
+        &[],
+        AtLatestKnown,
+        "no currentCSV, but the one that an earlier Subscription to the package installed",
         false,
     ),
     row(StateRule::New, &[], New, "no currentCSV", true),
@@ -204,33 +216,58 @@ impl StatusValues {
 /// The plan to which the status refers.
 pub(super) fn referenced_plan<'a>(
     subscription: &Subscription,
-    plans: &'a [InstallPlan],
+    plans: &'a [Arc<InstallPlan>],
 ) -> Option<&'a InstallPlan> {
     let reference = subscription.status.as_ref()?.install_plan_ref.as_ref()?;
-    let is_it = |plan: &&InstallPlan| {
+    let is_it = |plan: &&Arc<InstallPlan>| {
         plan.metadata.name == reference.name
             && (reference.uid.is_none() || plan.metadata.uid == reference.uid)
     };
-    plans.iter().find(is_it)
+    plans.iter().find(is_it).map(|plan| &**plan)
 }
 
 /// The plan that made the Subscription and lists its startingCSV.
-fn generating_plan<'a>(subscription: &Subscription, plans: &'a [InstallPlan]) -> Option<&'a InstallPlan> {
+fn generating_plan<'a>(
+    subscription: &Subscription,
+    plans: &'a [Arc<InstallPlan>],
+) -> Option<&'a InstallPlan> {
     let name = subscription.metadata.annotations.as_ref()?.get(GENERATED_BY)?;
-    let lists = |plan: &&InstallPlan| {
+    let lists = |plan: &&Arc<InstallPlan>| {
         plan.metadata.name.as_ref() == Some(name)
             && plan.spec.cluster_service_version_names.contains(&subscription.spec.starting_csv)
     };
-    plans.iter().find(lists)
+    plans.iter().find(lists).map(|plan| &**plan)
+}
+
+/// The ClusterServiceVersion that an earlier Subscription to the package installed, which is known by its label (classic-apis §12): the
+/// only one of the namespace to which no other Subscription refers.
+fn left_behind<'a>(subscription: &Subscription, facts: &NamespaceFacts<'a>) -> Option<&'a str> {
+    let name = &subscription.metadata.name;
+    let others = || facts.subscriptions.iter().filter(|other| other.metadata.name != *name);
+    let package = &subscription.spec.package;
+    if others().any(|other| other.spec.package == *package) {
+        return None;
+    }
+    let label = operator::label(&operator::name(package, facts.namespace));
+    let is_referenced = |csv: &str| {
+        let mut statuses = others().filter_map(|other| other.status.as_ref());
+        statuses.any(|status| status.current_csv == csv || status.installed_csv == csv)
+    };
+    let is_left = |csv: &&Arc<ClusterServiceVersion>| {
+        let metadata = &csv.metadata;
+        metadata.deletion_timestamp.is_none()
+            && metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(&label))
+            && !is_referenced(metadata.name.as_deref().unwrap_or_default())
+            && !is_on_its_way_out(csv, facts.csvs)
+    };
+    let mut left = facts.csvs.iter().filter(is_left);
+    let found = left.next().filter(|_| left.next().is_none())?;
+    found.metadata.name.as_deref()
 }
 
 /// What the cluster and the plans mean for a Subscription.
-pub fn next_state(
-    subscription: &Subscription,
-    csvs: &[ClusterServiceVersion],
-    plans: &[InstallPlan],
-    is_fail_forward: bool,
-) -> StateDecision {
+pub fn next_state(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> StateDecision {
+    let (csvs, plans, is_fail_forward) = (facts.csvs, facts.plans, facts.is_fail_forward());
     let exists = |name: &str| csvs.iter().any(|csv| csv.metadata.name.as_deref() == Some(name));
     let state = SubscriptionState::from_subscription(subscription);
     let mut status = StatusValues::from_subscription(subscription);
@@ -247,6 +284,10 @@ pub fn next_state(
         return decided(rule, status);
     }
     if status.current_csv.is_empty() {
+        if let Some(csv) = left_behind(subscription, facts).filter(|_| is_unplanned) {
+            (status.current_csv, status.installed_csv) = (csv.to_owned(), csv.to_owned());
+            return decided(StateRule::Adopted, status);
+        }
         return decided(StateRule::New, status);
     }
     if exists(&status.current_csv) {

@@ -13,6 +13,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::install_plan::PlannedBundle;
 
+mod status;
+
+fn shared<T: Clone>(all: &[T]) -> Vec<Arc<T>> {
+    all.iter().cloned().map(Arc::new).collect()
+}
+
 fn typed<T: serde::de::DeserializeOwned>(version: &str, kind: &str, mut value: Value) -> T {
     value["apiVersion"] = format!("operators.coreos.com/{version}").into();
     value["kind"] = kind.into();
@@ -82,9 +88,13 @@ fn next_state_takes_each_row_of_the_table() {
     generated.metadata.annotations = Some([("olm.generated-by".to_owned(), "p".to_owned())].into());
     let plans = [plan("p", 3, Some("Installing"), &["a.v1"]), plan("failed", 2, Some("Failed"), &["a.v1"])];
     let csvs = [csv("a.v1", "Succeeded", "")];
+    let mut left = csvs.clone();
+    left[0].metadata.labels = Some([("operators.coreos.com/a.ns".to_owned(), String::new())].into());
     let mut seen = BTreeSet::new();
     for (subscription, csvs, fail_forward, rule, current, installed) in [
         (subscription(Value::Null), &[][..], false, StateRule::New, "", ""),
+        (subscription(Value::Null), &csvs, false, StateRule::New, "", ""),
+        (subscription(Value::Null), &left, false, StateRule::Adopted, "a.v1", "a.v1"),
         (generated.clone(), &csvs, false, StateRule::TakenOver, "a.v1", "a.v1"),
         (generated, &[], false, StateRule::TakenOverPending, "a.v1", ""),
         (pending("UpgradePending", "a.v1", "", Some("p")), &[], false, StateRule::Pending, "a.v1", ""),
@@ -125,7 +135,10 @@ fn next_state_takes_each_row_of_the_table() {
         (pending("UpgradePending", "a.v2", "", Some("failed")), &[], false, StateRule::Pending, "a.v2", ""),
         (pending("UpgradePending", "a.v2", "", Some("failed")), &[], true, StateRule::PlanFailed, "a.v2", ""),
     ] {
-        let decision = next_state(&subscription, csvs, &plans, fail_forward);
+        let mut cluster = cluster(vec![subscription.clone()]);
+        (cluster.csvs, cluster.plans) = (csvs.to_vec(), plans.to_vec());
+        cluster.groups = vec![group(if fail_forward { "TechPreviewUnsafeFailForward" } else { "Default" })];
+        let decision = cluster.with_facts(|facts| next_state(&subscription, facts));
         let got =
             (decision.rule, decision.status.current_csv.as_str(), decision.status.installed_csv.as_str());
         assert_eq!(got, (rule, current, installed), "{subscription:?}");
@@ -206,6 +219,7 @@ fn conditions_follow_from_facts() {
     let facts = |plan, resolution, unpack| ConditionFacts {
         health: &healthy,
         plan,
+        missing_csv: None,
         resolution,
         unpack,
         deprecations: Some(Vec::new()),
@@ -286,7 +300,7 @@ fn resolve(
         namespace: "ns",
         global_namespace: None,
         groups: &[],
-        subscriptions,
+        subscriptions: &shared(subscriptions),
         csvs: &[],
         plans: &[],
         catalogs: &catalogs,
@@ -316,11 +330,12 @@ fn deprecation_messages_are_scoped_and_rolled_up() {
 
 #[test]
 fn history_keeps_five_plans_and_those_that_wait() {
-    let plans: Vec<_> = (1..=12).rev().map(|it| plan(&format!("p{it}"), it, Some("Complete"), &[])).collect();
+    let plans = (1..=12).rev().map(|it| plan(&format!("p{it}"), it, Some("Complete"), &[]));
+    let plans = shared(&plans.collect::<Vec<_>>());
     assert_eq!(expired_plans(&plans, &[]), ["p1", "p2", "p3", "p4", "p5"], "five in one pass");
     assert_eq!(expired_plans(&plans[..7], &[]), ["p6", "p7"]);
     assert_eq!(expired_plans(&plans[..5], &[]), Vec::<&str>::new());
-    let waits = [pending("UpgradePending", "a.v1", "", Some("p6"))];
+    let waits = [Arc::new(pending("UpgradePending", "a.v1", "", Some("p6")))];
     assert_eq!(expired_plans(&plans[..7], &waits), ["p7"]);
     assert_eq!(next_generation(&plans, &waits), 13);
     assert_eq!(next_generation(&[], &waits), 4, "of a plan that is gone");
@@ -374,10 +389,10 @@ impl Cluster {
         let facts = NamespaceFacts {
             namespace: "ns",
             global_namespace: Some("olm"),
-            groups: &self.groups,
-            subscriptions: &self.subscriptions,
-            csvs: &self.csvs,
-            plans: &self.plans,
+            groups: &shared(&self.groups),
+            subscriptions: &shared(&self.subscriptions),
+            csvs: &shared(&self.csvs),
+            plans: &shared(&self.plans),
             catalogs: &catalogs,
         };
         decide(&facts.with_exclusion())
@@ -400,14 +415,22 @@ fn begin_pass_stops_or_resolves() {
     assert_eq!(begin(&cluster(Vec::new())), Ok(Pass::Stop(PassRule::NoSubscriptions)));
     let mut several = cluster(vec![subscription(Value::Null)]);
     several.groups.push(group("Default"));
-    assert_eq!(begin(&several).unwrap_err().to_string(), "found 2 operatorGroups, expected 1");
+    assert_eq!(
+        begin(&several).unwrap_err().to_string(),
+        "found 2 operatorGroups, expected 1; delete all but one in the namespace"
+    );
     several.groups.clear();
-    assert_eq!(begin(&several).unwrap_err().to_string(), "found 0 operatorGroups, expected 1");
+    assert_eq!(
+        begin(&several).unwrap_err().to_string(),
+        "found 0 operatorGroups, expected 1; create one in the namespace"
+    );
     assert_eq!(begin(&cluster(vec![subscription(Value::Null)])), Ok(Pass::Resolve));
 
     let mut waiting = cluster(vec![pending("UpgradePending", "a.v1", "", Some("p"))]);
-    waiting.plans = vec![plan("p", 3, Some("RequiresApproval"), &["a.v1"])];
+    waiting.plans = vec![plan("p", 3, Some("Installing"), &["a.v1"])];
     assert_eq!(begin(&waiting), Ok(Pass::Stop(PassRule::AllPending)));
+    waiting.plans = vec![plan("p", 3, Some("RequiresApproval"), &["a.v1"])];
+    assert_eq!(begin(&waiting), Ok(Pass::Resolve), "a newer version may take its place");
     waiting.csvs = vec![csv("a.v1", "", "")];
     let Ok(Pass::Write(changed)) = begin(&waiting) else { panic!("no write") };
     assert_eq!((changed[0].0, changed[0].1), (0, StateRule::Installed));
@@ -448,7 +471,8 @@ fn conclude_pass_makes_a_plan_once() {
     let mut cluster = cluster(vec![subscription(Value::Null)]);
     let (conclusion, solution) = conclude(&cluster, &[("a.v1", "a"), ("b.v1", "b")]);
     assert_eq!(conclusion.rule(), PassRule::PlanMade);
-    let Conclusion::Make(mut plan) = conclusion else { panic!("no plan") };
+    let Conclusion::Make { mut plan, superseded } = conclusion else { panic!("no plan") };
+    assert_eq!(superseded, Vec::<String>::new());
     assert_eq!(plan.spec.cluster_service_version_names, ["a.v1", "b.v1"]);
     let last = plan.status.as_ref().unwrap().plan.last().unwrap().resource.clone();
     assert_eq!((last.kind.as_str(), last.name.as_str()), ("Subscription", "b-stable-main-ns"));
@@ -472,7 +496,7 @@ fn conclude_pass_makes_a_plan_once() {
     let (again, _) = conclude(&cluster, &[("a.v1", "a"), ("b.v1", "b")]);
     assert_eq!(again, Conclusion::UseAgain { name: "p".to_owned(), status: None });
     let (other, _) = conclude(&cluster, &[("a.v1", "a")]);
-    let Conclusion::Make(other) = other else { panic!("no plan") };
+    let Conclusion::Make { plan: other, .. } = other else { panic!("no plan") };
     assert_eq!(other.spec.generation, Some(2));
 
     cluster.csvs = vec![csv("a.v1", "Pending", "")];

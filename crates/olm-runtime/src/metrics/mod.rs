@@ -9,6 +9,7 @@ mod auth;
 mod controller;
 mod process;
 mod server;
+mod summary;
 mod text;
 
 pub(crate) use auth::Gate;
@@ -18,6 +19,7 @@ pub use auth::{KubeReviews, ReviewError, Reviews};
 pub use controller::{ControllerMetrics, Outcome, Running};
 pub(crate) use server::admit;
 pub use server::{router, serve};
+pub use summary::Summary;
 
 use std::fmt;
 use std::sync::Arc;
@@ -86,6 +88,8 @@ pub fn encode_row<'a>(
         observe::Kind::Counter => MetricType::Counter,
         observe::Kind::Gauge => MetricType::Gauge,
         observe::Kind::Histogram => MetricType::Histogram,
+        // the library knows no summaries; `text` writes the word
+        observe::Kind::Summary => MetricType::Unknown,
     };
     encoder.encode_descriptor(row.name.trim_end_matches("_total"), row.help, None, kind)
 }
@@ -152,7 +156,7 @@ impl Metrics {
             // only a metric's own encoder can fail; a String takes everything
             tracing::error!("a metric cannot be encoded");
         }
-        text
+        text::with_summaries(&text)
     }
 
     /// The metrics in the classic text format 0.0.4.

@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use olm_api::classic;
 use olm_api::observe::Kind;
+use olm_api::{classic, observe};
 
 /// The content type of the classic format.
 pub(super) const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
@@ -42,6 +42,20 @@ const TOTAL: &str = "_total";
 fn is_plain(name: &str) -> bool {
     let name = name.split('{').next().unwrap_or(name);
     classic::observe::METRICS.iter().any(|row| row.kind == Kind::Counter && row.name == name)
+}
+
+/// The names of the table that are summaries.
+fn summaries() -> impl Iterator<Item = &'static str> {
+    let rows = observe::METRICS.iter().chain(classic::observe::METRICS);
+    rows.filter(|row| row.kind == Kind::Summary).map(|row| row.name)
+}
+
+/// OpenMetrics text in which the summaries of the table are called so: the library has no such kind.
+pub(super) fn with_summaries(open: &str) -> String {
+    let comment = |name: &str, kind: &str| format!("# TYPE {name} {kind}\n");
+    summaries().fold(open.to_owned(), |text, name| {
+        text.replacen(&comment(name, "unknown"), &comment(name, "summary"), 1)
+    })
 }
 
 /// OpenMetrics text as classic text.

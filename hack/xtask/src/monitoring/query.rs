@@ -138,6 +138,11 @@ fn find(name: &str) -> Option<Exposed> {
                 "_sum" | "_count" => {}
                 _ => return None,
             },
+            Kind::Summary => match name.strip_prefix(metric.name)? {
+                "" => labels.push("quantile"),
+                "_sum" | "_count" => {}
+                _ => return None,
+            },
         }
         Some(Exposed { from: metric.from, labels })
     })

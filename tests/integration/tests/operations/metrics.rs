@@ -150,6 +150,7 @@ fn series(process: &str, line: &str) -> Result<()> {
     let base = |end: &str| name.strip_suffix(end).unwrap_or(name);
     let metric = METRICS.iter().find(|metric| match metric.kind {
         Kind::Histogram => ["_bucket", "_sum", "_count"].iter().any(|end| base(end) == metric.name),
+        Kind::Summary => ["", "_sum", "_count"].iter().any(|end| base(end) == metric.name),
         Kind::Counter | Kind::Gauge => metric.name == name,
     });
     let metric = metric.with_context(|| format!("{process}: {line}"))?;
@@ -158,7 +159,7 @@ fn series(process: &str, line: &str) -> Result<()> {
     let mut labels: Vec<&str> = inside
         .split("\",")
         .filter_map(|label| label.split_once("=\"").map(|(name, _)| name))
-        .filter(|label| *label != "le")
+        .filter(|label| !["le", "quantile"].contains(label))
         .collect();
     labels.sort_unstable();
     assert_eq!(labels, metric.labels, "{process}: {line}");

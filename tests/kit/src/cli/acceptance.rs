@@ -2,7 +2,8 @@
 //!
 //! The ratchet: every scenario of `tests/acceptance/passing.txt` must pass, or this fails. What passes and is not listed is
 //! named; `--update` lists it. `tests/acceptance/accepted.yaml` names the differences made on purpose; its entries are
-//! checked too (a reason with a decision's number, paths, and a test that exists). `--classic` runs the lab of OLM Classic in the same
+//! checked too (a reason with a decision's number, paths, and a test that exists). A file `missing.yaml` beside it names the scenarios
+//! that do not pass yet, each with the reason and what makes it pass; one that is not named is reported. `--classic` runs the lab of OLM Classic in the same
 //! way, with the files of `tests/acceptance-classic`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,13 +125,15 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = repository().join(lab.ratchet);
     let accepted = read_accepted(&folder.join("accepted.yaml"))?;
     let listed = read_list(&folder.join("passing.txt"))?;
+    let missing = read_missing(&folder.join("missing.yaml"))?;
     let started = Instant::now();
     let signal = interruption();
     let (results, last_line) = tokio::select! {
         outcome = compare(&material, &listed, &accepted, arguments) => outcome?,
         signal = signal => return Ok(ExitCode::from(128 + signal?.0)),
     };
-    let verdict = judge(&results, &listed, &accepted, arguments.only.is_some(), lab.target);
+    let mut verdict = judge(&results, &listed, &accepted, arguments.only.is_some(), lab.target);
+    verdict.notes.extend(explain(&results, missing.as_ref()));
     print_line(format_args!("\n{}", table(&results)));
     print_line(format_args!("lab: {last_line}; {} s", started.elapsed().as_secs()));
     if arguments.update {
@@ -377,6 +380,49 @@ fn check_accepted(id: &str, entry: &Accepted, sources: &[String]) -> Result<()> 
     Ok(())
 }
 
+/// One entry of missing.yaml: a scenario that does not pass yet.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Missing {
+    /// why
+    reason: String,
+    /// what has to be there for it to pass
+    path: String,
+}
+
+/// `None`: there is no such file, and no reasons are asked for.
+fn read_missing(path: &Path) -> Result<Option<BTreeMap<String, Missing>>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let entries: BTreeMap<String, Missing> =
+        serde_saphyr::from_str(&text).map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
+    for (id, entry) in &entries {
+        let is_complete = !entry.reason.trim().is_empty() && !entry.path.trim().is_empty();
+        ensure!(is_complete, "{}: {id} needs a reason and a path", path.display());
+    }
+    Ok(Some(entries))
+}
+
+/// Why scenarios do not pass, which have no reason, and which have one though they pass.
+fn explain(results: &BTreeMap<String, Outcome>, missing: Option<&BTreeMap<String, Missing>>) -> Vec<String> {
+    let Some(missing) = missing else { return Vec::new() };
+    let of = |(id, outcome): (&String, &Outcome)| match (outcome, missing.get(id)) {
+        (Outcome::Fail, Some(Missing { reason, path })) => {
+            Some(format!("MISSING: {id}: {reason}; it passes with {path}"))
+        }
+        (Outcome::Fail, None) => {
+            Some(format!("UNEXPLAINED: {id} does not pass and is not in missing.yaml; add reason and path"))
+        }
+        (Outcome::Pass | Outcome::Accepted, Some(_)) => {
+            Some(format!("NOTE: {id} is in missing.yaml, but does not fail"))
+        }
+        (Outcome::Pass | Outcome::Accepted, None) => None,
+    };
+    results.iter().filter_map(of).collect()
+}
+
 /// The text of every Rust file of the repository that git knows or would take.
 fn rust_sources() -> Result<Vec<String>> {
     let listed = std::process::Command::new("git")
@@ -578,6 +624,23 @@ mod tests {
                 .iter()
                 .any(|note| note.starts_with("NEW") && note.ends_with("inst-d"))
         );
+    }
+
+    #[test]
+    fn acceptance_failures_need_a_reason_and_a_path() {
+        let results = ["a", "b", "c"].map(str::to_owned).into_iter();
+        let results = results.zip([Outcome::Fail, Outcome::Fail, Outcome::Pass]).collect();
+        let entry = Missing { reason: "no package server".to_owned(), path: "PackageManifests".to_owned() };
+        let missing = BTreeMap::from([("a".to_owned(), entry.clone()), ("c".to_owned(), entry)]);
+        let want = [
+            "MISSING: a: no package server; it passes with PackageManifests",
+            "UNEXPLAINED: b does not pass and is not in missing.yaml; add reason and path",
+            "NOTE: c is in missing.yaml, but does not fail",
+        ];
+        assert_eq!(explain(&results, Some(&missing)), want);
+        assert_eq!(explain(&results, None), Vec::<String>::new());
+        let folder = repository().join(CLASSIC.ratchet);
+        assert!(read_missing(&folder.join("missing.yaml")).unwrap().is_some());
     }
 
     #[test]

@@ -58,7 +58,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
 async fn draw_subscribed(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let gathered = arguments.space.gather().await?;
     let package = arguments.package.as_str();
-    let subscription = gathered.objects.subscriptions.iter().find(|it| it.spec.package == package);
+    let mut subscriptions = gathered.objects.subscriptions.iter().map(|it| &**it);
+    let subscription = subscriptions.find(|it| it.spec.package == package);
     let input = gathered.solver_input();
     let graph = published(arguments, &gathered, &input, subscription).await?;
     let asked = match subscription {

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
@@ -16,10 +17,10 @@ use crate::failure::{CommandError, print_note, read};
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     pub(super) catalogs: Vec<CatalogSource>,
-    pub(super) subscriptions: Vec<Subscription>,
-    pub(super) csvs: Vec<ClusterServiceVersion>,
-    pub(super) groups: Vec<OperatorGroup>,
-    pub(super) plans: Vec<InstallPlan>,
+    pub(super) subscriptions: Vec<Arc<Subscription>>,
+    pub(super) csvs: Vec<Arc<ClusterServiceVersion>>,
+    pub(super) groups: Vec<Arc<OperatorGroup>>,
+    pub(super) plans: Vec<Arc<InstallPlan>>,
 }
 
 impl Objects {
@@ -48,10 +49,10 @@ impl Objects {
         let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
         match kind.as_str() {
             "CatalogSource" => self.catalogs.push(decode(path, &kind, value)?),
-            "Subscription" => self.subscriptions.push(decode(path, &kind, value)?),
-            "ClusterServiceVersion" => self.csvs.push(decode(path, &kind, value)?),
-            "OperatorGroup" => self.groups.push(decode(path, &kind, value)?),
-            "InstallPlan" => self.plans.push(decode(path, &kind, value)?),
+            "Subscription" => self.subscriptions.push(Arc::new(decode(path, &kind, value)?)),
+            "ClusterServiceVersion" => self.csvs.push(Arc::new(decode(path, &kind, value)?)),
+            "OperatorGroup" => self.groups.push(Arc::new(decode(path, &kind, value)?)),
+            "InstallPlan" => self.plans.push(Arc::new(decode(path, &kind, value)?)),
             "List" => {
                 let Value::Object(mut list) = value else { return Ok(()) };
                 if let Some(Value::Array(items)) = list.remove("items") {
@@ -75,10 +76,10 @@ impl Objects {
         }
         Ok(Self {
             catalogs,
-            subscriptions: list(client, namespace).await?,
-            csvs: list(client, namespace).await?,
-            groups: list(client, namespace).await?,
-            plans: list(client, namespace).await?,
+            subscriptions: shared(client, namespace).await?,
+            csvs: shared(client, namespace).await?,
+            groups: shared(client, namespace).await?,
+            plans: shared(client, namespace).await?,
         })
     }
 
@@ -94,6 +95,13 @@ impl Objects {
         }
         self
     }
+}
+
+async fn shared<T>(client: &Client, namespace: &str) -> Result<Vec<Arc<T>>, CommandError>
+where
+    T: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    Ok(list(client, namespace).await?.into_iter().map(Arc::new).collect())
 }
 
 async fn list<T>(client: &Client, namespace: &str) -> Result<Vec<T>, CommandError>

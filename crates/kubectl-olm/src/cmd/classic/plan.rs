@@ -109,10 +109,10 @@ pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
             let text = "nothing to install: no InstallPlan would be made\n".to_owned();
             return Ok(CommandOutput { text, yes: true });
         }
-        Conclusion::Make(plan) => (None, &**plan),
+        Conclusion::Make { plan, .. } => (None, &**plan),
         Conclusion::UseAgain { name, .. } => {
-            let has_name = |it: &&InstallPlan| it.metadata.name.as_ref() == Some(name);
-            let Some(plan) = gathered.objects.plans.iter().find(has_name) else {
+            let plans = gathered.objects.plans.iter();
+            let Some(plan) = plans.map(|it| &**it).find(|it| it.metadata.name.as_ref() == Some(name)) else {
                 return Err(CommandError::NotFound(format!(
                     "InstallPlan {name} is gone; run the command again"
                 )));

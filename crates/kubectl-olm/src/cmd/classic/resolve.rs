@@ -126,10 +126,9 @@ fn row(choice: &Choice, objects: &Objects) -> Row {
     });
     let CandidateName { name, .. } = &choice.candidate;
     let package = || {
-        let of_csv = |it: &&olm_api::classic::Subscription| {
-            it.status.as_ref().is_some_and(|status| status.installed_csv == *name)
-        };
-        objects.subscriptions.iter().find(of_csv).map(|it| it.spec.package.clone()).unwrap_or_default()
+        let mut all = objects.subscriptions.iter();
+        let of_csv = all.find(|it| it.status.as_ref().is_some_and(|status| status.installed_csv == *name));
+        of_csv.map(|it| it.spec.package.clone()).unwrap_or_default()
     };
     let chosen = choice.bundle.as_ref();
     let text = |field: Option<&String>| field.cloned().unwrap_or_default();

@@ -38,6 +38,33 @@ pub fn service_name(deployment: &str) -> String {
     format!("{}-service", deployment.replace('.', "-"))
 }
 
+/// The CustomResourceDefinitions that the webhooks of a CSV convert, each with the Service that it calls.
+#[must_use]
+pub fn converted(csv: &ClusterServiceVersion) -> BTreeMap<&str, String> {
+    let webhooks = csv.spec.webhook_definitions.iter().filter(|webhook| webhook.type_ == CONVERSION);
+    let crds = webhooks.flat_map(|webhook| {
+        let service = service_name(&webhook.deployment_name);
+        webhook.conversion_crds.iter().map(move |crd| (crd.as_str(), service.clone()))
+    });
+    crds.collect()
+}
+
+/// The CustomResourceDefinitions that nothing converts when a CSV goes: those that it converts, and none of the others of its namespace.
+#[must_use]
+pub fn abandoned<'a>(
+    csv: &'a ClusterServiceVersion,
+    others: &[impl std::borrow::Borrow<ClusterServiceVersion>],
+) -> BTreeMap<&'a str, String> {
+    let mut found = converted(csv);
+    for other in others.iter().map(std::borrow::Borrow::borrow) {
+        let is_itself = other.metadata.name == csv.metadata.name;
+        if !is_itself && other.metadata.deletion_timestamp.is_none() {
+            found.retain(|crd, _| !converted(other).contains_key(crd));
+        }
+    }
+    found
+}
+
 /// The hash of a CA, given as PEM.
 #[must_use]
 pub fn ca_hash(authority: &str) -> String {

@@ -204,3 +204,29 @@ fn service_has_a_port_for_each_webhook_and_api() {
         serving::api_service(&csv, &csv.spec.api_service_definitions.as_ref().unwrap().owned[0], "ca");
     assert_eq!((service.name(), &service.0["spec"]["service"]["port"]), ("v1.x", &json!(5443)));
 }
+
+#[test]
+fn conversion_ends_with_the_last_csv_that_has_it() {
+    let converting = |name: &str, crds: Value| {
+        let mut csv = csv(json!([]));
+        csv.metadata.name = Some(name.to_owned());
+        csv.spec.webhook_definitions = serde_json::from_value(json!([
+            {"generateName": "c", "type": "ConversionWebhook", "deploymentName": "m.n", "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "conversionCRDs": crds},
+            {"generateName": "v", "type": "ValidatingAdmissionWebhook", "deploymentName": "m.n", "sideEffects": "None",
+                "admissionReviewVersions": ["v1"]},
+        ]))
+        .unwrap();
+        csv
+    };
+    let old = converting("demo.v1", json!(["as.x", "bs.x"]));
+    let abandoned = |others: &[ClusterServiceVersion]| {
+        let found = serving::abandoned(&old, others);
+        found.into_iter().map(|(crd, service)| format!("{crd} {service}")).collect::<Vec<_>>()
+    };
+    assert_eq!(abandoned(&[]), ["as.x m-n-service", "bs.x m-n-service"]);
+    let mut new = converting("demo.v2", json!(["bs.x"]));
+    assert_eq!(abandoned(&[old.clone(), new.clone()]), ["as.x m-n-service"], "its successor has the other");
+    new.metadata.deletion_timestamp = serde_json::from_value(json!("2024-01-01T00:00:00Z")).unwrap();
+    assert_eq!(abandoned(&[new]), ["as.x m-n-service", "bs.x m-n-service"], "it goes, too");
+}

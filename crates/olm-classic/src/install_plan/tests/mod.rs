@@ -2,6 +2,8 @@ mod hostile;
 mod phases;
 mod steps;
 
+use std::sync::Arc;
+
 use olm_api::classic::install_plan::{Step, StepResource};
 use olm_api::classic::{InstallPlan, InstallPlanStatus, Subscription};
 use olm_api::k8s_openapi::jiff::Timestamp;
@@ -81,7 +83,7 @@ fn plan_of(objects: &[Object], approval: &str, image: Option<&str>) -> Result<In
         Property { kind: "olm.bundle.object".into(), value: r#"{"data":"e30="}"#.into() },
     ];
     let bundle = PlannedBundle { chosen: &chosen, objects, properties: &properties, image };
-    let subscriptions = [subscription("a", "a", approval)];
+    let subscriptions = [Arc::new(subscription("a", "a", approval))];
     install_plan(PlanRequest {
         namespace: "ns",
         generation: 7,
@@ -148,7 +150,7 @@ fn approval_of_namespace_is_manual_if_one_is() {
         (&["automatic"], Approval::Manual, "RequiresApproval"),
     ] {
         let subscriptions: Vec<_> =
-            approvals.iter().map(|approval| subscription("a", "a", approval)).collect();
+            approvals.iter().map(|approval| Arc::new(subscription("a", "a", approval))).collect();
         assert_eq!(Approval::of_namespace(&subscriptions), want, "{approvals:?}");
         let plan = plan_of(&[csv_object("a.v1")], approvals.last().unwrap(), None).unwrap();
         assert_eq!(plan.status.unwrap().phase, phase, "{approvals:?}");

@@ -37,6 +37,7 @@ fn plan_account_is_that_of_the_only_group() {
         (vec![group("g", "", json!([""]), Value::Null)], Ok(None)),
         (vec![group("g", "worker", json!(["ns"]), json!({"name": "worker"}))], Ok(Some("worker"))),
     ] {
+        let groups: Vec<_> = groups.into_iter().map(Arc::new).collect();
         let got =
             plan_account(&groups).map(|it| it.and_then(|it| it.name)).map_err(|error| error.to_string());
         assert_eq!(got, want.map(|it| it.map(str::to_owned)).map_err(str::to_owned));
@@ -84,6 +85,7 @@ fn next_phase_takes_each_row_of_the_table() {
         (plan_with("Complete", one("Created")), None, 0, PlanRule::Ends, PlanNext::Rest),
         (plan_with("Failed", one("Created")), None, 0, PlanRule::Ends, PlanNext::Rest),
         (attenuated, None, 0, PlanRule::RightsChanged, PlanNext::RunSteps),
+        (unapproved("Failed"), None, 0, PlanRule::ApprovalWithdrawn, PlanNext::Rest),
         (unapproved("Planning"), None, 0, PlanRule::OldPhaseWaits, PlanNext::Rest),
         (plan_with("", one("Unknown")), None, 0, PlanRule::OldPhaseStarts, PlanNext::RunSteps),
         (unapproved("RequiresApproval"), None, 0, PlanRule::WaitsForApproval, PlanNext::Rest),
@@ -247,4 +249,36 @@ fn unpack_settings_are_read_from_the_group() {
         let got = got.map(|it| (it.timeout.map(|it| it.as_secs()), it.retry_interval.as_secs()));
         assert_eq!(got.map_err(|error| error.to_string()), want.map_err(str::to_owned), "{annotations}");
     }
+}
+
+/// Once its approval was withdrawn and given again, the steps of a plan that failed have the whole retry window.
+#[test]
+fn failed_plan_is_retried_when_approved_again() {
+    let failed = PlanRun { steps: vec![StepStatus::Unknown], error: Some(error(false)) };
+    let mut plan = plan_with("Installing", vec![step("Service", "", "x", "Unknown")]);
+    let next = |plan: &mut InstallPlan, run: Option<&PlanRun>, second| {
+        let account = Ok(None);
+        let observed = PlanObserved { account, rights_changed: false, run, retry_window: RETRY_WINDOW };
+        let decision = next_phase(plan, &observed, at(second));
+        plan.status = decision.status.or_else(|| plan.status.take());
+        (decision.rule, plan_wait(plan))
+    };
+    next(&mut plan, None, 0);
+    let (rule, wait) = next(&mut plan, Some(&failed), 60);
+    let problem = error(false).to_string();
+    let want = format!("{problem}; to retry its steps, set spec.approved to false, and then to true again");
+    assert_eq!((rule, wait), (PlanRule::Fails, Some(want)));
+    plan.spec.approved = false;
+    let want = "waiting for approval; set spec.approved to true".to_owned();
+    assert_eq!(next(&mut plan, None, 100), (PlanRule::ApprovalWithdrawn, Some(want)));
+    let status = plan.status.as_ref().unwrap();
+    assert!(status.conditions.is_empty() && status.start_time.is_none(), "{status:?}");
+    plan.spec.approved = true;
+    assert_eq!(next(&mut plan, None, 200), (PlanRule::Approved, None));
+    next(&mut plan, None, 200);
+    let want = format!("retrying execution due to error: {problem}");
+    assert_eq!(next(&mut plan, Some(&failed), 259), (PlanRule::RetriesError, Some(want)));
+    let waiting = PlanRun { steps: vec![StepStatus::WaitingForApi], error: None };
+    let want = "waiting for the API of Service x to be served".to_owned();
+    assert_eq!(next(&mut plan, Some(&waiting), 259), (PlanRule::WaitsForApi, Some(want)));
 }

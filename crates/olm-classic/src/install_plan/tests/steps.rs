@@ -101,7 +101,7 @@ fn dependent_csv_takes_over_no_definition() {
     manifest["kind"] = "ClusterServiceVersion".into();
     let plan =
         plan_with("Installing", vec![step("ClusterServiceVersion", "operators.coreos.com", "b.v1", "")]);
-    let csvs = [other];
+    let csvs = [Arc::new(other)];
     let observed = StepObserved { csvs: &csvs, ..StepObserved::default() };
     let error = decide_step(&plan, 0, &object(manifest), observed).unwrap_err().to_string();
     assert!(

@@ -1,18 +1,24 @@
 //! The pass over the namespace.
 
+use std::sync::Arc;
+
 use olm_api::classic::install_plan::BundleLookup;
 use olm_api::classic::{CatalogSource, InstallPlanStatus};
 use olm_classic::install_plan::{PlannedBundle, UnpackNext, UnpackObserved, UnpackSettings, decide_unpack};
 use olm_classic::subscription::{
     CatalogFact, Conclusion, ConditionFacts, NamespaceFacts, Pass, PassRule, PlanFact, ResolutionFact,
     StateRule, StatusValues, UnpackFact, begin_pass, catalog_health, conclude_pass, conditions,
-    deprecation_messages, expired_plans, new_status, next_state, planned_statuses, resolution_failure,
-    solver_namespace,
+    deprecation_messages, expired_plans, is_awaiting, new_bundles, new_status, next_state, planned_statuses,
+    resolution_failure, solver_namespace,
 };
 use olm_solver::{ChosenBundle, Limits, Solution, solve};
 use serde_json::json;
 
 use super::{World, typed};
+
+pub(super) fn shared<T: Clone>(all: &[T]) -> Vec<Arc<T>> {
+    all.iter().cloned().map(Arc::new).collect()
+}
 
 impl World<'_> {
     fn sources(&self) -> Vec<(CatalogSource, bool)> {
@@ -28,8 +34,10 @@ impl World<'_> {
     }
 
     pub(super) fn namespace_acts(&mut self) -> bool {
-        let surplus: Vec<String> =
-            expired_plans(&self.plans, &self.subscriptions).into_iter().map(str::to_owned).collect();
+        let surplus: Vec<String> = expired_plans(&shared(&self.plans), &shared(&self.subscriptions))
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
         surplus.iter().for_each(|name| self.delete_plan(name));
         let sources = self.sources();
         let catalogs: Vec<CatalogFact<'_>> = sources
@@ -38,7 +46,7 @@ impl World<'_> {
             .collect();
         let namespace = self.names.namespace();
         let (groups, subscriptions, csvs, plans) =
-            (self.groups.clone(), self.subscriptions.clone(), self.csvs.clone(), self.plans.clone());
+            (shared(&self.groups), shared(&self.subscriptions), shared(&self.csvs), shared(&self.plans));
         let facts = NamespaceFacts {
             namespace: &namespace,
             global_namespace: Some("olm"),
@@ -66,8 +74,11 @@ impl World<'_> {
                 changed |= self.resolve(&facts);
             }
         }
-        for subscription in &self.subscriptions {
-            let rule = next_state(subscription, &self.csvs, &self.plans, facts.is_fail_forward()).rule;
+        let (subscriptions, csvs, plans) =
+            (shared(&self.subscriptions), shared(&self.csvs), shared(&self.plans));
+        let after = NamespaceFacts { subscriptions: &subscriptions, csvs: &csvs, plans: &plans, ..facts };
+        for subscription in &subscriptions {
+            let rule = next_state(subscription, &after).rule;
             self.reached.states.insert(rule);
         }
         changed | self.write_conditions(&catalogs)
@@ -95,6 +106,10 @@ impl World<'_> {
         };
         let changed = self.resolution != ResolutionFact::Resolved;
         self.resolution = ResolutionFact::Resolved;
+        if is_awaiting(facts, &new_bundles(facts, &solution)) {
+            self.reached.passes.insert(PassRule::PlanStillWaits);
+            return changed;
+        }
         let bundles: Vec<_> = solution
             .bundles
             .iter()
@@ -171,7 +186,8 @@ impl World<'_> {
             Conclusion::UseAgain { name, .. } => {
                 self.plans.iter().find(|it| it.metadata.name.as_ref() == Some(&name)).unwrap().clone()
             }
-            Conclusion::Make(plan) => {
+            Conclusion::Make { plan, superseded } => {
+                superseded.iter().for_each(|name| self.delete_plan(name));
                 let mut plan = *plan;
                 let name = format!("install-{}", plan.spec.generation.unwrap());
                 plan.metadata.name = Some(name.clone());
@@ -214,6 +230,7 @@ impl World<'_> {
             let facts = ConditionFacts {
                 health: &health,
                 plan,
+                missing_csv: None,
                 resolution: self.resolution.clone(),
                 unpack: self.unpack.clone(),
                 deprecations: entries.map(|entries| deprecation_messages(subscription, &entries)),

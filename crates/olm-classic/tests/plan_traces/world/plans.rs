@@ -11,6 +11,7 @@ use olm_core::Object;
 use olm_solver::ChosenBundle;
 use serde_json::Value;
 
+use super::namespace::shared;
 use super::{RETRY_WINDOW, World};
 
 impl World<'_> {
@@ -30,7 +31,7 @@ impl World<'_> {
 
     fn plan_decision(&mut self, index: usize, run: Option<&PlanRun>) -> PlanDecision {
         let observed = PlanObserved {
-            account: plan_account(&self.groups),
+            account: plan_account(&shared(&self.groups)),
             rights_changed: false,
             run,
             retry_window: RETRY_WINDOW,
@@ -73,7 +74,7 @@ impl World<'_> {
         let observed = StepObserved {
             existing: existing.as_ref(),
             owner_uid: owner.and_then(|csv| csv.metadata.uid.as_deref()),
-            csvs: &self.csvs,
+            csvs: &shared(&self.csvs),
         };
         let action = decide_step(&plan, place, &manifest, observed)?;
         let status = action.status();

@@ -1,0 +1,130 @@
+//! Statuses, waits, and what a Subscription or a plan of an earlier time becomes.
+
+use olm_api::classic::subscription::SubscriptionStatus;
+
+use super::*;
+use crate::install_plan::PlanPhase;
+
+/// The status that a pass writes, and what it waits for.
+fn after_pass(cluster: &Cluster, resolution: &ResolutionFact) -> (SubscriptionStatus, Option<String>) {
+    cluster.with_facts(|facts| {
+        let outcome = PassOutcome { facts, resolution, unpack: &UnpackFact::NotTried, made: None };
+        let subscription = &facts.subscriptions[0];
+        let status = next_status(subscription, None, &outcome, None, at(9)).unwrap();
+        let mut written = Subscription::clone(subscription);
+        written.status = Some(status.clone());
+        assert_eq!(next_status(&written, None, &outcome, None, at(10)), None, "it is written once");
+        let wait = subscription_wait(&status);
+        (status, wait)
+    })
+}
+
+#[test]
+fn subscription_wait_names_object_and_fix() {
+    let failed = ResolutionFact::Failed { reason: "ConstraintsNotSatisfiable", message: "no a".to_owned() };
+    for (phase, installed, resolution, want) in [
+        ("Installing", "", &ResolutionFact::Resolved, None),
+        (
+            "RequiresApproval",
+            "",
+            &failed,
+            Some("InstallPlan p waits for approval; set spec.approved of it to true"),
+        ),
+        (
+            "Failed",
+            "",
+            &ResolutionFact::Resolved,
+            Some(
+                "InstallPlan p failed: no rights; to retry it, set spec.approved to false, and then to true again",
+            ),
+        ),
+        (
+            "Complete",
+            "a.v1",
+            &ResolutionFact::Resolved,
+            Some(
+                "ClusterServiceVersion a.v1, which status.installedCSV names, was deleted; to install the operator \
+                 again, delete this Subscription and create it again",
+            ),
+        ),
+        ("Complete", "", &failed, Some("no a")),
+    ] {
+        let mut cluster = cluster(vec![pending("UpgradePending", "a.v1", installed, Some("p"))]);
+        let mut plan = plan("p", 3, Some(phase), &["a.v1"]);
+        let condition = json!([{"type": "Installed", "status": "False", "reason": "InstallComponentFailed", "message": "no rights"}]);
+        plan.status.as_mut().unwrap().conditions = serde_json::from_value(condition).unwrap();
+        cluster.plans = vec![plan];
+        let (status, wait) = after_pass(&cluster, resolution);
+        assert_eq!(wait.as_deref(), want, "{phase}");
+        assert_eq!(status.last_updated.0, at(9));
+        let is_missing = status.conditions.iter().any(|it| it.type_ == "InstalledCSVMissing");
+        assert_eq!(is_missing, !installed.is_empty(), "{phase}");
+    }
+}
+
+#[test]
+fn subscription_without_catalogs_waits_for_one() {
+    let mut cluster = cluster(vec![subscription(Value::Null)]);
+    cluster.sources.clear();
+    let (_, wait) = after_pass(&cluster, &ResolutionFact::NotTried);
+    assert_eq!(wait.as_deref(), Some("dependency resolution requires at least one catalogsource"));
+}
+
+#[test]
+fn subscription_adopts_what_an_earlier_one_left() {
+    let labelled = |name: &str, phase: &str, replaces: &str| {
+        let mut csv = csv(name, phase, replaces);
+        csv.metadata.labels = Some([("operators.coreos.com/a.ns".to_owned(), String::new())].into());
+        csv
+    };
+    let adopted = |subscriptions: Vec<Subscription>, csvs: Vec<ClusterServiceVersion>| {
+        let mut cluster = cluster(subscriptions);
+        cluster.csvs = csvs;
+        let decision = cluster.with_facts(|facts| next_state(&facts.subscriptions[0], facts));
+        (decision.rule == StateRule::Adopted).then_some(decision.status.installed_csv)
+    };
+    let new = || subscription(Value::Null);
+    let named = |name: &str, package: &str, mut it: Subscription| {
+        it.metadata.name = Some(name.to_owned());
+        it.spec.package = package.to_owned();
+        it
+    };
+    let left = || labelled("a.v2", "Succeeded", "a.v1");
+    assert_eq!(adopted(vec![new()], vec![left()]).as_deref(), Some("a.v2"));
+    let upgrade = vec![labelled("a.v1", "Replacing", ""), left()];
+    assert_eq!(adopted(vec![new()], upgrade).as_deref(), Some("a.v2"), "the newer one of an upgrade");
+    assert_eq!(adopted(vec![new()], vec![csv("a.v2", "Succeeded", "")]), None, "made by hand");
+    assert_eq!(adopted(vec![new()], vec![left(), labelled("a.v5", "Succeeded", "")]), None, "two of them");
+    let deleted: ClusterServiceVersion = {
+        let mut value = serde_json::to_value(left()).unwrap();
+        value["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z".into();
+        serde_json::from_value(value).unwrap()
+    };
+    assert_eq!(adopted(vec![new()], vec![deleted]), None, "it is being deleted");
+    let user = named("b", "b", pending("AtLatestKnown", "a.v2", "a.v2", None));
+    assert_eq!(adopted(vec![new(), user], vec![left()]), None, "another Subscription refers to it");
+    assert_eq!(adopted(vec![new(), named("c", "a", new())], vec![left()]), None, "two for one package");
+}
+
+#[test]
+fn pending_plan_gives_way_to_a_newer_version() {
+    let mut cluster = cluster(vec![pending("UpgradePending", "a.v1", "", Some("p"))]);
+    cluster.plans = vec![plan("p", 3, Some("RequiresApproval"), &["a.v1"])];
+    for (names, want) in [(&["a.v1"][..], true), (&["a.v2"], false), (&["a.v1", "b.v1"], false), (&[], false)]
+    {
+        let chosen: Vec<_> = names.iter().map(|name| chosen(name, "a")).collect();
+        let chosen: Vec<_> = chosen.iter().collect();
+        assert_eq!(cluster.with_facts(|facts| is_awaiting(facts, &chosen)), want, "{names:?}");
+    }
+    let superseded = |cluster: &Cluster, names: &[(&str, &str)]| match conclude(cluster, names).0 {
+        Conclusion::Make { superseded, .. } => superseded,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(superseded(&cluster, &[("a.v2", "a")]), ["p"]);
+    assert_eq!(superseded(&cluster, &[("a.v1", "a"), ("b.v1", "b")]), Vec::<String>::new(), "it has more");
+    cluster.plans[0].status.as_mut().unwrap().phase = PlanPhase::Installing.as_str().to_owned();
+    assert_eq!(superseded(&cluster, &[("a.v2", "a")]), Vec::<String>::new(), "it is being executed");
+    cluster.plans[0].status.as_mut().unwrap().phase = PlanPhase::RequiresApproval.as_str().to_owned();
+    cluster.subscriptions.push(subscription(Value::Null));
+    assert_eq!(superseded(&cluster, &[("a.v2", "a")]), Vec::<String>::new(), "a Subscription is new");
+}
