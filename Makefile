@@ -85,9 +85,16 @@ oracle-classic: ## Compare the dependency solver with OLM Classic's in generated
 	@$(resolver_tools); $(CARGO) run $(locked) --release -p olm-solver --example oracle -- \
 	    "$$OLM_TOOLS/oracle-classic-resolver" $(or $(N),20000) $(SEED)
 
+installs = 20,100
+copies = 200,1000
 .PHONY: bench-classic
-bench-classic: ## Measure the dependency solver beside OLM Classic's in one run, and fail if a figure is above its bound
+bench-classic: ## Measure OLM Classic's solver beside the reference's, and the controllers (SIZES=20,100 NAMESPACES=200,1000 REST=120 CATALOG=128)
 	@$(resolver_tools); export OLM_TOOLS; $(CARGO) bench $(locked) -p olm-solver --bench classic
+	@$(call build,$(everything))
+	$(CARGO) build $(locked) --release --workspace --bin classic-controller
+	@$(classic_tools); OLM_CLASSIC=$(or $(SIZES),$(installs)) OLM_CLASSIC_NAMESPACES=$(or $(NAMESPACES),$(copies)) OLM_REST=$(or $(REST),120) \
+	    OLM_CLASSIC_CATALOG=$(or $(CATALOG),128) OLM_BIN_DIR=$(abspath $(target_dir)/release) \
+	    $(CARGO) bench $(locked) --profile dev --workspace --bench classic_controllers
 
 .PHONY: test-hard
 test-hard: ## Run every fault-injection test as often as it asks for, and print the table (OLM_HARD_SEED=n repeats random choices)

@@ -82,6 +82,29 @@ impl Inventory {
         Ok(Self(all.collect()))
     }
 
+    /// What `select` makes of each object: a name and a content, without identities, times and certificates. Objects of the same name are
+    /// numbered.
+    ///
+    /// # Errors
+    /// When the apiserver does not answer.
+    pub async fn take_selected(
+        client: &Client,
+        select: impl Fn(&DynamicObject) -> Option<(String, Value)>,
+    ) -> Result<Self> {
+        let mut all = BTreeMap::new();
+        for (name, mut content) in objects(client).await?.values().filter_map(select) {
+            scrub(&mut content);
+            let name = without_uids(&name);
+            let number = (2..).find(|number| !all.contains_key(&format!("{name} {number}")));
+            let key = match number.filter(|_| all.contains_key(&name)) {
+                Some(number) => format!("{name} {number}"),
+                None => name,
+            };
+            all.insert(key, content);
+        }
+        Ok(Self(all))
+    }
+
     /// Waits until the cluster holds exactly this.
     ///
     /// # Errors

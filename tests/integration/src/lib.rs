@@ -2,15 +2,21 @@
 //!
 //! The control plane itself, registries and processes are `olm-kit`'s job.
 
+pub mod bounds;
+pub mod classic;
 pub mod extension;
 pub mod inventory;
 pub mod package;
 pub mod report;
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
-use serde_json::Value;
+use olm_kit::{Cluster, SYSTEM_NAMESPACE, Wait};
+use serde_json::{Value, json};
 
 /// The apiserver adds this line whenever a schema rule fails before CEL could run.
 const CEL_SKIPPED: &str = "some validation rules were not checked because the object was invalid";
@@ -114,6 +120,27 @@ fn current_text(message: &str) -> String {
         .replace("Required value: must not be empty", "Required value")
 }
 
+/// Waits until the garbage collector deletes what an absent object of this kind owns. It looks for new kinds every 30 s.
+///
+/// # Errors
+/// When it does not within a minute.
+pub async fn until_collected(cluster: &Cluster, api_version: &str, kind: &str) -> Result<()> {
+    let objects: Api<ConfigMap> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
+    for attempt in 0..60 {
+        // one for each attempt: the collector takes long for an object that it could not decide about
+        let name = format!("without-owner-{attempt}");
+        let owner = json!({"apiVersion": api_version, "kind": kind, "name": "none",
+            "uid": format!("00000000-0000-4000-8000-{attempt:012}")});
+        let orphan = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "name": name, "namespace": SYSTEM_NAMESPACE, "ownerReferences": [owner]}});
+        cluster.apply(&orphan.to_string()).await?;
+        if Wait::new(&objects, &name).within(Duration::from_secs(1)).to_be_gone().await.is_ok() {
+            return Ok(());
+        }
+    }
+    bail!("the garbage collector does not know {kind} after a minute")
+}
+
 /// Compares a response with the expected causes, in any order, of which the messages are the ends; none if the object must be accepted.
 ///
 /// # Errors
@@ -172,7 +199,6 @@ fn set(base: &mut Value, pointer: &str, value: Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn patched_sets_and_removes_values() {

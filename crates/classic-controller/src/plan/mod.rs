@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client, Resource as _};
-use olm_api::classic::InstallPlan;
+use kube::{Api, Client, Resource as _, ResourceExt as _};
+use olm_api::classic::{InstallPlan, InstallPlanStatus};
 use olm_classic::install_plan::{
     PlanNext, PlanObserved, PlanPhase, PlanRun, REQUEUE, WAITING_EVENT, next_phase, plan_account, plan_wait,
 };
+use olm_classic::operator::is_announced;
+use olm_runtime::apply;
 use olm_runtime::controller::{self, Requeue};
 use olm_runtime::events::NewEvent;
 use olm_runtime::metrics::Outcome;
@@ -31,6 +33,9 @@ use crate::subscription::Unpacks;
 pub(crate) const NAME: &str = "installplan";
 /// Passes at the same time.
 pub(crate) const WORKERS: u16 = 8;
+
+/// How often a status is written, if others write labels or annotations of the plan meanwhile.
+const TRIES: usize = 3;
 
 /// What a pass needs.
 struct Plans {
@@ -73,9 +78,20 @@ fn after(written: &Option<InstallPlan>, requeue: Requeue) -> Requeue {
     }
 }
 
+/// Whether a plan has the specification and the status of another one, so that only its metadata was written: the steps that were executed
+/// need not be executed again.
+fn decides_the_same(found: &InstallPlan, stored: &InstallPlan) -> bool {
+    let of = |plan: &InstallPlan| (plan.metadata.uid.clone(), plan.metadata.generation);
+    of(found) == of(stored) && found.status == stored.status
+}
+
 impl Plans {
     async fn reconcile(&self, key: &str, plan: &InstallPlan) -> Result<Requeue, String> {
         let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
+        let subscriptions = self.context.cluster.subscriptions.in_namespace(namespace);
+        if !is_announced(plan, subscriptions.iter().map(|it| &**it)) {
+            return Ok(Requeue::Unfinished);
+        }
         let groups = self.context.cluster.groups.in_namespace(namespace);
         let mut stored = plan.clone();
         let mut rights_changed = self.rights_changed.lock().remove(key);
@@ -145,26 +161,45 @@ impl Plans {
         let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), namespace);
         let note = waits(&stored, &decided, Timestamp::now());
         let Some(status) = decided.status else { return Ok(Some(stored)) };
-        let written = match write_status(&api, &stored, status, MANAGER).await {
-            Ok(Some(written)) => {
-                let key = olm_runtime::watched::key(&written.metadata);
-                self.context.cluster.plans.update(key, Object::new(written.clone()));
-                written
-            }
-            Ok(None) => stored,
-            Err(error) if error.is_gone() => {
-                let key = olm_runtime::watched::key(&stored.metadata);
-                self.context.cluster.plans.remove(&key);
-                return Ok(None);
-            }
-            Err(error) if error.is_conflict() => return Ok(None),
-            Err(error) => return Err(error.to_string()),
-        };
+        let Some(written) = self.write_status(&api, stored, &status).await? else { return Ok(None) };
         if let Some(note) = &note {
             let event = NewEvent { warning: false, reason: WAITING_EVENT, action: "Apply", note };
             self.context.events.publish(&written.object_ref(&()), event).await;
         }
         Ok(Some(written))
+    }
+
+    /// `None`: the plan is gone, or another plan than the one that was decided about.
+    async fn write_status(
+        &self,
+        api: &Api<InstallPlan>,
+        mut stored: InstallPlan,
+        status: &InstallPlanStatus,
+    ) -> Result<Option<InstallPlan>, String> {
+        for _ in 0..TRIES {
+            match write_status(api, &stored, status.clone(), MANAGER).await {
+                Ok(Some(written)) => {
+                    let key = olm_runtime::watched::key(&written.metadata);
+                    self.context.cluster.plans.update(key, Object::new(written.clone()));
+                    return Ok(Some(written));
+                }
+                Ok(None) => return Ok(Some(stored)),
+                Err(error) if error.is_gone() => {
+                    let key = olm_runtime::watched::key(&stored.metadata);
+                    self.context.cluster.plans.remove(&key);
+                    return Ok(None);
+                }
+                Err(error) if error.is_conflict() => {
+                    let found = api.get_opt(&stored.name_any()).await;
+                    match found.map_err(|error| apply::message(&error))? {
+                        Some(found) if decides_the_same(&found, &stored) => stored = found,
+                        Some(_) | None => return Ok(None),
+                    }
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -5,6 +5,26 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// An object that is woken all the time is reconciled after so many times the wait for further wake-ups.
+const MAX_DEBOUNCES: u32 = 4;
+
+/// When a pass is due.
+#[derive(Debug, Clone, Copy)]
+struct Planned {
+    at: Instant,
+    /// Wake-ups do not put it off any further; `None` before the first one.
+    latest: Option<Instant>,
+}
+
+impl Planned {
+    /// After a wake-up.
+    fn woken(before: Option<Self>, now: Instant, debounce: Duration) -> Self {
+        let latest = before.and_then(|before| before.latest);
+        let latest = latest.unwrap_or_else(|| now + debounce * MAX_DEBOUNCES);
+        Self { at: (now + debounce).min(latest), latest: Some(latest) }
+    }
+}
+
 /// The plan of all objects, by name.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -13,9 +33,9 @@ pub(super) struct Queue {
     /// Passes that are due and wait for a worker, since when.
     due: VecDeque<(Instant, String)>,
     /// When the pass over each object of the two is due.
-    planned: HashMap<String, Instant>,
+    planned: HashMap<String, Planned>,
     /// Objects that a pass works on, and when the next pass is due if they were woken meanwhile.
-    running: HashMap<String, Option<Instant>>,
+    running: HashMap<String, Option<Planned>>,
 }
 
 /// When the next pass over an object begins, as far as that is planned.
@@ -30,22 +50,27 @@ pub(super) enum Next {
 }
 
 impl Queue {
-    /// Plans a pass after `debounce`; further wake-ups within that time begin it again. A pass that is due stays.
+    /// Plans a pass after `debounce`; further wake-ups within that time begin it again, up to [`MAX_DEBOUNCES`]. A pass that is due stays.
     pub(super) fn wake(&mut self, name: String, now: Instant, debounce: Duration) {
         self.advance(now);
-        let at = now + debounce;
-        match self.running.get_mut(&name) {
-            Some(woken) => *woken = Some(at),
-            None if self.planned.get(&name).is_some_and(|due| *due <= now) => {}
-            None => self.plan(name, at),
+        if let Some(woken) = self.running.get_mut(&name) {
+            *woken = Some(Planned::woken(*woken, now, debounce));
+            return;
+        }
+        match self.planned.get(&name) {
+            Some(planned) if planned.at <= now => {}
+            planned => {
+                let planned = Planned::woken(planned.copied(), now, debounce);
+                self.plan(name, planned);
+            }
         }
     }
 
-    fn plan(&mut self, name: String, at: Instant) {
-        if let Some(before) = self.planned.insert(name.clone(), at) {
-            self.later.remove(&(before, name.clone()));
+    fn plan(&mut self, name: String, planned: Planned) {
+        if let Some(before) = self.planned.insert(name.clone(), planned) {
+            self.later.remove(&(before.at, name.clone()));
         }
-        self.later.insert((at, name));
+        self.later.insert((planned.at, name));
     }
 
     /// Lines up what is due by now.
@@ -67,8 +92,9 @@ impl Queue {
     /// A pass has ended; the next is due at `next`, or earlier if the object was woken meanwhile.
     pub(super) fn finish(&mut self, name: &str, next: Option<Instant>) {
         let woken = self.running.remove(name).flatten();
-        if let Some(at) = woken.into_iter().chain(next).min() {
-            self.plan(name.to_owned(), at);
+        let next = next.map(|at| Planned { at, latest: None });
+        if let Some(planned) = woken.into_iter().chain(next).min_by_key(|planned| planned.at) {
+            self.plan(name.to_owned(), planned);
         }
     }
 
@@ -86,7 +112,7 @@ impl Queue {
     pub(super) fn next_of(&self, name: &str) -> Next {
         match (self.running.contains_key(name), self.planned.get(name)) {
             (true, _) => Next::Running,
-            (false, Some(at)) => Next::At(*at),
+            (false, Some(planned)) => Next::At(planned.at),
             (false, None) => Next::OnChange,
         }
     }
@@ -95,6 +121,24 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queue_starts_what_is_woken_all_the_time() {
+        let (start, debounce) = (Instant::now(), Duration::from_secs(2));
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut queue = Queue::default();
+        let mut started = Vec::new();
+        for second in 0..30 {
+            queue.wake("a".to_owned(), at(second), debounce);
+            if queue.start(at(second)).is_some() {
+                started.push(second);
+                // the next wake-up comes while it runs
+                queue.wake("a".to_owned(), at(second), debounce);
+                queue.finish("a", None);
+            }
+        }
+        assert_eq!(started, [8, 16, 24]);
+    }
 
     #[test]
     fn queue_runs_one_pass_per_object_and_keeps_wake_ups() {

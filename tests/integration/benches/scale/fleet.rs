@@ -13,13 +13,13 @@ use futures::StreamExt as _;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use olm_api::{ClusterCatalog, condition};
+use olm_integration::bounds::Bounds;
 use olm_kit::{
     BundleImage, Ca, CatalogImage, Cluster, Crd, Entry, Package, Program, Pushed, Registry, Request,
     SYSTEM_NAMESPACE, Wait, eventually,
 };
 use serde_json::{Value, json};
 
-use crate::bounds::Bounds;
 use crate::{ACCOUNT, Bench, LIMIT, MIB, account, name, start};
 
 /// How long nothing may be asked.

@@ -15,7 +15,6 @@
 
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 
-mod bounds;
 mod fleet;
 
 use std::collections::BTreeMap;
@@ -23,18 +22,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, condition};
+use olm_integration::bounds::{self, Bounds};
+use olm_integration::until_collected;
 use olm_kit::{
     BundleImage, CatalogImage, Cluster, Crd, Entry, Options, Package, Process, Program, Registry,
     SYSTEM_NAMESPACE, Wait,
 };
 use serde_json::json;
-
-use bounds::Bounds;
 
 const ACCOUNT: &str = "operator-controller-under-test";
 const LIMIT: Duration = Duration::from_secs(600);
@@ -264,25 +262,13 @@ fn name(index: usize) -> String {
     format!("scale-{index}")
 }
 
-/// A control plane with OLM's kinds that the garbage collector knows, too. It looks for new kinds every 30 s; until then it reads each
-/// object of a revision from the apiserver, half as many requests again as an install takes.
+/// A control plane with OLM's kinds that the garbage collector knows, too: until then it reads each object of a revision from the apiserver,
+/// half as many requests again as an install takes.
 async fn start() -> Result<Cluster> {
     let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
     cluster.install_olm().await?;
-    let objects: Api<ConfigMap> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
-    for attempt in 0..60 {
-        // its owner does not exist, so the object goes as soon as the owner's kind is known
-        let name = format!("without-owner-{attempt}");
-        let orphan = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
-            "name": name, "namespace": SYSTEM_NAMESPACE, "ownerReferences": [{
-                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "none",
-                "uid": format!("00000000-0000-4000-8000-{attempt:012}")}]}});
-        cluster.apply(&orphan.to_string()).await?;
-        if Wait::new(&objects, &name).within(Duration::from_secs(1)).to_be_gone().await.is_ok() {
-            return Ok(cluster);
-        }
-    }
-    bail!("the garbage collector does not know ClusterObjectSets after a minute")
+    until_collected(&cluster, "olm.operatorframework.io/v1", "ClusterObjectSet").await?;
+    Ok(cluster)
 }
 
 /// A kubeconfig of an account of its own, so that its requests can be counted.

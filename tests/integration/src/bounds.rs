@@ -1,5 +1,7 @@
 //! Figures with their bounds, as one table.
 
+#![expect(clippy::print_stdout, reason = "for benches, which print")]
+
 use anyhow::{Result, ensure};
 
 /// Processor time of kube-apiserver for an install of eight objects on the machine that the bounds in seconds are for.
@@ -7,16 +9,17 @@ const APISERVER: f64 = 0.091;
 
 /// How many times slower this machine is than that one, by the processor time of kube-apiserver for an install, in seconds; at least 1.
 /// An install is mostly the control plane's work, so its time on another machine means nothing without this.
-pub(crate) fn slower(apiserver: f64) -> f64 {
+pub fn slower(apiserver: f64) -> f64 {
     let slower = (apiserver / APISERVER).max(1.0);
     println!("this machine: {slower:.2} times the processor time of kube-apiserver that the bounds are for");
     slower
 }
 
 /// What was measured, and the most that it may be.
-#[derive(Default)]
-pub(crate) struct Bounds(Vec<Row>);
+#[derive(Debug, Default)]
+pub struct Bounds(Vec<Row>);
 
+#[derive(Debug)]
 struct Row {
     group: String,
     what: String,
@@ -33,7 +36,7 @@ impl Row {
 
 impl Bounds {
     /// Adds a figure.
-    pub(crate) fn add(&mut self, group: &str, what: &str, unit: &str, figure: f64, bound: f64) {
+    pub fn add(&mut self, group: &str, what: &str, unit: &str, figure: f64, bound: f64) {
         let [group, what, unit] = [group, what, unit].map(str::to_owned);
         self.0.push(Row { group, what, unit, figure, bound });
     }
@@ -42,7 +45,7 @@ impl Bounds {
     ///
     /// # Errors
     /// When a figure is above its bound.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         println!("\n| | | figure | at most | |\n|---|---|---:|---:|---|");
         for row in &self.0 {
             let Row { group, what, unit, figure, bound } = row;
