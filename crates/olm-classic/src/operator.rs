@@ -55,14 +55,15 @@ pub fn operators_of(object: &Object) -> BTreeSet<String> {
     object.labels().keys().filter_map(|key| key.strip_prefix(COMPONENT)).map(str::to_owned).collect()
 }
 
-/// Adds component labels to an object that is about to be created for a CSV, so that they take no write of their own afterwards. Kinds that are
-/// no components stay as they are.
-pub fn label_component<'a>(object: &mut Object, labels: impl IntoIterator<Item = &'a str>) {
-    let is_component = match object.kind() {
-        "CustomResourceDefinition" => object.labels().get(MANAGED) == Some(&"true"),
-        "ClusterServiceVersion" | "InstallPlan" => true,
-        kind => OWNED_KINDS.contains(&kind),
-    };
+/// Adds component labels to an object that is about to be created, so that they take no write of their own afterwards: to a CSV itself, and to
+/// what `csv` is going to own.
+pub fn label_component<'a>(
+    object: &mut Object,
+    labels: impl IntoIterator<Item = &'a str>,
+    csv: Option<&ClusterServiceVersion>,
+) {
+    let is_csv = object.group() == GROUP && object.kind() == "ClusterServiceVersion";
+    let is_component = is_csv || csv.is_some_and(|csv| is_owned(object, csv));
     for label in labels.into_iter().filter(|label| is_component && label.starts_with(COMPONENT)) {
         object.set_label(label, "");
     }
@@ -305,21 +306,31 @@ mod tests {
     /// A label that is there at creation is the one that the object would get afterwards.
     #[test]
     fn operator_labels_what_becomes_a_component() {
+        let csv: ClusterServiceVersion = serde_json::from_value(json!({
+            "metadata": { "name": "demo.v1", "namespace": "ns" },
+            "spec": { "install": { "strategy": "deployment" }, "displayName": "demo", "customresourcedefinitions": {
+                "owned": [{ "name": "n", "kind": "Widget", "version": "v1" }] } },
+        }))
+        .unwrap();
         let label = "operators.coreos.com/demo.ns";
+        let owner = json!([{ "kind": "ClusterServiceVersion", "name": "demo.v1" }]);
         let managed = json!({ "olm.managed": "true" });
-        for (kind, labels, want) in [
-            ("Deployment", json!({}), true),
-            ("ClusterServiceVersion", json!({}), true),
-            ("InstallPlan", json!({}), true),
-            ("CustomResourceDefinition", managed, true),
-            ("CustomResourceDefinition", json!({}), false),
-            ("PrometheusRule", json!({}), false),
+        let own = json!({ "olm.owner": "demo.v1", "olm.owner.namespace": "ns", "olm.owner.kind": "ClusterServiceVersion" });
+        for (kind, labels, owners, want) in [
+            ("Deployment", json!({}), owner.clone(), true),
+            ("Deployment", json!({}), json!([]), false),
+            ("ClusterRole", own, json!([]), true),
+            ("ClusterRole", json!({}), json!([]), false),
+            ("CustomResourceDefinition", managed, json!([]), true),
+            ("CustomResourceDefinition", json!({}), json!([]), false),
+            ("PrometheusRule", json!({}), owner, false),
         ] {
-            let object =
-                json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": "n", "labels": labels } });
+            let metadata =
+                json!({ "name": "n", "namespace": "ns", "labels": labels, "ownerReferences": owners });
+            let object = json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata });
             let mut object = Object::from_value(object).unwrap();
-            label_component(&mut object, [label, "example.com/other"]);
-            assert_eq!(object.labels().contains_key(label), want, "{kind}");
+            label_component(&mut object, [label, "example.com/other"], Some(&csv));
+            assert_eq!(object.labels().contains_key(label), want, "{kind} {labels}");
             assert!(!object.labels().contains_key("example.com/other"), "{kind}");
         }
     }

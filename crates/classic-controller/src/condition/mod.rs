@@ -63,7 +63,7 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
         (None, None) => return Ok(Requeue::Gone),
         (None, Some(csv)) => {
             let mut desired = object(&operator_condition::object(csv));
-            label_component(&mut desired, csv.labels().keys().map(String::as_str));
+            label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv));
             let Some(created) = writer.ensure(&desired, None).await? else { return Ok(Requeue::Unfinished) };
             is_new = true;
             cache(cluster, created)?

@@ -59,7 +59,7 @@ impl Csvs {
         for mut desired in serving::objects(csv, deployment, &served.ca_hash) {
             let live = self.served_object(&desired);
             if live.is_none() {
-                label_component(&mut desired, csv.labels().keys().map(String::as_str));
+                label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv));
             }
             let written = self.ensure(&desired, live.as_ref()).await?;
             if desired.kind() == "Secret"

@@ -151,7 +151,7 @@ impl Csvs {
         match &live {
             Some(live) if is_current(live, &desired) => return Ok(()),
             Some(_) => {}
-            None => label_component(&mut desired, csv.labels().keys().map(String::as_str)),
+            None => label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv)),
         }
         let written = writer.ensure(&desired, live.as_ref()).await;
         let written = written.map_err(|error| InstallError::of_write(&desired, &error))?;

@@ -10,13 +10,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use kube::{Api, Client, Resource};
 use olm_api::classic::install_plan::Step;
-use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus};
+use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, Subscription};
 use olm_classic::install_plan::{
     PlanRun, PlannedBundle, StepAction, StepError, StepManifest, StepObserved, StepReference, StepStatus,
     bundle_objects, decide_step, listed_version, step_object, update_crd, warning_event,
 };
 use olm_classic::operator::{self, label_component};
-use olm_classic::operator_group::keys;
 use olm_core::Object;
 use olm_resolver::Property;
 use olm_runtime::apply::{self, ErrorClass};
@@ -131,18 +130,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Labels of the operator to which the objects of a step belong: that of the plan, or of the Subscription of the step's CSV.
+    /// Labels of the operator whose Subscription waits for the ClusterServiceVersion of a step.
     fn component_labels(&self, step: &Step) -> Vec<String> {
-        let of_plan = self.plan.metadata.labels.iter().flat_map(|labels| labels.keys());
-        let of_plan: Vec<&String> = of_plan.filter(|label| label.starts_with(keys::COMPONENT)).collect();
-        if let [label] = of_plan.as_slice() {
-            return vec![(*label).clone()];
-        }
         let here = self.plans.context.cluster.subscriptions.in_namespace(self.namespace);
-        let requesting = here
-            .iter()
-            .filter(|it| it.status.as_ref().is_some_and(|status| status.current_csv == step.resolving));
-        requesting.map(|it| operator::label(&operator::name(&it.spec.package, self.namespace))).collect()
+        let waits = |it: &&Arc<Subscription>| {
+            it.status.as_ref().is_some_and(|status| status.current_csv == step.resolving)
+        };
+        let name = |it: &Arc<Subscription>| operator::name(&it.spec.package, self.namespace);
+        here.iter().filter(waits).map(|it| operator::label(&name(it))).collect()
     }
 
     fn owner_uid(&self, csv: &str) -> Option<&str> {
@@ -181,7 +176,10 @@ impl<'a> Run<'a> {
         match action {
             StepAction::Done(_) | StepAction::Keep | StepAction::AwaitApi => Ok(()),
             StepAction::Create(mut object) => {
-                label_component(&mut object, self.component_labels(step).iter().map(String::as_str));
+                let labels = self.component_labels(step);
+                let csv =
+                    self.plans.context.cluster.csvs.find(&format!("{}/{}", self.namespace, step.resolving));
+                label_component(&mut object, labels.iter().map(String::as_str), csv.as_deref());
                 let written = request::create(self.client_of(&object), &object).await?;
                 self.warn(index, step, &written).await;
                 self.cache_created(&written);

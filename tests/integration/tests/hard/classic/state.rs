@@ -1,4 +1,4 @@
-//! What the cluster holds of a package, in a form in which two runs of the same operations are equal.
+//! The objects of a package in the cluster, in a form in which two runs of the same operations are equal.
 //!
 //! Names that the apiserver makes up are replaced: an InstallPlan is named for its ClusterServiceVersions, a webhook for its prefix. Whether a
 //! step found its object or created it depends on the instant of a fault, and is left out.
