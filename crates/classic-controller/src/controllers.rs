@@ -155,6 +155,19 @@ pub(crate) fn plan_sources(
             });
             concerns.then_some(change.key)
         }),
+        Source::new("a Subscription refers to it", cluster.subscriptions.subscribe(), |change| {
+            let subscription = change.after.as_ref().and_then(Object::ok)?;
+            let plan = subscription.status.as_ref()?.install_plan_ref.as_ref()?;
+            let before = change.before.as_ref().and_then(Object::ok).and_then(|it| it.status.as_ref());
+            let is_new = before.and_then(|status| status.install_plan_ref.as_ref()) != Some(plan);
+            is_new.then(|| {
+                format!(
+                    "{}/{}",
+                    plan.namespace.as_deref().unwrap_or_default(),
+                    plan.name.as_deref().unwrap_or_default()
+                )
+            })
+        }),
         Source::new(
             "the account that makes its objects changed",
             cluster.groups.subscribe(),

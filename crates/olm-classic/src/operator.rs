@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use olm_api::classic::operator::{Components, OperatorStatus, RichReference};
-use olm_api::classic::{ClusterServiceVersion, GROUP, Subscription};
+use olm_api::classic::{ClusterServiceVersion, GROUP, InstallPlan, Subscription};
 use olm_core::Object;
 use serde_json::{Value, json};
 
@@ -55,6 +55,20 @@ pub fn operators_of(object: &Object) -> BTreeSet<String> {
     object.labels().keys().filter_map(|key| key.strip_prefix(COMPONENT)).map(str::to_owned).collect()
 }
 
+/// Adds component labels to an object that is about to be created, so that they take no write of their own afterwards: to a CSV itself, and to
+/// what `csv` is going to own.
+pub fn label_component<'a>(
+    object: &mut Object,
+    labels: impl IntoIterator<Item = &'a str>,
+    csv: Option<&ClusterServiceVersion>,
+) {
+    let is_csv = object.group() == GROUP && object.kind() == "ClusterServiceVersion";
+    let is_component = is_csv || csv.is_some_and(|csv| is_owned(object, csv));
+    for label in labels.into_iter().filter(|label| is_component && label.starts_with(COMPONENT)) {
+        object.set_label(label, "");
+    }
+}
+
 /// Whether an object belongs to the operator of a Subscription, and so gets its label. `csv` is the installed CSV of the Subscription.
 #[must_use]
 pub fn belongs(object: &Object, subscription: &Subscription, csv: Option<&ClusterServiceVersion>) -> bool {
@@ -81,7 +95,32 @@ pub fn belongs(object: &Object, subscription: &Subscription, csv: Option<&Cluste
 /// Whether an object belonged to the operator of a Subscription and does not any more, and so loses its label: an earlier install plan.
 #[must_use]
 pub fn belonged(object: &Object, subscription: &Subscription) -> bool {
-    object.group() == GROUP && object.kind() == "InstallPlan" && !belongs(object, subscription, None)
+    let is_plan = object.group() == GROUP && object.kind() == "InstallPlan";
+    let generation = object.0.get("spec").and_then(|spec| spec["generation"].as_i64());
+    is_plan && !belongs(object, subscription, None) && !is_ahead(generation, subscription)
+}
+
+/// Whether a plan was made for a Subscription that does not refer to it yet: it has the label of the operator from its creation on. Its
+/// steps wait for the Subscription, which else finds a ClusterServiceVersion and no plan of its own, and takes it for a foreign one.
+#[must_use]
+pub fn is_announced<'a>(
+    plan: &InstallPlan,
+    subscriptions: impl IntoIterator<Item = &'a Subscription>,
+) -> bool {
+    let labels = plan.metadata.labels.as_ref();
+    let is_for = |subscription: &Subscription| {
+        let namespace = subscription.metadata.namespace.as_deref().unwrap_or_default();
+        let label = label(&name(&subscription.spec.package, namespace));
+        labels.is_some_and(|labels| labels.contains_key(&label))
+    };
+    let mut subscriptions = subscriptions.into_iter().filter(|it| is_for(it));
+    !subscriptions.any(|it| is_ahead(plan.spec.generation, it))
+}
+
+/// Whether the plan of this generation is later than the one to which a Subscription refers.
+fn is_ahead(generation: Option<i64>, subscription: &Subscription) -> bool {
+    let known = subscription.status.as_ref().and_then(|status| status.install_plan_generation);
+    generation.is_some_and(|generation| generation > known.unwrap_or_default())
 }
 
 /// Whether an object is owned by a CSV, by reference or by labels, or defines one of its CustomResourceDefinitions.
@@ -228,6 +267,71 @@ mod tests {
             let object = json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata });
             let got = belonged(&Object::from_value(object).unwrap(), &subscription);
             assert_eq!(got, want, "{kind} {name}");
+        }
+    }
+
+    /// A plan whose Subscription does not know it yet waits, and keeps the label that it was created with.
+    #[test]
+    fn operator_announces_a_plan_to_its_subscription() {
+        let subscription = |package: &str, generation: Option<i64>| -> Subscription {
+            serde_json::from_value(json!({
+                "metadata": { "name": "s", "namespace": "ns" },
+                "spec": { "name": package, "source": "c", "sourceNamespace": "ns" },
+                "status": { "installPlanGeneration": generation, "lastUpdated": "2024-01-01T00:00:00Z" },
+            }))
+            .unwrap()
+        };
+        for (package, generation, labelled, announced) in [
+            ("demo", None, true, false),
+            ("demo", Some(1), true, false),
+            ("demo", Some(2), true, true),
+            ("demo", Some(3), true, true),
+            ("demo", None, false, true),
+            ("other", None, true, true),
+        ] {
+            let labels = if labelled { json!({ "operators.coreos.com/demo.ns": "" }) } else { json!({}) };
+            let plan = json!({
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "InstallPlan",
+                "metadata": { "name": "install-2", "namespace": "ns", "labels": labels },
+                "spec": { "approval": "Automatic", "approved": true, "clusterServiceVersionNames": [], "generation": 2 },
+            });
+            let of = subscription(package, generation);
+            let read: InstallPlan = serde_json::from_value(plan.clone()).unwrap();
+            assert_eq!(is_announced(&read, [&of]), announced, "{package} {generation:?} {labelled}");
+            let is_earlier = generation.is_some_and(|known| known >= 2);
+            assert_eq!(belonged(&Object::from_value(plan).unwrap(), &of), is_earlier, "{generation:?}");
+        }
+    }
+
+    /// A label that is there at creation is the one that the object would get afterwards.
+    #[test]
+    fn operator_labels_what_becomes_a_component() {
+        let csv: ClusterServiceVersion = serde_json::from_value(json!({
+            "metadata": { "name": "demo.v1", "namespace": "ns" },
+            "spec": { "install": { "strategy": "deployment" }, "displayName": "demo", "customresourcedefinitions": {
+                "owned": [{ "name": "n", "kind": "Widget", "version": "v1" }] } },
+        }))
+        .unwrap();
+        let label = "operators.coreos.com/demo.ns";
+        let owner = json!([{ "kind": "ClusterServiceVersion", "name": "demo.v1" }]);
+        let managed = json!({ "olm.managed": "true" });
+        let own = json!({ "olm.owner": "demo.v1", "olm.owner.namespace": "ns", "olm.owner.kind": "ClusterServiceVersion" });
+        for (kind, labels, owners, want) in [
+            ("Deployment", json!({}), owner.clone(), true),
+            ("Deployment", json!({}), json!([]), false),
+            ("ClusterRole", own, json!([]), true),
+            ("ClusterRole", json!({}), json!([]), false),
+            ("CustomResourceDefinition", managed, json!([]), true),
+            ("CustomResourceDefinition", json!({}), json!([]), false),
+            ("PrometheusRule", json!({}), owner, false),
+        ] {
+            let metadata =
+                json!({ "name": "n", "namespace": "ns", "labels": labels, "ownerReferences": owners });
+            let object = json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata });
+            let mut object = Object::from_value(object).unwrap();
+            label_component(&mut object, [label, "example.com/other"], Some(&csv));
+            assert_eq!(object.labels().contains_key(label), want, "{kind} {labels}");
+            assert!(!object.labels().contains_key("example.com/other"), "{kind}");
         }
     }
 

@@ -121,6 +121,12 @@ impl Catalogs {
         entry.link.borrow().config_map.clone()
     }
 
+    /// Whether the catalog has never been connected in this process.
+    pub(crate) fn is_first(&self, key: &str) -> bool {
+        let entry = self.entries.lock().get(key).cloned();
+        entry.is_none_or(|entry| entry.link.borrow().generation == 0)
+    }
+
     /// Resolves the tag of the image again.
     pub(crate) fn poll(&self, key: &str) {
         if let Some(entry) = self.entries.lock().get(key) {

@@ -85,6 +85,10 @@ async fn reconcile(
         // whether it exists is not known yet
         return Ok(Requeue::Unfinished);
     }
+    if connection == Some(rules::ConnectionState::Connecting) && was_ready(source) && catalogs.is_first(key) {
+        // a process that was started again connects to the same content: the status counts until that ends
+        return Ok(Requeue::Unfinished);
+    }
     let problem = catalogs.problem(key);
     let observed = SourceObserved {
         version,
@@ -117,6 +121,12 @@ async fn reconcile(
         Err(error) => return Err(error.to_string()),
     }
     Ok(requeue)
+}
+
+/// Whether the status has a connection that is READY.
+fn was_ready(source: &CatalogSource) -> bool {
+    let connection = source.status.as_ref().and_then(|status| status.connection_state.as_ref());
+    connection.is_some_and(|it| it.last_observed_state == rules::ConnectionState::Ready.as_str())
 }
 
 /// The version of the cluster, if a template may ask for it.

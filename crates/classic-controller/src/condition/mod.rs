@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use kube::{Api, Resource, ResourceExt as _};
 use olm_api::classic::OperatorCondition;
+use olm_classic::operator::label_component;
 use olm_classic::operator_condition;
 use olm_runtime::controller::{self, Requeue, Source};
 use olm_runtime::watched::{Change, Object};
@@ -57,11 +58,14 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     let writer = ObjectWriter::new(context.client.clone());
     let csv = cluster.csvs.find(key).filter(|csv| csv.metadata.deletion_timestamp.is_none());
     let (namespace, name) = key.split_once('/').unwrap_or_default();
+    let mut is_new = false;
     let condition = match (cluster.conditions.find(key), &csv) {
         (None, None) => return Ok(Requeue::Gone),
         (None, Some(csv)) => {
-            let desired = object(&operator_condition::object(csv));
+            let mut desired = object(&operator_condition::object(csv));
+            label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv));
             let Some(created) = writer.ensure(&desired, None).await? else { return Ok(Requeue::Unfinished) };
+            is_new = true;
             cache(cluster, created)?
         }
         (Some(condition), None) => condition,
@@ -80,10 +84,22 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     if condition.metadata.deletion_timestamp.is_some() {
         return Ok(Requeue::OnChange);
     }
-    let live = cluster.roles.find(key).map(|role| object(&*role));
-    writer.ensure(&operator_condition::role(&condition), live.as_ref()).await?;
-    let live = cluster.role_bindings.find(key).map(|binding| object(&*binding));
-    writer.ensure(&operator_condition::role_binding(&condition), live.as_ref()).await?;
+    let (role, binding) = (cluster.roles.find(key), cluster.role_bindings.find(key));
+    let lacks_rights = role.is_none() || binding.is_none();
+    if lacks_rights && !is_new && !is_present(context, &condition).await? {
+        // Kubernetes deletes what the owner of another UID has as soon as it is made
+        return Ok(Requeue::Unfinished);
+    }
+    let live = role.map(|role| object(&*role));
+    let written = writer.ensure(&operator_condition::role(&condition), live.as_ref()).await?;
+    if let Some(role) = written.and_then(|it| serde_json::from_value(it.into_value()).ok()) {
+        cluster.roles.insert(key.to_owned(), Object::new(role));
+    }
+    let live = binding.map(|binding| object(&*binding));
+    let written = writer.ensure(&operator_condition::role_binding(&condition), live.as_ref()).await?;
+    if let Some(binding) = written.and_then(|it| serde_json::from_value(it.into_value()).ok()) {
+        cluster.role_bindings.insert(key.to_owned(), Object::new(binding));
+    }
     if let Some(status) = operator_condition::status(&condition) {
         let api: Api<OperatorCondition> = Api::namespaced(context.client.clone(), namespace);
         let written = write_status(&api, &*condition, status, MANAGER).await.map_err(|error| error.0)?;
@@ -92,6 +108,14 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
         }
     }
     Ok(Requeue::OnChange)
+}
+
+/// Whether the apiserver has this condition, and no other one of its name: the watch may be late.
+async fn is_present(context: &Context, condition: &OperatorCondition) -> kube::Result<bool> {
+    let namespace = condition.namespace().unwrap_or_default();
+    let api: Api<OperatorCondition> = Api::namespaced(context.client.clone(), &namespace);
+    let found = api.get_opt(&condition.name_any()).await?;
+    Ok(found.is_some_and(|found| found.uid() == condition.uid()))
 }
 
 /// Shows a condition as the apiserver answered it, before the watch does.

@@ -19,6 +19,7 @@ use olm_certificates::plan::{CertificateState, Step, Timing};
 use olm_certificates::{CertificateSpec, ExecutorError, Ownership, SecretOwner};
 use olm_classic::csv::Phase;
 use olm_classic::csv::strategy::serving;
+use olm_classic::operator::label_component;
 use olm_classic::operator_group::keys;
 use olm_core::Object;
 use olm_runtime::watched;
@@ -55,8 +56,11 @@ impl Csvs {
         deployment: &str,
     ) -> Result<Served, InstallError> {
         let served = self.certificate(csv, deployment).await?;
-        for desired in serving::objects(csv, deployment, &served.ca_hash) {
+        for mut desired in serving::objects(csv, deployment, &served.ca_hash) {
             let live = self.served_object(&desired);
+            if live.is_none() {
+                label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv));
+            }
             let written = self.ensure(&desired, live.as_ref()).await?;
             if desired.kind() == "Secret"
                 && let Some(written) = written.and_then(decoded::<Secret>)

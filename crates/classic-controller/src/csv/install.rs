@@ -13,6 +13,7 @@ use olm_api::classic::cluster_service_version::WebhookDescription;
 use olm_certificates::ExecutorError;
 use olm_classic::csv::strategy::{self, serving};
 use olm_classic::csv::webhooks::check_conversion;
+use olm_classic::operator::label_component;
 use olm_classic::operator_group::{keys, targets};
 use olm_core::Object;
 use olm_runtime::apply::{ErrorClass, classify, message};
@@ -74,7 +75,7 @@ impl Csvs {
         let desired = strategy::deployments(csv, &settings).map_err(InstallError::hopeless)?;
         let writer = self.group_writer(csv);
         for deployment in desired {
-            self.write_deployment(&writer, &deployment).await?;
+            self.write_deployment(&writer, csv, deployment).await?;
         }
         for obsolete in strategy::obsolete(csv, &self.deployments_of(csv)) {
             writer.delete(obsolete).await.map_err(|error| InstallError::of_write(obsolete, &error))?;
@@ -138,15 +139,22 @@ impl Csvs {
     }
 
     /// A Deployment that was made from the same specification is not written: what people changed in it stays.
-    async fn write_deployment(&self, writer: &ObjectWriter, desired: &Object) -> Result<(), InstallError> {
+    async fn write_deployment(
+        &self,
+        writer: &ObjectWriter,
+        csv: &ClusterServiceVersion,
+        mut desired: Object,
+    ) -> Result<(), InstallError> {
         let cluster = &self.context.cluster;
         let key = format!("{}/{}", desired.namespace().unwrap_or_default(), desired.name());
         let live = cluster.deployments.find(&key).map(|live| object(&*live));
-        if live.as_ref().is_some_and(|live| is_current(live, desired)) {
-            return Ok(());
+        match &live {
+            Some(live) if is_current(live, &desired) => return Ok(()),
+            Some(_) => {}
+            None => label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv)),
         }
-        let written = writer.ensure(desired, live.as_ref()).await;
-        let written = written.map_err(|error| InstallError::of_write(desired, &error))?;
+        let written = writer.ensure(&desired, live.as_ref()).await;
+        let written = written.map_err(|error| InstallError::of_write(&desired, &error))?;
         if let Some(written) = written.and_then(decoded::<Deployment>) {
             cluster.deployments.insert(key, watched::Object::new(written));
         }

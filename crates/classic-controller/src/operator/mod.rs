@@ -30,8 +30,8 @@ use crate::write::{ObjectWriter, object};
 pub(crate) const NAME: &str = "operator";
 /// Passes at the same time.
 pub(crate) const WORKERS: u16 = 2;
-/// Components of an operator that change together are listed together.
-const DEBOUNCE: Duration = Duration::from_millis(200);
+/// Components of an operator that change together, as in an install, are listed together.
+const DEBOUNCE: Duration = Duration::from_secs(1);
 
 /// Runs until the process stops.
 pub(crate) async fn controller(context: Arc<Context>) {

@@ -9,9 +9,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use olm_api::classic::InstallPlan;
 use olm_classic::install_plan::{PlanNext, PlanObserved, PlanRun, next_phase, plan_account};
+use olm_classic::operator::is_announced;
+use olm_runtime::apply;
 use olm_runtime::controller::{self, Requeue};
 use olm_runtime::metrics::Outcome;
 use olm_runtime::watched::Object;
@@ -28,6 +30,9 @@ use crate::subscription::Unpacks;
 pub(crate) const NAME: &str = "installplan";
 /// Passes at the same time.
 pub(crate) const WORKERS: u16 = 8;
+
+/// How often a status is written, if others write labels or annotations of the plan meanwhile.
+const TRIES: usize = 3;
 
 /// What a pass needs.
 struct Plans {
@@ -68,9 +73,20 @@ fn after(written: &Option<InstallPlan>, requeue: Requeue) -> Requeue {
     }
 }
 
+/// Whether a plan has the specification and the status of another one, so that only its metadata was written: the steps that were executed
+/// need not be executed again.
+fn decides_the_same(found: &InstallPlan, stored: &InstallPlan) -> bool {
+    let of = |plan: &InstallPlan| (plan.metadata.uid.clone(), plan.metadata.generation);
+    of(found) == of(stored) && found.status == stored.status
+}
+
 impl Plans {
     async fn reconcile(&self, key: &str, plan: &InstallPlan) -> Result<Requeue, String> {
         let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
+        let subscriptions = self.context.cluster.subscriptions.in_namespace(namespace);
+        if !is_announced(plan, subscriptions.iter().map(|it| &**it)) {
+            return Ok(Requeue::Unfinished);
+        }
         let groups = owned(&self.context.cluster.groups.in_namespace(namespace));
         let mut stored = plan.clone();
         let mut rights_changed = self.rights_changed.lock().remove(key);
@@ -139,20 +155,30 @@ impl Plans {
         let namespace = stored.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), namespace);
         let Some(status) = decided.status else { return Ok(Some(stored)) };
-        match write_status(&api, &stored, status, MANAGER).await {
-            Ok(Some(written)) => {
-                let key = olm_runtime::watched::key(&written.metadata);
-                self.context.cluster.plans.update(key, Object::new(written.clone()));
-                Ok(Some(written))
+        let mut stored = stored;
+        for _ in 0..TRIES {
+            match write_status(&api, &stored, status.clone(), MANAGER).await {
+                Ok(Some(written)) => {
+                    let key = olm_runtime::watched::key(&written.metadata);
+                    self.context.cluster.plans.update(key, Object::new(written.clone()));
+                    return Ok(Some(written));
+                }
+                Ok(None) => return Ok(Some(stored)),
+                Err(error) if error.is_gone() => {
+                    let key = olm_runtime::watched::key(&stored.metadata);
+                    self.context.cluster.plans.remove(&key);
+                    return Ok(None);
+                }
+                Err(error) if error.is_conflict() => {
+                    let found = api.get_opt(&stored.name_any()).await;
+                    match found.map_err(|error| apply::message(&error))? {
+                        Some(found) if decides_the_same(&found, &stored) => stored = found,
+                        Some(_) | None => return Ok(None),
+                    }
+                }
+                Err(error) => return Err(error.to_string()),
             }
-            Ok(None) => Ok(Some(stored)),
-            Err(error) if error.is_gone() => {
-                let key = olm_runtime::watched::key(&stored.metadata);
-                self.context.cluster.plans.remove(&key);
-                Ok(None)
-            }
-            Err(error) if error.is_conflict() => Ok(None),
-            Err(error) => Err(error.to_string()),
         }
+        Ok(None)
     }
 }

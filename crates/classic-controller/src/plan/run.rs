@@ -10,11 +10,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use kube::{Api, Client, Resource};
 use olm_api::classic::install_plan::Step;
-use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus};
+use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, Subscription};
 use olm_classic::install_plan::{
     PlanRun, PlannedBundle, StepAction, StepError, StepManifest, StepObserved, StepReference, StepStatus,
     bundle_objects, decide_step, listed_version, step_object, update_crd, warning_event,
 };
+use olm_classic::operator::{self, label_component};
 use olm_core::Object;
 use olm_resolver::Property;
 use olm_runtime::apply::{self, ErrorClass};
@@ -93,6 +94,10 @@ impl<'a> Run<'a> {
             named.set_namespace(self.namespace);
         }
         let mut existing = self.cached(&named);
+        if existing.is_none() && self.is_known(&named) {
+            // what cannot be read is reported when it cannot be created either
+            existing = request::read(self.client_of(&named), &named).await.ok().flatten();
+        }
         for _ in 0..ATTEMPTS {
             let observed = StepObserved {
                 existing: existing.as_ref(),
@@ -126,6 +131,16 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Labels of the operator whose Subscription waits for the ClusterServiceVersion of a step.
+    fn component_labels(&self, step: &Step) -> Vec<String> {
+        let here = self.plans.context.cluster.subscriptions.in_namespace(self.namespace);
+        let waits = |it: &&Arc<Subscription>| {
+            it.status.as_ref().is_some_and(|status| status.current_csv == step.resolving)
+        };
+        let name = |it: &Arc<Subscription>| operator::name(&it.spec.package, self.namespace);
+        here.iter().filter(waits).map(|it| operator::label(&name(it))).collect()
+    }
+
     fn owner_uid(&self, csv: &str) -> Option<&str> {
         let created = self.created.get(csv).map(String::as_str);
         let is_it = |it: &&ClusterServiceVersion| it.metadata.name.as_deref() == Some(csv);
@@ -152,10 +167,20 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether a cache without content has the object, so that its creation would fail.
+    fn is_known(&self, object: &Object) -> bool {
+        let key = format!("{}/{}", object.namespace().unwrap_or_default(), object.name());
+        object.kind() == "ConfigMap" && self.plans.context.cluster.config_maps.find(&key).is_some()
+    }
+
     async fn execute(&mut self, index: usize, step: &Step, action: StepAction) -> Result<(), Failed> {
         match action {
             StepAction::Done(_) | StepAction::Keep | StepAction::AwaitApi => Ok(()),
-            StepAction::Create(object) => {
+            StepAction::Create(mut object) => {
+                let labels = self.component_labels(step);
+                let csv =
+                    self.plans.context.cluster.csvs.find(&format!("{}/{}", self.namespace, step.resolving));
+                label_component(&mut object, labels.iter().map(String::as_str), csv.as_deref());
                 let written = request::create(self.client_of(&object), &object).await?;
                 self.warn(index, step, &written).await;
                 self.cache_created(&written);
@@ -257,9 +282,14 @@ impl<'a> Run<'a> {
         let lookups = self.plan.status.iter().flat_map(|status| &status.bundle_lookups);
         let image = lookups.into_iter().find(|lookup| lookup.identifier == step.resolving);
         let image = image.map(|lookup| lookup.path.as_str());
-        let written = unpacked::read(&self.plans.context.client, reference).await?;
+        let cached =
+            image.and_then(|image| self.plans.unpacks.in_memory(&format!("{namespace}/{catalog}"), image));
+        let written = match &cached {
+            Some(_) => cached,
+            None => unpacked::read(&self.plans.context.client, reference).await?.map(Arc::new),
+        };
         let raw = match (written, image) {
-            (Some(objects), _) => Arc::new(objects),
+            (Some(objects), _) => objects,
             (None, Some(image)) => {
                 let source = self.plans.context.cluster.catalogs.find(&format!("{namespace}/{catalog}"));
                 let source = source.ok_or_else(|| format!("CatalogSource {namespace}/{catalog} is gone"))?;

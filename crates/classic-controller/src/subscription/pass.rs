@@ -14,12 +14,13 @@ use olm_api::classic::{InstallPlan, InstallPlanStatus};
 use olm_classic::install_plan::{
     PlanError, PlannedBundle, REQUEUE, StepManifest, UnpackNext, UnpackSettings, bundle_lookup,
 };
+use olm_classic::operator;
 use olm_classic::subscription::{
     Conclusion, NamespaceFacts, Pass, PassError, ResolutionFact, StatusValues, UnpackFact, begin_pass,
     conclude_pass, new_bundles, planned_statuses, resolution_failure, solver_namespace,
 };
 use olm_core::Object;
-use olm_runtime::apply;
+use olm_runtime::apply::{self, ErrorClass};
 use olm_runtime::watched::{self, Object as Cached};
 use olm_solver::{ErrorKind, Limits, Solution, SolveError, solve};
 
@@ -270,6 +271,11 @@ impl Subscriptions {
         let (plan, status) = match conclusion {
             Conclusion::Make(mut plan) => {
                 let status = plan.status.take();
+                for (index, _) in planned_statuses(facts, solution, &plan) {
+                    let package = &facts.subscriptions[index].spec.package;
+                    let label = operator::label(&operator::name(package, &observed.namespace));
+                    plan.metadata.labels.get_or_insert_default().insert(label, String::new());
+                }
                 self.write_manifests(observed, bundles, status.as_ref()).await?;
                 (api.create(&params, &plan).await.map_err(failed)?, status)
             }
@@ -283,8 +289,20 @@ impl Subscriptions {
         let plan = match status {
             Some(status) => {
                 let name = plan.metadata.name.clone().unwrap_or_default();
-                let with_status = InstallPlan { status: Some(status), ..plan };
-                api.replace_status(&name, &params, &with_status).await.map_err(failed)?
+                let mut with_status = InstallPlan { status: Some(status), ..plan };
+                match api.replace_status(&name, &params, &with_status).await {
+                    Err(error) if apply::classify(&error) == ErrorClass::Conflict => {
+                        let found = api.get(&name).await.map_err(failed)?;
+                        if found.status.is_some() {
+                            // the answer to an earlier write was lost
+                            found
+                        } else {
+                            with_status.metadata = found.metadata;
+                            api.replace_status(&name, &params, &with_status).await.map_err(failed)?
+                        }
+                    }
+                    written => written.map_err(failed)?,
+                }
             }
             None => plan,
         };

@@ -119,12 +119,18 @@ impl Unpacks {
         source: &Arc<CatalogSource>,
         image: &str,
     ) -> Result<Arc<Vec<Object>>, String> {
-        let key = (watched::key(&source.metadata), image.to_owned());
-        if let Some(State { progress: Progress::Unpacked { objects, .. }, .. }) = self.states.lock().get(&key)
-        {
-            return Ok(Arc::clone(objects));
+        if let Some(objects) = self.in_memory(&watched::key(&source.metadata), image) {
+            return Ok(objects);
         }
         fetch(&self.images, source, image).await.map(Arc::new).map_err(|error| error.message)
+    }
+
+    /// The objects of a bundle that was read a short time ago. `catalog` is `namespace/name`.
+    pub(crate) fn in_memory(&self, catalog: &str, image: &str) -> Option<Arc<Vec<Object>>> {
+        match &self.states.lock().get(&(catalog.to_owned(), image.to_owned()))?.progress {
+            Progress::Unpacked { objects, .. } => Some(Arc::clone(objects)),
+            Progress::Running { .. } | Progress::Failed { .. } => None,
+        }
     }
 
     fn pull(&self, key: Key, source: Arc<CatalogSource>) -> impl Future<Output = ()> + Send + use<> {
