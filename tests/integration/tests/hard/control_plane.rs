@@ -74,7 +74,7 @@ async fn fault_apiserver_kill_leaves_the_undisturbed_result() -> Result<()> {
 
 /// Changes each CRD that hangs, until dropped. An apiserver that was killed between accepting the names of a new CRD and
 /// reporting it as established reports it only after another change of the CRD, or at its own resync.
-async fn establish(case: &Case, client: &Client, helped: &mut bool) -> Infallible {
+pub(crate) async fn establish(case: &Case, client: &Client, helped: &mut bool) -> Infallible {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let hangs = |crd: &CustomResourceDefinition| {
         let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());

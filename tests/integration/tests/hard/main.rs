@@ -6,6 +6,7 @@
 //!
 //! kwok makes pods Running, so no container runs: what an operator does, a test does in its place.
 
+mod classic;
 mod clocks;
 mod control_plane;
 mod crds;

@@ -13,7 +13,7 @@ use crate::proxy::Proxy;
 /// The time over which operator-controller counts corrections of one object here.
 pub(crate) const CORRECTION_WINDOW: Duration = Duration::from_secs(20);
 /// The accounts of operator-controller's replicas.
-const ACCOUNTS: [&str; 2] = ["controller-a", "controller-b"];
+pub(crate) const ACCOUNTS: [&str; 2] = ["controller-a", "controller-b"];
 
 /// A running system. Dropped, it ends.
 pub(crate) struct Site {
