@@ -15,9 +15,8 @@ use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use tower::retry::RetryLayer;
 use tower::util::option_layer;
-use tower::{BoxError, Layer, Service};
+use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use crate::error_text::innermost;
 use crate::metrics::Metrics;
@@ -29,6 +28,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 const GET_TIMEOUT: Duration = Duration::from_secs(25);
 /// The longest pause within an answer. A watch never pauses for so long: the apiserver ends it earlier.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
+/// Requests of a command that are waiting for the connection at most.
+const MAX_WAITING: usize = 256;
 
 /// The longest waits for the head of an answer; `None` waits for ever.
 #[derive(Debug, Clone, Copy)]
@@ -141,7 +142,9 @@ fn build(
     let builder = ClientBuilder::try_from((config, executor))
         .map_err(|source| ClientError::Build { url, source: Box::new(source) })?;
     let counting = Counting { metrics: metrics.clone(), host, waits };
-    Ok(builder.with_layer(&counting).with_layer(&option_layer(retry.map(RetryLayer::new))).build())
+    // a request is sent again on a clone of the service, which the client's own is not
+    let retrying = retry.map(|policy| ServiceBuilder::new().retry(policy).buffer(MAX_WAITING).into_inner());
+    Ok(builder.with_layer(&counting).with_layer(&option_layer(retrying)).build())
 }
 
 /// How the process started as `argv0` calls itself to the apiserver, which writes it into its audit record, as Go's client does:
@@ -289,6 +292,7 @@ where
 mod tests {
     use super::*;
     use axum::http::StatusCode;
+    use tower::retry::RetryLayer;
 
     #[tokio::test]
     async fn client_counts_requests_and_failures() {
