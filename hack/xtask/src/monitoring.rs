@@ -90,6 +90,10 @@ fn metrics(alerts: &[Alert]) -> String {
         (Component::Catalogd, "## catalogd"),
         (Component::ClusterOperator, "## cluster-operator"),
         (
+            Component::ClassicController,
+            "## classic-controller\n\nThe names of the reference's olm-operator and catalog-operator.",
+        ),
+        (
             Component::Every,
             "## Every process\n\nThe names are those of controller-runtime, its work queue and client, and of Prometheus clients.",
         ),
