@@ -76,7 +76,7 @@ pub use control_plane::{ControlPlane, Options};
 pub use image::{BundleImage, CatalogImage, Crd, Entry, Image, Index, Layer, Package};
 pub use pki::{Ca, Identity};
 pub use ports::{free_port, unique};
-pub use process::{Process, Program, SYSTEM_NAMESPACE, built};
+pub use process::{CLASSIC_NAMESPACE, Process, Program, SYSTEM_NAMESPACE, built};
 pub use registry::{PASSWORD, Pushed, Registry, USER};
 pub use run_dir::RunDir;
 pub use signing::Signer;

@@ -16,6 +16,9 @@ use crate::{Ca, Child, Cluster, Memory, RunDir, eventually, free_port, repositor
 /// The namespace that both processes keep their own objects in.
 pub const SYSTEM_NAMESPACE: &str = "olmv1-system";
 
+/// The namespace of classic-controller, whose catalogs are available everywhere.
+pub const CLASSIC_NAMESPACE: &str = "olm";
+
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// One of our programs, ready to be started.
@@ -84,6 +87,25 @@ impl Program {
         let program = Self::new("cluster-operator", cluster, ca, dir)?;
         // it pulls nothing
         Ok(program.without("--pull-cas-dir").flag("--deployments", ""))
+    }
+
+    /// classic-controller for `cluster`, trusting registries with certificates of [`Ca::shared`]. A failed InstallPlan is retried for 10 s.
+    pub fn classic_controller(cluster: &Cluster) -> Result<Self> {
+        Self::classic_controller_in(cluster, Ca::shared()?, None)
+    }
+
+    /// [`Program::classic_controller`] with another authority, working in `dir`.
+    pub fn classic_controller_in(cluster: &Cluster, ca: &Ca, dir: Option<&Path>) -> Result<Self> {
+        let program = Self::new("classic-controller", cluster, ca, dir)?;
+        let cache = program.dir.join("cache").display().to_string();
+        let packages = format!("127.0.0.1:{}", program.ports.content);
+        Ok(program
+            .env("MALLOC_ARENA_MAX", "1")
+            .without("--system-namespace")
+            .flag("--namespace", CLASSIC_NAMESPACE)
+            .flag("--cache-dir", &cache)
+            .flag("--packages-bind-address", &packages)
+            .flag("--install-plan-retry-timeout", "10s"))
     }
 
     fn new(name: &str, cluster: &Cluster, ca: &Ca, dir: Option<&Path>) -> Result<Self> {

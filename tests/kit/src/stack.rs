@@ -9,8 +9,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use tokio::sync::OnceCell;
 
-use crate::process::{SYSTEM_NAMESPACE, built};
-use crate::{Ca, Cluster, Options, Process, Program, Registry};
+use crate::process::{CLASSIC_NAMESPACE, SYSTEM_NAMESPACE, built};
+use crate::{Ca, Cluster, Options, Process, Program, Registry, repository};
 
 /// The leases of all processes.
 const LEASES: [&str; 3] =
@@ -99,6 +99,18 @@ impl Cluster {
                 "{{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {{name: {name}, namespace: {SYSTEM_NAMESPACE}}}}}"
             ))
             .await?;
+        }
+        Ok(())
+    }
+}
+
+impl Cluster {
+    /// Installs what classic-controller expects to find: the CRDs (`manifests/classic`), its namespace, and the system namespace, whose
+    /// accounts [`Cluster::kubeconfig_that_may_all`] makes. Doing it twice is fine.
+    pub async fn install_classic(&self) -> Result<()> {
+        self.apply_dir(&repository().join("manifests/classic")).await?;
+        for name in [CLASSIC_NAMESPACE, SYSTEM_NAMESPACE] {
+            self.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}")).await?;
         }
         Ok(())
     }
