@@ -348,14 +348,17 @@ mod tests {
     async fn client_repeats_requests_that_are_put_off() {
         use std::sync::atomic::{AtomicU32, Ordering};
         let sent = std::sync::Arc::new(AtomicU32::new(0));
-        for (status, refusals, requests, want) in [(429, 2, 3, 200), (429, 9, 5, 429), (500, 2, 1, 500)] {
+        for (status, failures, requests, want) in [(429, 2, 3, 200), (429, 9, 5, 429), (500, 2, 1, 500)] {
             sent.store(0, Ordering::Relaxed);
             let counter = std::sync::Arc::clone(&sent);
-            let mut service = RetryLayer::new(put_off().unwrap()).layer(tower::service_fn(move |_: Request<Body>| {
-                let refuse = counter.fetch_add(1, Ordering::Relaxed) < refusals;
-                let status = if refuse { status } else { 200 };
-                std::future::ready(Response::builder().status(status).body(Body::empty()).map_err(BoxError::from))
-            }));
+            let mut service =
+                RetryLayer::new(put_off().unwrap()).layer(tower::service_fn(move |_: Request<Body>| {
+                    let refuse = counter.fetch_add(1, Ordering::Relaxed) < failures;
+                    let status = if refuse { status } else { 200 };
+                    std::future::ready(
+                        Response::builder().status(status).body(Body::empty()).map_err(BoxError::from),
+                    )
+                }));
             let answer = service.call(Request::get("/api").body(Body::empty()).unwrap()).await.unwrap();
             assert_eq!((sent.load(Ordering::Relaxed), answer.status().as_u16()), (requests, want));
         }
