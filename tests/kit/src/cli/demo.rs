@@ -47,7 +47,7 @@ pub(super) fn failed(problem: anyhow::Error, logs: &str) -> anyhow::Error {
     problem
 }
 
-/// Shows a demo in its folder, and keeps what it gives back, unless it is to end after the last step.
+/// Shows a demo in its folder, and keeps what it returns, unless it is to end after the last step.
 pub(super) async fn until_stopped<T>(
     oneshot: bool,
     show: impl AsyncFnOnce(&Path) -> Result<Result<T>>,
