@@ -250,9 +250,7 @@ async fn classic_needs_no_more_than_the_rights_of_its_component() -> Result<()> 
         .filter(|request| {
             request.namespace == SCOPED && request.acting_as.is_empty() && request.verb == "create"
         })
-        .filter(|request| {
-            ["deployments", "serviceaccounts", "clusterserviceversions"].contains(&request.resource.as_str())
-        })
+        .filter(|request| ["deployments", "serviceaccounts"].contains(&request.resource.as_str()))
         .collect();
     ensure!(foreign.is_empty(), "{foreign:#?}");
     rights_match_the_threat_model(&site).await
