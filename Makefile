@@ -19,8 +19,8 @@ locked = $(if $(CI),--locked)
 # dependencies of tests); a single program built by hand needs less.
 build = $(CARGO) build $(locked) --profile $(PROFILE) $(if $(CI),$(everything),$(1))
 of_tests = --workspace --test go_vectors $(addprefix --bin ,$(1))
-everything = $(call of_tests,$(PROGRAMS) classic-controller olm-kit xtask olm-images olm-release)
-PROGRAMS = catalogd operator-controller cluster-operator kubectl-olm
+everything = $(call of_tests,$(PROGRAMS) olm-kit xtask olm-images olm-release)
+PROGRAMS = catalogd operator-controller cluster-operator classic-controller kubectl-olm
 with_programs = OLM_BIN_DIR=$(abspath $(programs_dir))
 
 # the tools that a target needs; progress goes to the terminal, the folder to OLM_TOOLS
@@ -46,13 +46,13 @@ tools: ## Build the control plane, kwok, registry and opm; the last line is thei
 	@hack/tools/build.sh
 
 .PHONY: build
-build: ## Build the four programs (PROFILE=release: optimised)
+build: ## Build the five programs (PROFILE=release: optimised)
 	$(call build,$(addprefix -p ,$(PROGRAMS)))
 
 # only what a target runs
 .PHONY: programs kit
 programs:
-	@$(call build,-p catalogd -p operator-controller -p cluster-operator -p kubectl-olm -p olm-kit)
+	@$(call build,$(addprefix -p ,$(PROGRAMS)) -p olm-kit)
 kit:
 	@$(call build,-p olm-kit)
 
@@ -159,8 +159,8 @@ test-oldest: ## Check every manifest with the oldest supported apiserver, which 
 	    $(with_programs) $(CARGO) test $(locked) --workspace --test api; $(MAKE) acceptance OLDEST=1
 
 .PHONY: demo
-demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step; CATALOG=ref or folder: that catalog instead)
-	@$(demo_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) exec $(kit) demo $(if $(filter-out 0,$(ONESHOT)),--oneshot) $(if $(CATALOG),--catalog '$(CATALOG)')
+demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step; CATALOG=ref or folder: that catalog; CLASSIC=1: OLM Classic)
+	@$(demo_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) exec $(kit) demo $(if $(filter-out 0,$(ONESHOT)),--oneshot) $(if $(CATALOG),--catalog '$(CATALOG)') $(if $(filter-out 0,$(CLASSIC)),--classic)
 
 .PHONY: demo-down
 demo-down: ## Stop a running demo
@@ -282,7 +282,7 @@ acceptance-exact: ## Run the lab whole and sort what differs from the reference 
 
 # what an image may hold: programs that need no other file. Another architecture needs its C compiler and
 # `rustup target add`: PLATFORMS="linux/amd64 linux/arm64".
-IMAGE_PROGRAMS = catalogd operator-controller cluster-operator
+IMAGE_PROGRAMS = catalogd operator-controller cluster-operator classic-controller
 RELEASE_PROGRAMS = $(IMAGE_PROGRAMS) kubectl-olm
 this_platform := linux/$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 PLATFORMS ?= $(this_platform)

@@ -86,7 +86,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     pub health_probe_bind_address: String,
 
-    /// Where /metrics is served, without TLS, to callers whose token may read it; 0 serves none
+    /// Where /metrics is served to callers whose token may read it, with TLS only under --tls-self-issued; 0 serves none
     #[arg(long, value_name = "ADDRESS", default_value = "0")]
     pub metrics_bind_address: String,
 

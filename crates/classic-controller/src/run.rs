@@ -1,6 +1,8 @@
 //! The process: what is started in which order, and how it ends.
 
 use anyhow::Context as _;
+use olm_certificates::Source;
+use olm_runtime::args::{Serving, service_names};
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, KubeReviews, Metrics};
 use olm_runtime::{client, health, listen, serve, shutdown, task, tls};
@@ -12,6 +14,8 @@ use crate::images::Images;
 use crate::packages;
 
 const LEASE: &str = "classic-controller.operators.coreos.com";
+/// The Service that a self-issued certificate is for.
+const SERVICE: &str = "classic-controller-service";
 
 /// Controls until a signal asks to stop.
 ///
@@ -29,9 +33,27 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let mut parts = tokio::task::JoinSet::new();
     if !listen::is_off(&args.metrics_bind_address) {
         let listener = listen::bind(&args.metrics_bind_address).await?;
-        let router = metrics::router(metrics.clone(), KubeReviews(client.clone()));
-        let shown = serve::http(listener, router, serve::Limits::default(), stop.clone());
-        parts.spawn(task::supervised("metrics server", shown));
+        match args.tls.serving()? {
+            Some(serving @ Serving::SelfIssued(_)) => {
+                let names = service_names(SERVICE, &args.namespace);
+                let certificate = Source::open(&serving, &client, &args.namespace, names)
+                    .context("failed to initialize certificate watcher")?;
+                let shown = metrics::serve(
+                    certificate.pair(stop.clone()),
+                    tls_settings.clone(),
+                    (listener, None),
+                    client.clone(),
+                    metrics.clone(),
+                    stop.clone(),
+                );
+                parts.spawn(task::supervised("metrics server", shown));
+            }
+            Some(Serving::Files { .. }) | None => {
+                let router = metrics::router(metrics.clone(), KubeReviews(client.clone()));
+                let shown = serve::http(listener, router, serve::Limits::default(), stop.clone());
+                parts.spawn(task::supervised("metrics server", shown));
+            }
+        }
     }
     if let Some(packages) = packages::server(&args, &tls_settings, stop.clone()).await? {
         parts.spawn(task::supervised("server of packages", packages));

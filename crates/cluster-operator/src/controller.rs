@@ -240,6 +240,11 @@ fn snapshot(world: &World, context: &Context) -> Option<Snapshot> {
         State::NotServed => None,
         State::Complete(all) => all.into_values().next().flatten(),
     };
+    let csvs = match world.csvs.state() {
+        State::Unknown => return None,
+        State::NotServed => Vec::new(),
+        State::Complete(all) => all.into_values().collect(),
+    };
     let (installed, extensions) = match (world.extensions.state(), world.revisions.state()) {
         (State::Unknown, _) | (_, State::Unknown) => return None,
         (State::NotServed, _) => (Installed::NotServed(EXTENSION_KIND), Vec::new()),
@@ -247,7 +252,7 @@ fn snapshot(world: &World, context: &Context) -> Option<Snapshot> {
         (State::Complete(extensions), State::Complete(revisions)) => {
             let extensions: Vec<Extension> = extensions.into_values().collect();
             let revisions = revisions.into_values().flatten().collect();
-            (Installed::Observed { extensions: extensions.clone(), revisions }, extensions)
+            (Installed::Observed { extensions: extensions.clone(), revisions, csvs }, extensions)
         }
     };
     let object = operators.remove(CLUSTER_OPERATOR);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::ObjectReference;
 use olm_api::openshift::{CLUSTER_OPERATOR, ClusterOperatorStatus};
 use olm_core::go;
-use olm_core::openshift::Report;
+use olm_core::openshift::{Owner, Report};
 use olm_runtime::events::{Events, NewEvent};
 
 use crate::observe::Extension;
@@ -68,30 +68,31 @@ const BLOCKS: &str = "BlocksClusterUpgrade";
 
 fn current_events(report: &Report) -> BTreeSet<ExtensionEvent> {
     let target = &report.target;
-    let event = |extension: &str, reason: &'static str, text: String| ExtensionEvent {
-        extension: extension.to_owned(),
-        reason,
-        text,
-        warning: true,
+    // a ClusterServiceVersion has the condition alone: an event about it would need a right in every namespace
+    let event = |owner: &Owner, reason: &'static str, text: String| match owner {
+        Owner::Extension(extension) => {
+            Some(ExtensionEvent { extension: extension.clone(), reason, text, warning: true })
+        }
+        Owner::Csv(_) => None,
     };
-    let blocking = report.blocking.iter().map(|one| {
+    let blocking = report.blocking.iter().filter_map(|one| {
         let text = format!(
             "bundle {} declares to run on OpenShift {} at most, so the cluster cannot be updated to {target}; upgrade or remove it",
             one.bundle, one.limit.stream
         );
-        event(&one.extension, BLOCKS, text)
+        event(&one.owner, BLOCKS, text)
     });
-    let unreadable = report.unreadable.iter().map(|one| {
-        event(&one.extension, BLOCKS, format!("the cluster cannot be updated to {target}: {}", one.message))
+    let unreadable = report.unreadable.iter().filter_map(|one| {
+        event(&one.owner, BLOCKS, format!("the cluster cannot be updated to {target}: {}", one.message))
     });
-    let suspicious = report.blocking.iter().chain(&report.fitting).filter(|one| one.limit.suspicious).map(|one| {
+    let suspicious = report.blocking.iter().chain(&report.fitting).filter(|one| one.limit.suspicious).filter_map(|one| {
         let text = format!(
             "bundle {bundle} declares olm.maxOpenShiftVersion as the number {stream}; in YAML {stream}0 without quotes becomes \
              that, so it may mean another version than its author's",
             bundle = one.bundle,
             stream = one.limit.stream,
         );
-        event(&one.extension, "SuspiciousMaxOpenShiftVersion", text)
+        event(&one.owner, "SuspiciousMaxOpenShiftVersion", text)
     });
     blocking.chain(unreadable).chain(suspicious).collect()
 }
@@ -149,7 +150,7 @@ mod tests {
 
     fn report(bundles: &[(&str, &str)]) -> Report {
         let bundle = |(extension, value): &(&str, &str)| Bundle {
-            extension: (*extension).to_owned(),
+            owner: Owner::Extension((*extension).to_owned()),
             name: format!("{extension}.v1"),
             properties: Some(format!(r#"[{{"type":"olm.maxOpenShiftVersion","value":{value}}}]"#)),
         };

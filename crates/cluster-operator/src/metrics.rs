@@ -81,15 +81,12 @@ impl Collector for StatusMetrics {
         for (report, blocks) in last.report.iter().flat_map(|it| [(it, true), (it, false)]) {
             let with_limit = if blocks { &report.blocking } else { &report.fitting };
             let with_limit =
-                with_limit.iter().map(|one| (&one.extension, &one.bundle, one.limit.stream.to_string()));
+                with_limit.iter().map(|one| (one.owner.name(), &one.bundle, one.limit.stream.to_string()));
             let unreadable = report.unreadable.iter().filter(|_| blocks);
-            let unreadable = unreadable.map(|one| (&one.extension, &one.bundle, "unreadable".to_owned()));
+            let unreadable = unreadable.map(|one| (one.owner.name(), &one.bundle, "unreadable".to_owned()));
             for (extension, bundle, limit) in with_limit.chain(unreadable) {
-                let labels = [
-                    ("extension", extension.as_str()),
-                    ("bundle", bundle),
-                    ("max_openshift_version", &limit),
-                ];
+                let labels =
+                    [("extension", extension), ("bundle", bundle), ("max_openshift_version", &limit)];
                 ConstGauge::new(i64::from(blocks)).encode(out.encode_family(&labels)?)?;
             }
         }
@@ -108,7 +105,7 @@ impl Collector for StatusMetrics {
 
 #[cfg(test)]
 mod tests {
-    use olm_core::openshift::{Bundle, Stream, judge};
+    use olm_core::openshift::{Bundle, Owner, Stream, judge};
 
     use super::*;
 
@@ -118,7 +115,7 @@ mod tests {
         let metrics = Metrics::new();
         status_metrics.register(&metrics);
         let bundle = |name: &str, value: &str| Bundle {
-            extension: format!("e-{name}"),
+            owner: Owner::Extension(format!("e-{name}")),
             name: name.to_owned(),
             properties: Some(format!(r#"[{{"type":"olm.maxOpenShiftVersion","value":{value}}}]"#)),
         };

@@ -2,7 +2,7 @@
 //!
 //! Rule: cluster-operator §5, decision 17: an unreadable value blocks too, with its reason.
 
-use olm_core::openshift::{Bundle, Report, Stream, Unreadable, counted, judge};
+use olm_core::openshift::{Bundle, Owner, Report, Stream, Unreadable, counted, judge};
 
 use crate::inner::Inner;
 use crate::observe::{Extension, RevisionFact};
@@ -17,22 +17,28 @@ const CHECK: &str = "OLMIncompatibleOperatorController";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Installed {
     /// The kinds are served.
-    Observed { extensions: Vec<Extension>, revisions: Vec<RevisionFact> },
+    Observed {
+        extensions: Vec<Extension>,
+        revisions: Vec<RevisionFact>,
+        /// Those of OLM Classic, without copies.
+        csvs: Vec<Bundle>,
+    },
     /// A kind is not, and which.
     NotServed(&'static str),
 }
 
 /// The answer for a cluster of this stream; nothing can be judged where the kinds are not served.
 pub(crate) fn report(installed: &Installed, current: Stream) -> Option<Report> {
-    let Installed::Observed { extensions, revisions } = installed else { return None };
+    let Installed::Observed { extensions, revisions, csvs } = installed else { return None };
     let readable: Vec<_> = revisions.iter().filter_map(|observed| observed.as_ref().ok()).cloned().collect();
     let names = extensions.iter().map(|it| (it.name.as_str(), it.installed.as_deref()));
-    let bundles: Vec<Bundle> = counted(names, &readable);
+    let mut bundles = counted(names, &readable);
+    bundles.extend(csvs.iter().cloned());
     let mut report = judge(current, current.next(), &bundles);
     let broken = revisions.iter().filter_map(|observed| observed.as_ref().err());
     let known = broken.filter(|broken| extensions.iter().any(|it| it.name == broken.extension));
     report.add_unreadable(known.map(|broken| Unreadable {
-        extension: broken.extension.clone(),
+        owner: Owner::Extension(broken.extension.clone()),
         bundle: String::new(),
         message: format!(
             "error with cluster extension {}: ClusterObjectSet {} cannot be read: {}",

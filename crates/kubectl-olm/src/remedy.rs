@@ -6,7 +6,7 @@
 //! Rule: cluster-operator §16 step 7.
 
 use olm_core::VersionRelease;
-use olm_core::openshift::{Bundle, Stream, judge};
+use olm_core::openshift::{Bundle, Owner, Stream, judge};
 use olm_resolver::{BundleIndex, CatalogSource, PackageGraph};
 
 /// A bundle that runs on the target version.
@@ -42,7 +42,7 @@ fn fits(graph: &PackageGraph, bundle: BundleIndex, target: Stream) -> bool {
     let properties: Vec<String> =
         graph.properties(bundle).iter().map(|property| one(&property.kind, &property.value)).collect();
     let bundle = Bundle {
-        extension: String::new(),
+        owner: Owner::Extension(String::new()),
         name: String::new(),
         properties: Some(format!("[{}]", properties.join(","))),
     };

@@ -8,15 +8,21 @@ use std::str::FromStr;
 
 use kube::api::ListParams;
 use kube::discovery::Discovery;
-use kube::{Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
+use olm_api::classic::ClusterServiceVersion;
 use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_core::VersionRelease;
 use olm_resolver::{DependencyFacts, GvkRef, InstalledPackage, Needed, Property, Resolution};
+use olm_runtime::apply::{ErrorClass, classify};
 use serde_json::Value;
 
 use crate::preflight::crds;
 use crate::resolution::{BundleFacts, Class, PassError, RevisionStates, revision};
 
+/// ClusterServiceVersions of one page.
+const MAX_CSVS: u32 = 50;
+/// The annotation of a ClusterServiceVersion with the properties of its bundle.
+const RECORDED_PROPERTIES: &str = "operatorframework.io/properties";
 /// CRDs of a required group that are read.
 const MAX_CRDS: usize = 64;
 
@@ -100,7 +106,7 @@ pub async fn facts<'a>(
         apis.extend(established);
     }
     let owned = owned_crds(client).await.map_err(|error| failed("listing the CRDs of extensions", &error))?;
-    let installed = installed(revisions)
+    let mut installed: Vec<InstalledPackage> = installed(revisions)
         .into_iter()
         .filter(|(extension, _)| *extension != except)
         .filter_map(|(extension, set)| {
@@ -108,7 +114,47 @@ pub async fn facts<'a>(
             package(set, provides.flatten().cloned().collect())
         })
         .collect();
+    if !needed.packages.is_empty() && discovery.has_group(olm_api::classic::GROUP) {
+        let found =
+            of_classic(client).await.map_err(|error| failed("listing ClusterServiceVersions", &error))?;
+        installed.extend(found);
+    }
     Ok(DependencyFacts { apis, installed })
+}
+
+/// The packages that OLM Classic has installed: of ClusterServiceVersions that are Succeeded, without copies. None for a user who may not
+/// list them.
+async fn of_classic(client: &Client) -> Result<Vec<InstalledPackage>, kube::Error> {
+    let csvs: Api<ClusterServiceVersion> = Api::all(client.clone());
+    let mut params = ListParams::default().labels("!olm.copiedFrom").limit(MAX_CSVS);
+    let mut packages = Vec::new();
+    loop {
+        let page = match csvs.list(&params).await {
+            Err(error) if classify(&error) == ErrorClass::Forbidden => return Ok(packages),
+            answer => answer?,
+        };
+        packages.extend(page.items.iter().filter_map(csv_package));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => return Ok(packages),
+        }
+    }
+}
+
+/// The package of a ClusterServiceVersion that is Succeeded, from the properties that its plan recorded; `None` if it has none.
+fn csv_package(csv: &ClusterServiceVersion) -> Option<InstalledPackage> {
+    csv.status.as_ref().filter(|status| status.phase == "Succeeded")?;
+    let recorded: Value = serde_json::from_str(csv.annotations().get(RECORDED_PROPERTIES)?).ok()?;
+    let properties = properties(&recorded["properties"].to_string());
+    let package = properties.iter().find(|property| &*property.kind == "olm.package")?;
+    let package: Value = serde_json::from_str(&package.value).ok()?;
+    Some(InstalledPackage {
+        package: package["packageName"].as_str()?.parse().ok()?,
+        version: VersionRelease::parse(package["version"].as_str()?, None).ok()?,
+        // what is served stands in
+        provides: None,
+        properties,
+    })
 }
 
 /// Served kinds by name of the resource (`<plural>.<group>`).
@@ -234,6 +280,25 @@ mod tests {
         assert_eq!(established_kinds(&crd("True")), [gvk("g.io", "v1", "Foo"), gvk("g.io", "v2", "Foo")]);
         assert_eq!(established_kinds(&crd("False")), []);
         assert_eq!(established_kinds(&json!({})), []);
+    }
+
+    #[test]
+    fn dependencies_see_succeeded_packages_of_classic() {
+        let csv = |phase: &str, properties: &str| -> ClusterServiceVersion {
+            let value = json!({
+                "metadata": {"name": "blue.v1.2.0", "namespace": "ns", "annotations": {RECORDED_PROPERTIES: properties}},
+                "spec": {"displayName": "blue", "install": {"strategy": "deployment"}}, "status": {"phase": phase},
+            });
+            serde_json::from_value(value).unwrap()
+        };
+        let recorded =
+            r#"{"properties":[{"type":"olm.package","value":{"packageName":"blue","version":"1.2.0"}}]}"#;
+        let found = csv_package(&csv("Succeeded", recorded)).unwrap();
+        assert_eq!((found.package.to_string().as_str(), found.provides), ("blue", None));
+        assert_eq!(found.version, VersionRelease::parse("1.2.0", None).unwrap());
+        for (phase, properties) in [("Installing", recorded), ("Succeeded", "{}"), ("Succeeded", "no json")] {
+            assert!(csv_package(&csv(phase, properties)).is_none(), "{phase} {properties}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use olm_core::{Object, message};
 use serde_json::{Map, Value, json};
 
 use crate::applied::{is_identity, our_entry, unowned};
-use crate::desired::{OwnerRef, Revision, adopting, controller_of};
+use crate::desired::{OwnerRef, Revision, adopting, controller_of, owner_refs};
 use crate::fields::{self, PathSet, Step, entries, owns, print_step};
 use crate::keys;
 use crate::probe::{NO_CONDITIONS, NULL_CONDITIONS, OUTDATED};
@@ -62,6 +62,11 @@ pub fn collision(content: &Object, live: &Object, revision: &Revision) -> Collis
 fn summary(content: &Object, live: &Object, owner: Option<&OwnerRef>) -> String {
     let place = content.namespace().map(|namespace| format!("{namespace}/")).unwrap_or_default();
     let object = format!("{} {place}{}", content.kind(), content.name());
+    if let Some(csv) = classic_owner(live) {
+        return format!(
+            "{object} belongs to ClusterServiceVersion {csv} of OLM Classic; uninstall one of the two"
+        );
+    }
     match owner {
         None => format!("{object} exists already and is not managed by OLM; delete it, and it is created"),
         Some(owner) if owner.kind == keys::OBJECT_SET => match live.labels().get(keys::OWNER_NAME) {
@@ -74,6 +79,28 @@ fn summary(content: &Object, live: &Object, owner: Option<&OwnerRef>) -> String 
             format!("{object} belongs to {kind} {name}; remove that, or its owner reference from the object")
         }
     }
+}
+
+/// The ClusterServiceVersion that has the object, as `namespace/name`: by an owner reference, which is never a controller's, by labels on
+/// objects without a namespace, or by the annotation of definitions.
+fn classic_owner(live: &Object) -> Option<String> {
+    const KIND: &str = "ClusterServiceVersion";
+    let labels = live.labels();
+    let label = |key: &str| labels.get(key).copied();
+    let by_reference = || {
+        let owner = owner_refs(live).into_iter().find(|owner| owner.kind == KIND)?;
+        Some(format!("{}/{}", live.namespace()?, owner.name))
+    };
+    let by_label = || {
+        label("olm.owner.kind").filter(|kind| *kind == KIND)?;
+        Some(format!("{}/{}", label("olm.owner.namespace")?, label("olm.owner")?))
+    };
+    let by_annotation = || {
+        let annotations = live.metadata()?.get("annotations")?.as_object()?;
+        let alongside = |key: &String| key.starts_with("operatorframework.io/installed-alongside-");
+        annotations.iter().find(|(key, _)| alongside(key))?.1.as_str().map(str::to_owned)
+    };
+    by_reference().or_else(by_label).or_else(by_annotation)
 }
 
 /// The condition text of a phase with collisions; `index` counts from 0.
@@ -376,6 +403,34 @@ mod tests {
             )
         );
         insta::assert_snapshot!(found.report);
+    }
+
+    #[test]
+    fn report_names_the_csv_of_olm_classic() {
+        let content = |kind: &str, namespace: Option<&str>| {
+            let mut metadata = json!({"name": "a"});
+            if let Some(namespace) = namespace {
+                metadata["namespace"] = namespace.into();
+            }
+            json!({"apiVersion": "v1", "kind": kind, "metadata": metadata})
+        };
+        let owner = json!([{"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion", "name": "p.v1", "uid": "u",
+            "controller": false}]);
+        let labels = json!({"olm.owner": "p.v1", "olm.owner.kind": "ClusterServiceVersion", "olm.owner.namespace": "n"});
+        let alongside = json!({"operatorframework.io/installed-alongside-1f": "n/p.v1"});
+        for (kind, namespace, member, value) in [
+            ("Deployment", Some("n"), "ownerReferences", owner),
+            ("ClusterRole", None, "labels", labels),
+            ("CustomResourceDefinition", None, "annotations", alongside),
+        ] {
+            let content = content(kind, namespace);
+            let mut live = content.clone();
+            live["metadata"][member] = value;
+            let found = collision(&object(content), &object(live), &test_revision());
+            let text = collisions(0, &[found]);
+            let want = "belongs to ClusterServiceVersion n/p.v1 of OLM Classic; uninstall one of the two";
+            assert!(text.lines().next().is_some_and(|line| line.contains(want)), "{text}");
+        }
     }
 
     #[test]

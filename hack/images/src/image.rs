@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn image_of_the_dockerfile_is_configured_alike() {
         let dockerfile = include_str!("../Dockerfile");
-        for program in ["catalogd", "operator-controller", "cluster-operator"] {
+        for program in ["catalogd", "operator-controller", "cluster-operator", "classic-controller"] {
             let made = image(program, "serves", b"a program", b"{}", Platform::Amd64, &about()).unwrap();
             let mut config: Value = serde_json::from_slice(&made.blobs[0].bytes).unwrap();
             config["config"].as_object_mut().unwrap().remove("Labels");

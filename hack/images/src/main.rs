@@ -136,7 +136,10 @@ mod tests {
                 .unwrap_or_else(|error| panic!("{settings:?}: {words:?}: {error}"))
         };
         let plain = images(&["PLATFORMS=linux/amd64"]);
-        assert_eq!(plain.programs, ["catalogd", "operator-controller", "cluster-operator"]);
+        assert_eq!(
+            plain.programs,
+            ["catalogd", "operator-controller", "cluster-operator", "classic-controller"]
+        );
         assert_eq!(plain.version, env!("CARGO_PKG_VERSION"));
         assert_eq!(plain.output, PathBuf::from("target/images"));
         assert!(plain.push.is_none() && plain.ca_file.is_none() && !plain.plain_http);

@@ -287,7 +287,9 @@ mod tests {
             .into_iter()
             .map(|package| (format!("{} {}", package.name, package.version), package.checksum))
             .collect();
-        for program in ["catalogd", "operator-controller", "cluster-operator", "kubectl-olm"] {
+        for program in
+            ["catalogd", "operator-controller", "cluster-operator", "classic-controller", "kubectl-olm"]
+        {
             let bill: Value = serde_json::from_slice(&crates.bill(program, &about()).unwrap()).unwrap();
             let text = |component: &Value, key: &str| component[key].as_str().unwrap_or_default().to_owned();
             let mut listed = BTreeMap::new();

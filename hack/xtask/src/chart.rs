@@ -12,13 +12,13 @@ const VALUES: &str = "manifests/chart/values.yaml";
 const SCHEMA: &str = "manifests/chart/values.schema.json";
 /// The program whose comments hold for the others, too.
 const FIRST: &str = "catalogd";
-const OTHERS: [&str; 2] = ["operatorController", "clusterOperator"];
+const OTHERS: [&str; 3] = ["operatorController", "clusterOperator", "classicController"];
 /// A longer default is not printed.
 const MAX_DEFAULT: usize = 80;
 
 const HEAD: &str = "<!-- Generated from values.yaml by `make generate`. Do not edit. -->\n\
     # Helm chart olm-rs\n\n\
-    catalogd and operator-controller, on OpenShift cluster-operator too, with what they need: CustomResourceDefinitions, permissions, \
+    catalogd and operator-controller, on OpenShift cluster-operator too, and on request classic-controller, with what they need: CustomResourceDefinitions, permissions, \
     network policies, admission policies. [Installing](../../docs/install.md#helm) describes installation, upgrades, and what stays after \
     `helm uninstall`. One release per cluster: the names of the objects are fixed.\n\n\
     The files in `presets/` hold the values that render what the kustomize overlays of the same names render; a check compares both. \
@@ -164,13 +164,14 @@ mod tests {
     use serde_json::json;
 
     const TEXT: &str = "# A file.\n\n# On\n# or off.\non: true\ncatalogd:\n  image:\n    # Its tag.\n    tag: \"\"\n  # Labels: of the pods.\n  labels:\n    a/b: c\n\
-        operatorController:\n  image:\n    tag: \"v1\"\n  labels:\n    a/b: c\nclusterOperator:\n  image:\n    tag: \"\"\n  # None.\n  labels: {}\n";
+        operatorController:\n  image:\n    tag: \"v1\"\n  labels:\n    a/b: c\nclusterOperator:\n  image:\n    tag: \"\"\n  # None.\n  labels: {}\n\
+        classicController:\n  image:\n    tag: \"\"\n  labels:\n    a/b: c\n";
 
     fn schema() -> Value {
         let object = |properties: Value| json!({"type": "object", "additionalProperties": false, "properties": properties});
         let program = json!({"$ref": "#/definitions/program"});
         let mut schema = object(
-            json!({"global": {}, "on": {}, "catalogd": program, "operatorController": program, "clusterOperator": program}),
+            json!({"global": {}, "on": {}, "catalogd": program, "operatorController": program, "clusterOperator": program, "classicController": program}),
         );
         schema["definitions"] =
             json!({"program": object(json!({"image": object(json!({"tag": {}})), "labels": {}}))});

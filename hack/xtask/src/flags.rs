@@ -99,11 +99,12 @@ fn verbs(out: &mut String, command: &Command, shared: &mut Shared) {
     }
 }
 
-pub(crate) fn programs() -> [Command; 3] {
+pub(crate) fn programs() -> [Command; 4] {
     [
         catalogd::args::Cli::command(),
         operator_controller::args::Cli::command(),
         cluster_operator::args::Cli::command(),
+        classic_controller::args::Cli::command(),
     ]
 }
 

@@ -12,8 +12,9 @@ use olm_images::stamp;
 const FOLDERS: [&str; 4] = ["README.md", "docs", "examples", "manifests"];
 const EVIDENCE: [&str; 2] = ["docs/decisions", "docs/internals"];
 /// Files that must name it, and how often at least: without them a release would install something else.
-const REQUIRED: [(&str, usize); 4] = [
+const REQUIRED: [(&str, usize); 5] = [
     ("manifests/base/catalogd/deployment.yaml", 1),
+    ("manifests/base/classic-controller/deployment.yaml", 1),
     ("manifests/base/cluster-operator/deployment.yaml", 1),
     ("manifests/base/operator-controller/deployment.yaml", 1),
     ("manifests/chart/Chart.yaml", 2),
@@ -107,7 +108,7 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         write("Cargo.toml", &format!("[workspace.package]\nversion = \"{version}\"\n"));
-        for name in ["catalogd", "cluster-operator", "operator-controller"] {
+        for name in ["catalogd", "classic-controller", "cluster-operator", "operator-controller"] {
             write(
                 &format!("manifests/base/{name}/deployment.yaml"),
                 &format!("image: ghcr.io/olm-rs/{name}:0.1.0\n"),
@@ -131,6 +132,7 @@ mod tests {
             [
                 "docs/install.md",
                 "manifests/base/catalogd/deployment.yaml",
+                "manifests/base/classic-controller/deployment.yaml",
                 "manifests/base/cluster-operator/deployment.yaml",
                 "manifests/base/operator-controller/deployment.yaml",
                 "manifests/chart/Chart.yaml",

@@ -41,9 +41,10 @@ const API: [(&str, &str); 9] = [
     ("api/src/secret_types", "type of a Secret"),
 ];
 /// Modules, with those below them, that name files on disk, their formats and leases.
-const STORES: [&str; 9] = [
+const STORES: [&str; 10] = [
     "crates/catalogd/src/run",
     "crates/catalogd/src/store",
+    "crates/classic-controller/src/run",
     "crates/cluster-operator/src/run",
     "crates/olm-catalog/src/image_store",
     "crates/olm-catalog/src/package_store",

@@ -34,6 +34,9 @@ enum Command {
         /// show this catalog instead of the sample: an image, or a folder with a file-based catalog
         #[arg(long)]
         catalog: Option<String>,
+        /// OLM Classic instead: a Subscription with a dependency, approved and upgraded by hand
+        #[arg(long, conflicts_with = "catalog")]
+        classic: bool,
     },
     /// End a running demo
     DemoDown,
@@ -51,7 +54,10 @@ async fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Cluster { action } => cli::cluster::run(action).await,
         Command::Node { action } => cli::node::run(action).await,
-        Command::Demo { oneshot, catalog } => cli::demo::run(oneshot, catalog.as_deref()).await,
+        Command::Demo { oneshot, classic: true, .. } => cli::classic_demo::run(oneshot).await,
+        Command::Demo { oneshot, catalog, classic: false } => {
+            cli::demo::run(oneshot, catalog.as_deref()).await
+        }
         Command::DemoDown => cli::demo::down(),
         Command::Test { tier } => cli::test::run(tier).await,
         Command::Acceptance(arguments) => cli::acceptance::run(&arguments).await,
@@ -88,6 +94,7 @@ mod tests {
             "demo",
             "demo --oneshot",
             "demo --catalog ./catalog",
+            "demo --oneshot --classic",
             "demo-down",
             "test core",
             "test rest",

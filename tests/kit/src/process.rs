@@ -91,7 +91,12 @@ impl Program {
 
     /// classic-controller for `cluster`, trusting registries with certificates of [`Ca::shared`]. A failed InstallPlan is retried for 10 s.
     pub fn classic_controller(cluster: &Cluster) -> Result<Self> {
-        let program = Self::new("classic-controller", cluster, Ca::shared()?, None)?;
+        Self::classic_controller_in(cluster, Ca::shared()?, None)
+    }
+
+    /// [`Program::classic_controller`] with another authority, working in `dir`.
+    pub fn classic_controller_in(cluster: &Cluster, ca: &Ca, dir: Option<&Path>) -> Result<Self> {
+        let program = Self::new("classic-controller", cluster, ca, dir)?;
         let cache = program.dir.join("cache").display().to_string();
         let packages = format!("127.0.0.1:{}", program.ports.content);
         Ok(program

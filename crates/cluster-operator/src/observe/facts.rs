@@ -3,7 +3,7 @@
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use olm_api::{annotations, labels};
-use olm_core::openshift::{Lifecycle, Revision};
+use olm_core::openshift::{Bundle, Lifecycle, Revision};
 use serde_json::Value;
 
 use crate::deployment::Deployment;
@@ -63,6 +63,12 @@ pub(super) fn revision(object: &DynamicObject) -> Option<RevisionFact> {
         bundle: annotation(annotations::BUNDLE_NAME).unwrap_or_default(),
         properties: annotation(annotations::PROPERTIES),
     }))
+}
+
+/// A ClusterServiceVersion is the bundle itself.
+pub(super) fn csv(object: &DynamicObject) -> Bundle {
+    let annotations = object.annotations();
+    Bundle::from_csv(&object.namespace().unwrap_or_default(), &object.name_any(), |key| annotations.get(key))
 }
 
 pub(super) fn deployment(object: &DynamicObject) -> Deployment {

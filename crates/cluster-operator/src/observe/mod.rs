@@ -11,8 +11,10 @@ mod table;
 
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject};
+use olm_api::classic::ClusterServiceVersion;
 use olm_api::openshift::{CLUSTER_OPERATOR, CLUSTER_VERSION, ClusterOperator, ClusterVersion};
 use olm_api::{ClusterExtension, ClusterObjectSet};
+use olm_core::openshift::Bundle;
 use olm_runtime::controller::Waker;
 
 use crate::deployment::Deployment;
@@ -31,6 +33,8 @@ pub(crate) struct World {
     pub(crate) extensions: Table<Extension>,
     /// Revisions of extensions; others are left out.
     pub(crate) revisions: Table<Option<RevisionFact>>,
+    /// Of OLM Classic, without copies.
+    pub(crate) csvs: Table<Bundle>,
     pub(crate) deployments: Table<Deployment>,
     pub(crate) versions: Table<Option<String>>,
     pub(crate) operators: Table<DynamicObject>,
@@ -44,6 +48,7 @@ impl Default for World {
         Self {
             extensions: Table::new(&waker),
             revisions: Table::new(&waker),
+            csvs: Table::new(&waker),
             deployments: Table::new(&waker),
             versions: Table::new(&waker),
             operators: Table::new(&waker),
@@ -58,6 +63,8 @@ impl World {
         let source = |resource: ApiResource, scope: Scope| Source { client: client.clone(), resource, scope };
         let extensions = source(ApiResource::erase::<ClusterExtension>(&()), Scope::All);
         let revisions = source(ApiResource::erase::<ClusterObjectSet>(&()), Scope::All);
+        let csvs =
+            source(ApiResource::erase::<ClusterServiceVersion>(&()), Scope::Labelled("!olm.copiedFrom"));
         let versions = source(ApiResource::erase::<ClusterVersion>(&()), Scope::Named(CLUSTER_VERSION));
         let operators = source(ApiResource::erase::<ClusterOperator>(&()), Scope::Named(CLUSTER_OPERATOR));
         let deployments = ApiResource::erase::<k8s_openapi::api::apps::v1::Deployment>(&());
@@ -65,6 +72,7 @@ impl World {
         tokio::join!(
             extensions.follow(&self.extensions, facts::extension),
             revisions.follow(&self.revisions, facts::revision),
+            csvs.follow(&self.csvs, facts::csv),
             deployments.follow(&self.deployments, facts::deployment),
             versions.follow(&self.versions, facts::version),
             operators.follow(&self.operators, DynamicObject::clone),

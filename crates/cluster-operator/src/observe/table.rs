@@ -22,7 +22,7 @@ pub(crate) enum State<T> {
     Unknown,
     /// The cluster does not have it.
     NotServed,
-    /// Every object, by name.
+    /// Every object, by name, with the namespace for [`Scope::Labelled`].
     Complete(BTreeMap<String, T>),
 }
 
@@ -64,6 +64,8 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Table<T> {
 pub(super) enum Scope {
     /// All of a kind that a definition brings.
     All,
+    /// Those that this label selector selects, of a namespaced kind that a definition brings.
+    Labelled(&'static str),
     /// The one of this name, of a kind that a definition brings.
     Named(&'static str),
     /// All in this namespace, of a kind that every cluster has.
@@ -83,7 +85,11 @@ impl Source {
     where
         T: Clone + PartialEq + Send + Sync + 'static,
     {
-        let row = move |object: DynamicObject| (object.name_any(), fact(&object));
+        let key: fn(&DynamicObject) -> String = match self.scope {
+            Scope::Labelled(_) => |it| format!("{}/{}", it.namespace().unwrap_or_default(), it.name_any()),
+            Scope::All | Scope::Named(_) | Scope::BuiltIn(_) => |it| it.name_any(),
+        };
+        let row = move |object: DynamicObject| (key(&object), fact(&object));
         let mut served = self.served();
         while let Some(is_served) = served.next().await {
             if is_served {
@@ -133,6 +139,7 @@ impl Source {
         let all = || Api::all_with(self.client.clone(), &self.resource);
         match &self.scope {
             Scope::All => (all(), watcher::Config::default()),
+            Scope::Labelled(selector) => (all(), watcher::Config::default().labels(selector)),
             Scope::Named(name) => {
                 (all(), watcher::Config::default().fields(&format!("metadata.name={name}")))
             }

@@ -35,7 +35,7 @@ fn current(version: &str) -> Current {
 fn observed(version: &str, extensions: Vec<Extension>, revisions: Vec<RevisionFact>) -> Observed {
     Observed {
         current: current(version),
-        installed: Installed::Observed { extensions, revisions },
+        installed: Installed::Observed { extensions, revisions, csvs: Vec::new() },
         deployments: BTreeMap::new(),
         namespace: "olmv1-system".to_owned(),
         stored: ClusterOperatorStatus::default(),
@@ -197,7 +197,7 @@ fn status_cases_38_to_41_recovery_and_transition_time() {
     publish(&mut observed, &mut memory, 10);
     // 40: another blocking bundle
     let step = |observed: &mut Observed, extensions: Vec<Extension>, revisions: Vec<RevisionFact>| {
-        observed.installed = Installed::Observed { extensions, revisions };
+        observed.installed = Installed::Observed { extensions, revisions, csvs: Vec::new() };
     };
     step(
         &mut observed,
@@ -369,6 +369,7 @@ fn status_unreadable_objects_block_with_a_reason() {
     observed.installed = Installed::Observed {
         extensions: vec![extension("e", None)],
         revisions: vec![broken("e"), broken("gone")],
+        csvs: Vec::new(),
     };
     let message = summary(&publish(&mut observed, &mut Memory::default(), 0).status, "Upgradeable").2;
     let want = "InstalledOLMOperatorsUpgradeable: error with cluster extension e: ClusterObjectSet e-1 cannot be read: spec.revision is no \

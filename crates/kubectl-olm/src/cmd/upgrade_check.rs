@@ -6,8 +6,10 @@
 //! Rule: cluster-operator §5 to §8.
 
 use clap::Args;
+use kube::api::ListParams;
 use kube::core::DynamicObject;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt};
+use olm_api::classic::ClusterServiceVersion;
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::openshift::{CLUSTER_VERSION, ClusterVersion};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, labels};
@@ -158,7 +160,26 @@ async fn installed(client: &Client, all: &[ClusterExtension]) -> Result<Vec<Bund
         let name = extension.metadata.name.as_deref().unwrap_or_default();
         (name, install.map(|install| install.bundle.name.as_str()))
     });
-    Ok(counted(named, &revisions))
+    let mut bundles = counted(named, &revisions);
+    bundles.extend(of_classic(client).await?);
+    Ok(bundles)
+}
+
+/// The ClusterServiceVersions of OLM Classic, without copies; none where the kind is not served or the user may not read it.
+async fn of_classic(client: &Client) -> Result<Vec<Bundle>, CommandError> {
+    let csvs: Api<ClusterServiceVersion> = Api::all(client.clone());
+    match csvs.list_metadata(&ListParams::default().labels("!olm.copiedFrom")).await {
+        Ok(found) => Ok(found.items.iter().map(csv).collect()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Vec::new()),
+        Err(error) => {
+            Err(CommandError::Unreachable(format!("cannot list ClusterServiceVersions: {}", chain(&error))))
+        }
+    }
+}
+
+fn csv(csv: &impl ResourceExt) -> Bundle {
+    let annotations = csv.annotations();
+    Bundle::from_csv(&csv.namespace().unwrap_or_default(), &csv.name_any(), |key| annotations.get(key))
 }
 
 fn revision(set: &ClusterObjectSet) -> Option<Revision> {
@@ -252,11 +273,13 @@ fn rows(report: &Report) -> Vec<Row> {
             (false, true) => format!("upgrade to a bundle that runs on {target}, or uninstall it"),
             (false, false) => String::new(),
         };
-        row(&one.extension, &one.bundle, Some(stream), blocks, help)
+        row(one.owner.name(), &one.bundle, Some(stream), blocks, help)
     };
     let blocking = report.blocking.iter().map(|one| limited(one, true));
-    let unreadable =
-        report.unreadable.iter().map(|one| row(&one.extension, &one.bundle, None, true, one.message.clone()));
+    let unreadable = report
+        .unreadable
+        .iter()
+        .map(|one| row(one.owner.name(), &one.bundle, None, true, one.message.clone()));
     let fitting = report.fitting.iter().map(|one| limited(one, false));
     blocking.chain(unreadable).chain(fitting).collect()
 }
@@ -293,10 +316,11 @@ fn text(check: &UpgradeCheck) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use olm_core::openshift::Owner;
 
     fn bundle(extension: &str, value: Option<&str>) -> Bundle {
         Bundle {
-            extension: extension.to_owned(),
+            owner: Owner::Extension(extension.to_owned()),
             name: format!("{extension}.v1.0.0"),
             properties: value
                 .map(|value| format!(r#"[{{"type":"olm.maxOpenShiftVersion","value":{value}}}]"#)),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::limit::{Limit, limit};
+use serde_json::value::RawValue;
+
+use super::limit::{Limit, LimitError, MAX_OPENSHIFT_VERSION, csv_limit, limit};
 use super::stream::Stream;
 use crate::{dns_subdomain, go};
 
@@ -26,12 +28,85 @@ pub struct Revision {
     pub properties: Option<String>,
 }
 
+/// The object that stands for an installed bundle.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// The ClusterExtension of this name.
+    Extension(String),
+    /// A ClusterServiceVersion of OLM Classic, as `namespace/name`.
+    Csv(String),
+}
+
+impl Owner {
+    /// Its name, with the namespace if it has one.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Extension(name) | Self::Csv(name) => name,
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Extension(_) => "ClusterExtension",
+            Self::Csv(_) => "ClusterServiceVersion",
+        }
+    }
+
+    /// As error messages name it.
+    fn title(&self) -> String {
+        match self {
+            Self::Extension(name) => format!("cluster extension {name}"),
+            Self::Csv(name) => format!("ClusterServiceVersion {name}"),
+        }
+    }
+
+    fn limit(&self, properties: &str) -> Result<Option<Limit>, LimitError> {
+        match self {
+            Self::Extension(_) => limit(properties),
+            Self::Csv(_) => csv_limit(properties),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    pub extension: String,
+    pub owner: Owner,
     pub name: String,
     /// Its properties as JSON text, if it has some.
     pub properties: Option<String>,
+}
+
+/// The annotation in which OLM Classic records the properties that a catalog has for a bundle, as `{"properties": […]}`.
+const RECORDED_PROPERTIES: &str = "operatorframework.io/properties";
+/// The annotation in which an author writes properties of a bundle, as a list.
+const OWN_PROPERTIES: &str = "olm.properties";
+
+#[derive(serde::Deserialize)]
+struct Recorded<'a> {
+    #[serde(borrow)]
+    properties: &'a RawValue,
+}
+
+impl Bundle {
+    /// A ClusterServiceVersion. Of the properties that its catalog has and those of its author the first count that name a limit.
+    #[must_use]
+    pub fn from_csv<'a>(
+        namespace: &str,
+        name: &str,
+        annotation: impl Fn(&str) -> Option<&'a String>,
+    ) -> Self {
+        let recorded = annotation(RECORDED_PROPERTIES).map(|text| {
+            serde_json::from_str::<Recorded<'_>>(text).map_or(text.as_str(), |it| it.properties.get())
+        });
+        let own = annotation(OWN_PROPERTIES).map(String::as_str);
+        let properties = recorded.filter(|text| text.contains(MAX_OPENSHIFT_VERSION)).or(own);
+        Self {
+            owner: Owner::Csv(format!("{namespace}/{name}")),
+            name: name.to_owned(),
+            properties: properties.map(str::to_owned),
+        }
+    }
 }
 
 /// The bundles that count: of each extension (its name and the installed bundle of its status, if there is one) the newest revision in
@@ -61,7 +136,7 @@ pub fn counted<'a>(
             .max_by_key(|revision| revision.number)
             .filter(|revision| newest.is_none_or(|newest| newest.bundle != revision.bundle));
         counted.extend(newest.into_iter().chain(installed).map(|revision| Bundle {
-            extension: revision.extension.clone(),
+            owner: Owner::Extension(revision.extension.clone()),
             name: revision.bundle.clone(),
             properties: revision.properties.clone(),
         }));
@@ -72,7 +147,7 @@ pub fn counted<'a>(
 /// A bundle that does not run on the next version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocking {
-    pub extension: String,
+    pub owner: Owner,
     pub bundle: String,
     /// The last version that it runs on.
     pub limit: Limit,
@@ -81,7 +156,7 @@ pub struct Blocking {
 /// A bundle whose limit cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    pub extension: String,
+    pub owner: Owner,
     pub bundle: String,
     pub message: String,
 }
@@ -108,24 +183,22 @@ pub fn judge(current: Stream, target: Stream, bundles: &[Bundle]) -> Report {
     let current = current.effective();
     let mut report =
         Report { target, blocking: Vec::new(), unreadable: Vec::new(), fitting: Vec::new(), unlimited: 0 };
-    for Bundle { extension, name, properties } in bundles {
-        let found = properties.as_deref().map_or(Ok(None), limit);
-        let entry = |limit| Blocking { extension: extension.clone(), bundle: name.clone(), limit };
+    for Bundle { owner, name, properties } in bundles {
+        let found = properties.as_deref().map_or(Ok(None), |properties| owner.limit(properties));
+        let entry = |limit| Blocking { owner: owner.clone(), bundle: name.clone(), limit };
         match found {
             Ok(None) => report.unlimited += 1,
             Ok(Some(limit)) if limit.stream > current => report.fitting.push(entry(limit)),
             Ok(Some(limit)) => report.blocking.push(entry(limit)),
             Err(error) => {
                 let head = match error {
-                    super::LimitError::Properties(_) => "error",
-                    super::LimitError::Value(_) => "error(s)",
+                    LimitError::Properties(_) => "error",
+                    LimitError::Value(_) => "error(s)",
                 };
                 report.unreadable.push(Unreadable {
-                    extension: extension.clone(),
+                    owner: owner.clone(),
                     bundle: name.clone(),
-                    message: format!(
-                        "{head} with cluster extension {extension}: error in bundle {name}: {error}"
-                    ),
+                    message: format!("{head} with {}: error in bundle {name}: {error}", owner.title()),
                 });
             }
         }
@@ -137,7 +210,8 @@ pub fn judge(current: Stream, target: Stream, bundles: &[Bundle]) -> Report {
 impl Blocking {
     /// As the message names it.
     fn item(&self) -> String {
-        format!("bundle {} for ClusterExtension {}", go::quote(&self.bundle), go::quote(&self.extension))
+        let Self { owner, bundle, .. } = self;
+        format!("bundle {} for {} {}", go::quote(bundle), owner.kind(), go::quote(owner.name()))
     }
 }
 
@@ -182,7 +256,8 @@ impl Report {
         }
         let items: Vec<String> = self.blocking.iter().map(Blocking::item).collect();
         let mut message = format!(
-            "Found ClusterExtensions that require upgrades prior to upgrading cluster to version {}: {}.{}",
+            "Found {} that require upgrades prior to upgrading cluster to version {}: {}.{}",
+            self.kinds(),
             self.target,
             items.join(","),
             self.help(help)
@@ -194,6 +269,15 @@ impl Report {
             message.push_str(&self.errors());
         }
         Some(message)
+    }
+
+    fn kinds(&self) -> &'static str {
+        let has = |kind: &str| self.blocking.iter().any(|one| one.owner.kind() == kind);
+        match (has("ClusterExtension"), has("ClusterServiceVersion")) {
+            (true, true) => "ClusterExtensions and ClusterServiceVersions",
+            (false, true) => "ClusterServiceVersions",
+            (_, false) => "ClusterExtensions",
+        }
     }
 
     /// Who declares which limit and what to do; limits with numbers only where the names do not fit.
@@ -214,8 +298,8 @@ impl Report {
 
     fn sort(&mut self) {
         self.blocking.sort_by_cached_key(Blocking::item);
-        self.fitting.sort_by(|a, b| (&a.extension, &a.bundle).cmp(&(&b.extension, &b.bundle)));
-        self.unreadable.sort_by(|a, b| (&a.extension, &a.bundle).cmp(&(&b.extension, &b.bundle)));
+        self.fitting.sort_by(|a, b| (&a.owner, &a.bundle).cmp(&(&b.owner, &b.bundle)));
+        self.unreadable.sort_by(|a, b| (&a.owner, &a.bundle).cmp(&(&b.owner, &b.bundle)));
     }
 }
 

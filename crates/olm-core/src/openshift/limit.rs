@@ -32,6 +32,31 @@ pub enum LimitError {
 /// # Errors
 /// If the text is no list of properties, if the value is no `major.minor`, and if there are two limits, be they equal.
 pub fn limit(properties: &str) -> Result<Option<Limit>, LimitError> {
+    read(properties, value)
+}
+
+/// As [`limit`] for a ClusterServiceVersion of OLM Classic, which may also declare `v4.18` or `4.18.0`.
+///
+/// # Errors
+/// As [`limit`].
+pub(super) fn csv_limit(properties: &str) -> Result<Option<Limit>, LimitError> {
+    read(properties, |raw| value(raw).or_else(|strict| full(raw).ok_or(strict)))
+}
+
+/// A whole version without patch and pre-release, with or without quotes and `v`.
+fn full(raw: &str) -> Option<Limit> {
+    let text = raw.trim_matches('"').trim_start_matches('v');
+    let stream = match text.split_once('+').map_or(text, |(version, _)| version).strip_suffix(".0") {
+        Some(short) if short.contains('.') => Stream::short(short),
+        Some(_) | None => Stream::short(text),
+    };
+    stream.map(|stream| Limit { stream, suspicious: false })
+}
+
+fn read(
+    properties: &str,
+    value: impl Fn(&str) -> Result<Limit, String>,
+) -> Result<Option<Limit>, LimitError> {
     // the values as they are written: 4.20 as a number is not 4.2
     let listed: Option<Vec<Option<BTreeMap<String, &RawValue>>>> =
         serde_json::from_str(properties).map_err(|error| LimitError::Properties(error.to_string()))?;
@@ -163,6 +188,26 @@ mod tests {
         }
         // not JSON at all
         assert_eq!(read("04.18"), "no properties");
+    }
+
+    #[test]
+    fn csv_limit_accepts_whole_versions() {
+        for (value, want) in [
+            (r#""4.18""#, Some((4, 18))),
+            ("4.18", Some((4, 18))),
+            (r#""v4.18""#, Some((4, 18))),
+            (r#""4.18.0""#, Some((4, 18))),
+            (r#""4.18.0+b""#, Some((4, 18))),
+            (r#""4.10.0""#, Some((4, 10))),
+            (r#""4.18.1""#, None),
+            (r#""4.18.0-rc1""#, None),
+            (r#""""#, None),
+            ("true", None),
+        ] {
+            let text = format!(r#"[{{"type":"olm.maxOpenShiftVersion","value":{value}}}]"#);
+            let want = want.map(|(major, minor)| Stream::new(major, minor));
+            assert_eq!(csv_limit(&text).ok().flatten().map(|limit| limit.stream), want, "{value}");
+        }
     }
 
     #[test]

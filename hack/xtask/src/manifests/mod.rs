@@ -49,9 +49,10 @@ const PRESETS: &[Preset] = &[
     Preset { name: "persistent-cache", overlay: "kubernetes", components: &["persistent-cache"], ..PLAIN },
     Preset { name: "signatures", overlay: "kubernetes", components: &["signatures"], ..PLAIN },
     Preset { name: "grpc-registry", overlay: "kubernetes", components: &["grpc-registry"], ..PLAIN },
+    Preset { name: "classic", overlay: "kubernetes", components: &["classic"], ..PLAIN },
 ];
 /// Components that no overlay has and no option contains.
-const COMPONENTS: &[&str] = &["components/prometheus/cluster-operator"];
+const COMPONENTS: &[&str] = &["components/prometheus/classic", "components/prometheus/cluster-operator"];
 /// Findings about the CRDs that stay, with their reasons.
 const ACCEPTED: &str = "hack/api-lint.tsv";
 /// What the chart adds on purpose: CRDs and the Namespace outlive the release.

@@ -9,10 +9,11 @@ use operator_controller::{certificates, extension, objectset};
 use crate::promql::{self, Matcher, Selector};
 
 /// The Service of each program, which a ServiceMonitor makes the label `job`.
-const JOBS: [(Component, &str); 3] = [
+const JOBS: [(Component, &str); 4] = [
     (Component::Catalogd, "catalogd-service"),
     (Component::OperatorController, "operator-controller-service"),
     (Component::ClusterOperator, "cluster-operator-service"),
+    (Component::ClassicController, "classic-controller-service"),
 ];
 /// Labels that Prometheus adds to every series of a target.
 const TARGET_LABELS: [&str; 2] = ["instance", "pod"];

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use olm_kit::{Request, repository};
 use serde_json::Value;
 
+use crate::classic::{CLASSIC, CLASSIC_UNUSED, COMPONENT};
 use crate::install::{CATALOGD, CATALOGD_UNUSED, CONTROLLER, CONTROLLER_UNUSED, EXTENSIONS_ONLY, REPORTER};
 use crate::manifests::{OVERLAYS, find, render};
 use crate::rights::{Right, granted};
@@ -76,6 +77,13 @@ const PARTS: &[Part<'_>] = &[
         account: REPORTER,
         unused: &[],
         test: "tests/integration/tests/deploy/install.rs::cluster_operator_reports_with_the_rights_of_its_manifests",
+    },
+    Part {
+        title: "classic-controller",
+        overlay: COMPONENT,
+        account: CLASSIC,
+        unused: CLASSIC_UNUSED,
+        test: "tests/integration/tests/deploy/classic.rs::classic_needs_no_more_than_the_rights_of_its_component",
     },
 ];
 

@@ -18,10 +18,11 @@ use crate::manifests::{apply, find, folder, make_default_account, prepare, stdou
 const WHOLE: &[&str] = &["resources", "nodeSelector", "affinity", "podSecurityContext"];
 
 /// The programs: key in the values, name in the manifests.
-const PROGRAMS: [(&str, &str); 3] = [
+const PROGRAMS: [(&str, &str); 4] = [
     ("catalogd", "catalogd"),
     ("operatorController", "operator-controller"),
     ("clusterOperator", "cluster-operator"),
+    ("classicController", "classic-controller"),
 ];
 
 /// Settings, and what they change in what is rendered.
@@ -109,6 +110,8 @@ fn general_cases() -> Vec<Case> {
     let env = "/spec/template/spec/containers/0/env/*";
     let name = "/metadata/name";
     let monitor = json!({"metrics": {"serviceMonitor": {"enabled": true}}});
+    let classic = json!({"classic": {"enabled": true}});
+    let classic_manager = "classic-controller-controller-manager";
     let proxied = "$(KUBERNETES_SERVICE_HOST),.svc,.cluster.local,localhost,127.0.0.1,10.0.0.0/8";
     vec![
         case(
@@ -136,10 +139,43 @@ fn general_cases() -> Vec<Case> {
             json!("catalogd-grpc-registry"),
         ),
         case(
+            "all",
+            classic.clone(),
+            "CustomResourceDefinition",
+            "subscriptions.operators.coreos.com",
+            "/metadata/annotations/helm.sh~1resource-policy",
+            json!("keep"),
+        ),
+        case("all", classic, "Deployment", classic_manager, name, json!(classic_manager)),
+        case(
+            "all",
+            json!({"classic": {"globalNamespace": "elsewhere"}}),
+            "Deployment",
+            classic_manager,
+            env,
+            json!({"name": "GLOBAL_CATALOG_NAMESPACE", "value": "elsewhere"}),
+        ),
+        case(
+            "all",
+            monitor.clone(),
+            "ServiceMonitor",
+            "classic-controller-metrics-monitor",
+            "/spec/endpoints/0/tlsConfig/ca/configMap/name",
+            json!("classic-controller-serving-cert"),
+        ),
+        case(
             "less",
             json!({"crds": {"enabled": false}}),
             "CustomResourceDefinition",
             "clustercatalogs.olm.operatorframework.io",
+            name,
+            Value::Null,
+        ),
+        case(
+            "less",
+            json!({"crds": {"enabled": false}}),
+            "CustomResourceDefinition",
+            "subscriptions.operators.coreos.com",
             name,
             Value::Null,
         ),
@@ -533,11 +569,11 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// The values of the cases that are rendered together.
+/// The values of the cases that are rendered together. All programs are there.
 fn groups(cases: &[Case]) -> BTreeMap<&'static str, Value> {
     let mut groups = BTreeMap::new();
     for case in cases {
-        let values = groups.entry(case.together).or_insert_with(|| json!({}));
+        let values = groups.entry(case.together).or_insert_with(|| json!({"classic": {"enabled": true}}));
         if case.together.ends_with("openshift") {
             merge(values, &json!({"platform": "openshift"}));
         }
@@ -550,7 +586,8 @@ fn groups(cases: &[Case]) -> BTreeMap<&'static str, Value> {
 fn chart_values_have_their_effects() -> Result<()> {
     let cases = cases();
     let openshift = json!({"platform": "openshift"});
-    let (defaults, openshift_defaults) = (template(&json!({}))?, template(&openshift)?);
+    let (plain, openshift_defaults) = (template(&json!({}))?, template(&openshift)?);
+    let defaults = template(&json!({"classic": {"enabled": true}}))?;
     let groups = groups(&cases);
     let mut set = BTreeSet::new();
     cases.iter().for_each(|case| paths(&case.values, "", &mut set));
@@ -566,7 +603,12 @@ fn chart_values_have_their_effects() -> Result<()> {
             wrong.push(format!("{what}: expected {}, got {found}", case.want));
         }
         let only_there = case.together.ends_with("openshift") && case.values != openshift;
-        if got(if only_there { &openshift_defaults } else { &defaults }, case) == case.want {
+        let default = match case.values.get("classic") {
+            Some(_) => &plain,
+            None if only_there => &openshift_defaults,
+            None => &defaults,
+        };
+        if got(default, case) == case.want {
             wrong.push(format!("{what}: the default is the same"));
         }
     }
@@ -589,7 +631,7 @@ fn chart_values_have_their_effects() -> Result<()> {
 fn chart_uses_the_namespace_of_the_release() -> Result<()> {
     let all = json!({
         "namespace": {"name": "elsewhere", "create": true}, "platform": "openshift",
-        "guardRails": {"enabled": true}, "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true}},
+        "guardRails": {"enabled": true}, "classic": {"enabled": true}, "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true}},
     });
     for document in template(&all)? {
         ensure!(

@@ -62,7 +62,7 @@ pub(crate) async fn start_programs(cluster: &Cluster, documents: &[Value]) -> Re
 }
 
 /// The program with the Deployment's flags, under its service account.
-async fn as_deployed(
+pub(crate) async fn as_deployed(
     program: Program,
     cluster: &Cluster,
     documents: &[Value],
@@ -143,7 +143,12 @@ async fn curl_the_catalog(world: &World) -> Result<()> {
 }
 
 /// Metrics are for those who are bound to the role that the manifests have for it.
-async fn read_metrics(cluster: &Cluster, namespace: &str, process: &str, address: &str) -> Result<()> {
+pub(crate) async fn read_metrics(
+    cluster: &Cluster,
+    namespace: &str,
+    process: &str,
+    address: &str,
+) -> Result<()> {
     let role = format!("{process}-metrics-reader");
     let url = format!("{address}/metrics");
     let unbound = token_of(cluster, namespace, &role).await?;
@@ -278,7 +283,7 @@ pub(crate) const CONTROLLER_UNUSED: &[(&str, &str)] = &[
 ];
 
 /// An object of each kind that a bundle may ship.
-fn one_of_each_kind(package: &str) -> Vec<Value> {
+pub(crate) fn one_of_each_kind(package: &str) -> Vec<Value> {
     let kinds = SUPPORTED_KINDS.iter();
     let objects = kinds.map(|SupportedKind { kind, usual_api_version, .. }| {
         let role = |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": format!("{package}-extra")});
@@ -299,7 +304,7 @@ fn one_of_each_kind(package: &str) -> Vec<Value> {
 }
 
 /// Makes the cluster serve the kinds that a bundle may ship and that Kubernetes lacks.
-async fn serve_foreign_kinds(cluster: &Cluster) -> Result<()> {
+pub(crate) async fn serve_foreign_kinds(cluster: &Cluster) -> Result<()> {
     for SupportedKind { kind, usual_api_version, scope } in SUPPORTED_KINDS {
         let Some((group, _)) = usual_api_version.split_once('/') else { continue };
         if !["autoscaling.k8s.io", "console.openshift.io", "monitoring.coreos.com"].contains(&group) {
@@ -502,6 +507,7 @@ async fn cluster_operator_reports_with_the_rights_of_its_manifests() -> Result<(
     let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
     prepare(&cluster).await?;
     cluster.install_openshift_kinds().await?;
+    cluster.install_classic().await?;
     cluster.set_openshift_version("4.19.3").await?;
     apply(&cluster, "overlays/openshift", &[])?;
     let documents = render("overlays/openshift")?;

@@ -8,6 +8,7 @@ mod applied;
 mod argocd;
 mod audit;
 mod chart;
+mod classic;
 mod gitops;
 mod guards;
 mod helm_test;

@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use olm_kit::image::Image;
 use olm_kit::{
-    BundleImage, Ca, CatalogImage, Cluster, Crd, Entry, Package, Process, Program, Registry, RunDir,
-    SYSTEM_NAMESPACE, Signer, Stack, Tools, built, repository, sample,
+    BundleImage, CLASSIC_NAMESPACE, Ca, CatalogImage, Cluster, Crd, Entry, Package, Process, Program,
+    Registry, RunDir, SYSTEM_NAMESPACE, Signer, Stack, Tools, built, repository, sample,
 };
 use serde_json::{Value, json};
 
@@ -36,6 +36,7 @@ pub(crate) struct Site {
     home: RunDir,
     programs: RunDir,
     another: Option<Cluster>,
+    classic: Option<Process>,
     signer: Signer,
 }
 
@@ -66,6 +67,7 @@ impl Site {
             home: RunDir::new("home")?,
             programs,
             another: None,
+            classic: None,
             signer,
         })
     }
@@ -109,6 +111,19 @@ impl Site {
         let both = format!("{}\n{published}", Ca::shared()?.pem());
         std::fs::write(self.programs.path().join("authorities.pem"), both)?;
         self.stack = Some(Stack { catalogd, operator_controller, cluster_operator: None, registry, cluster });
+        Ok(())
+    }
+
+    /// Starts classic-controller as its component does.
+    pub(crate) async fn start_classic(&mut self) -> Result<()> {
+        let program = Program::classic_controller(self.cluster()?)?
+            .without("--tls-cert")
+            .without("--tls-key")
+            .without("--packages-bind-address")
+            .flag("--namespace", SYSTEM_NAMESPACE)
+            .flag("--tls-self-issued", "classic-controller-serving-cert")
+            .env("GLOBAL_CATALOG_NAMESPACE", CLASSIC_NAMESPACE);
+        self.classic = Some(program.start().await?);
         Ok(())
     }
 
@@ -175,7 +190,7 @@ impl Site {
         let processes = [&stack.catalogd, &stack.operator_controller];
         let tail =
             |process: &Process| format!("--- {}\n{}\n", process.name(), olm_kit::tail(&process.log(), 0, 40));
-        processes.into_iter().chain(&stack.cluster_operator).map(tail).collect()
+        processes.into_iter().chain(&stack.cluster_operator).chain(&self.classic).map(tail).collect()
     }
 }
 

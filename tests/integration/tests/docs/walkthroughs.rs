@@ -130,6 +130,7 @@ END
 export CONTAINERS_REGISTRIES_CONF=$PWD/internet.conf"],
         ..PLAIN
     },
+    Walkthrough { page: "docs/how-to/run-olm-classic.md", ..PLAIN },
     Walkthrough { page: "docs/install.md", before: &["kubectl create namespace team-a"], ..PLAIN },
 ];
 
@@ -142,6 +143,9 @@ kubectl delete namespace --ignore-not-found --wait=true --timeout=2m sample-syst
 
 /// The command after which OLM is there.
 const INSTALLS: &str = "kubectl apply --server-side -k manifests/overlays/kubernetes";
+
+/// The command after which OLM Classic is there, too.
+const ADDS_CLASSIC: &str = "kubectl apply --server-side --force-conflicts -k manifests/components/classic";
 
 /// What became of the blocks.
 #[derive(Default)]
@@ -217,6 +221,9 @@ async fn follow(site: &mut Site, walkthrough: &Walkthrough, text: &str, tally: &
             if block.text.contains(INSTALLS) {
                 // pods are simulated: what the Deployments describe runs beside the cluster from here on
                 site.start_controllers().await?;
+            }
+            if block.text.contains(ADDS_CLASSIC) {
+                site.start_classic().await?;
             }
         }
         if page != text {

@@ -7,6 +7,7 @@ use anyhow::Result;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use olm_api::annotations;
+use olm_api::classic::ClusterServiceVersion;
 use olm_kit::{Crd, Entry, Package};
 use serde_json::{Value, json};
 
@@ -93,6 +94,32 @@ async fn dependency_is_met_once_the_package_is_installed() -> Result<()> {
     blue.want(json!({})).await?;
     blue.installed("1.2.0").await?;
     tokio::time::timeout(Duration::from_secs(60), red.installed("1.0.0")).await??;
+    Ok(())
+}
+
+/// A package that a ClusterServiceVersion of OLM Classic has installed counts.
+#[tokio::test]
+async fn dependency_is_met_by_a_package_of_olm_classic() -> Result<()> {
+    let world = World::new("needs-classic").await?;
+    let cluster = &world.stack.cluster;
+    cluster.install_classic().await?;
+    let package = format!("{}-base", world.name);
+    let recorded = json!({"properties": [{"type": "olm.package", "value": {"packageName": package, "version": "1.4.0"}}]});
+    let csv = json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+        "metadata": {"name": format!("{package}.v1.4.0"), "namespace": "olm",
+            "annotations": {"operatorframework.io/properties": recorded.to_string()}},
+        "spec": {"displayName": "base", "install": {"strategy": "deployment", "spec": {"deployments": []}}}});
+    cluster.apply(&csv.to_string()).await?;
+    let needs = json!({"packageName": package, "versionRange": ">=1.3.0"});
+    serve(&world, &[("olm.package.required", needs)], Vec::new()).await?;
+    world.want(json!({})).await?;
+    world.progressing("Retrying", "has dependencies that are not met").await?;
+
+    let csvs: Api<ClusterServiceVersion> = Api::namespaced(cluster.client().await?, "olm");
+    let status = json!({"status": {"phase": "Succeeded"}});
+    csvs.patch_status(&format!("{package}.v1.4.0"), &PatchParams::default(), &Patch::Merge(status)).await?;
+    world.want(json!({"channels": ["stable"]})).await?;
+    world.installed("1.0.0").await?;
     Ok(())
 }
 

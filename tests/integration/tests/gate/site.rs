@@ -161,6 +161,33 @@ async fn gate_waits_until_the_api_appears() -> Result<()> {
     Ok(())
 }
 
+/// A ClusterServiceVersion of OLM Classic counts from the moment when its kind is there; a copy of it does not.
+#[tokio::test]
+async fn gate_blocks_on_a_bundle_of_olm_classic() -> Result<()> {
+    let cluster = openshift("4.18.2").await?;
+    let process = program(&cluster).await?.start().await?;
+    let view = View::new(&cluster, process.log()).await?;
+    view.upgradeable("True", "All is well").await?;
+    cluster.install_classic().await?;
+    let csv = |namespace: &str, labels: Value, limit: &str| {
+        json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+            "metadata": {"name": "demo.v1", "namespace": namespace, "labels": labels, "annotations": {"olm.properties": max(limit)}},
+            "spec": {"displayName": "demo", "install": {"strategy": "deployment", "spec": {"deployments": []}}}})
+        .to_string()
+    };
+    cluster.apply(&csv("olm", json!({}), "4.18.0")).await?;
+    cluster.apply(&csv("default", json!({"olm.copiedFrom": "olm"}), "4.18")).await?;
+    let closed =
+        view.upgradeable("False", "bundle \"demo.v1\" for ClusterServiceVersion \"olm/demo.v1\".").await?;
+    assert!(!closed.message.contains("default/demo.v1"), "{}", closed.message);
+    let text = metrics(&cluster, &process).await?;
+    let row = "olm_extension_blocks_cluster_upgrade{extension=\"olm/demo.v1\",bundle=\"demo.v1\",max_openshift_version=\"4.18\"} 1";
+    assert!(text.contains(row), "{text}");
+    cluster.apply(&csv("olm", json!({}), "v4.19")).await?;
+    view.upgradeable("True", "All is well").await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn gate_blocks_on_an_unreadable_value_with_the_reason() -> Result<()> {
     let cluster = openshift("4.17.0").await?;

@@ -20,7 +20,7 @@ use olm_kit::{Ca, PASSWORD, Registry, USER, built, repository};
 use olm_oci::{CertificateDirs, Config, Credentials, Limits, Puller, Selection};
 use serde_json::Value;
 
-const PROGRAMS: &[&str] = &["catalogd", "operator-controller", "cluster-operator"];
+const PROGRAMS: &[&str] = &["catalogd", "operator-controller", "cluster-operator", "classic-controller"];
 
 fn here() -> Platform {
     if cfg!(target_arch = "aarch64") { Platform::Arm64 } else { Platform::Amd64 }

@@ -18,7 +18,7 @@ use crate::extension::Sample;
 use crate::site::{Site, must, report, values};
 
 /// The programs that a release has as images.
-const IMAGES: [&str; 3] = ["catalogd", "cluster-operator", "operator-controller"];
+const IMAGES: [&str; 4] = ["catalogd", "classic-controller", "cluster-operator", "operator-controller"];
 
 /// A release, and the node that it was published to.
 struct Release {

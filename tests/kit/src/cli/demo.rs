@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{Home, interruption, print_line, step};
 
-const LIMIT: Duration = Duration::from_secs(120);
+pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn down() -> Result<ExitCode> {
     print_line(if Home::named("demo").stop()? { "the demo is stopped" } else { "no demo is running" });
@@ -26,25 +26,47 @@ pub(crate) fn down() -> Result<ExitCode> {
 
 /// `catalog` is an image or a folder, instead of the sample.
 pub(crate) async fn run(oneshot: bool, catalog: Option<&str>) -> Result<ExitCode> {
-    let home = Home::named("demo");
-    home.take().context("`make demo-down` ends a running demo")?;
-    let signal = interruption();
-    let work = async {
-        let demo = Demo::start(home.path(), catalog).await?;
+    until_stopped(oneshot, async |home| {
+        let demo = Demo::start(home, catalog).await?;
         let outcome = match catalog {
             Some(_) => demo.show_catalog().await,
             None => demo.walk().await,
         };
-        if let Err(problem) = &outcome {
-            eprintln!("\n{}", demo.logs());
-            eprintln!("error: {problem:#}");
-            eprintln!(
-                "FAILED: the demo did not have the expected outcome; all logs are in {}",
-                home.path().display()
-            );
-            return Ok(ExitCode::FAILURE);
+        if let Err(problem) = outcome {
+            return Ok(Err(failed(problem, &demo.logs())));
         }
         demo.sum_up()?;
+        Ok(Ok(demo))
+    })
+    .await
+}
+
+/// The error after the ends of the logs.
+pub(super) fn failed(problem: anyhow::Error, logs: &str) -> anyhow::Error {
+    eprintln!("\n{logs}");
+    problem
+}
+
+/// Shows a demo in its folder, and keeps what it returns, unless it is to end after the last step.
+pub(super) async fn until_stopped<T>(
+    oneshot: bool,
+    show: impl AsyncFnOnce(&Path) -> Result<Result<T>>,
+) -> Result<ExitCode> {
+    let home = Home::named("demo");
+    home.take().context("`make demo-down` ends a running demo")?;
+    let signal = interruption();
+    let work = async {
+        let _running = match show(home.path()).await? {
+            Ok(running) => running,
+            Err(problem) => {
+                eprintln!("error: {problem:#}");
+                eprintln!(
+                    "FAILED: the demo did not have the expected outcome; all logs are in {}",
+                    home.path().display()
+                );
+                return Ok(ExitCode::FAILURE);
+            }
+        };
         if !oneshot {
             print_line("Everything keeps running. Ctrl-C here or `make demo-down` stops it.");
             std::future::pending::<()>().await;
@@ -483,11 +505,11 @@ fn installed_version(object: &DynamicObject) -> &str {
     object.data.pointer("/status/install/bundle/version").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn title(text: &str) {
+pub(super) fn title(text: &str) {
     print_line(format_args!("\n{text}\n{}", "─".repeat(text.chars().count())));
 }
 
-fn show_file(path: &Path) -> Result<()> {
+pub(super) fn show_file(path: &Path) -> Result<()> {
     print_line(format_args!("$ cat {}", relative(path)));
     for line in std::fs::read_to_string(path)?.lines() {
         print_line(format_args!("  {line}"));
@@ -500,7 +522,7 @@ fn relative(path: &Path) -> String {
 }
 
 /// Prints what is waited for and how it ended.
-async fn waiting<T>(what: &str, wait: impl Future<Output = Result<T>>) -> Result<T> {
+pub(super) async fn waiting<T>(what: &str, wait: impl Future<Output = Result<T>>) -> Result<T> {
     let started = Instant::now();
     let outcome = wait.await;
     let word = if outcome.is_ok() { "ok" } else { "NOT REACHED" };
@@ -535,7 +557,7 @@ fn print_command(name: &str, arguments: &[&str]) {
 }
 
 /// Prints a command, runs it, prints its output; a failing command is an error.
-fn run_printed(name: &str, arguments: &[&str], command: &mut Command) -> Result<String> {
+pub(super) fn run_printed(name: &str, arguments: &[&str], command: &mut Command) -> Result<String> {
     print_command(name, arguments);
     let output = run_quietly(command)?;
     for line in output.lines() {

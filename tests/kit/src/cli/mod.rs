@@ -1,6 +1,7 @@
 //! The commands of the program, and what they share: output, folders of long-running programs, signals.
 
 pub(crate) mod acceptance;
+pub(crate) mod classic_demo;
 pub(crate) mod cluster;
 pub(crate) mod demo;
 pub(crate) mod node;

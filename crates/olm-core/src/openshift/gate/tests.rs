@@ -9,7 +9,7 @@ fn list(values: &[&str]) -> String {
 
 fn bundle(extension: &str, name: &str, properties: Option<&str>) -> Bundle {
     Bundle {
-        extension: extension.to_owned(),
+        owner: Owner::Extension(extension.to_owned()),
         name: name.to_owned(),
         properties: properties.map(str::to_owned),
     }
@@ -287,5 +287,48 @@ fn gate_accepts_any_target() {
         let target = Stream::of_target(target).unwrap();
         let bundles = [bundle("e", "b", Some(&list(&[&format!("\"{limit}\"")])))];
         assert_eq!(judge(target.before(), target, &bundles).is_open(), open, "{limit} on {target}");
+    }
+}
+
+#[test]
+fn gate_counts_bundles_of_olm_classic() {
+    let csv = |name: &str, value: &str| Bundle {
+        owner: Owner::Csv(format!("ns/{name}")),
+        name: name.to_owned(),
+        properties: Some(list(&[value])),
+    };
+    let message = |bundles: &[Bundle]| report("4.18.0", bundles).message(0).unwrap_or_default();
+    assert_eq!(message(&[csv("a.v1", "\"4.19.0\""), csv("b.v1", "\"v4.19\"")]), "");
+    let one = message(&[csv("a.v1", "\"4.18.0\"")]);
+    assert!(one.starts_with("Found ClusterServiceVersions that require upgrades"), "{one}");
+    assert!(one.ends_with("version 4.19: bundle \"a.v1\" for ClusterServiceVersion \"ns/a.v1\"."), "{one}");
+    let both = message(&[csv("a.v1", "\"4.18\""), bundle("e", "b.v1", Some(&list(&["\"4.18\""])))]);
+    assert!(both.starts_with("Found ClusterExtensions and ClusterServiceVersions that"), "{both}");
+    let unreadable = message(&[csv("a.v1", "true")]);
+    assert!(
+        unreadable.starts_with("error(s) with ClusterServiceVersion ns/a.v1: error in bundle a.v1: "),
+        "{unreadable}"
+    );
+}
+
+#[test]
+fn gate_reads_both_annotations_of_a_csv() {
+    let own = list(&["\"4.18\""]);
+    let recorded = format!("{{\"properties\":{}}}", list(&["\"4.19\""]));
+    let other = r#"{"properties":[{"type":"olm.gvk","value":{}}]}"#;
+    for (recorded, own, want) in [
+        (None, None, None),
+        (None, Some(&*own), Some("4.18")),
+        (Some(other), Some(&*own), Some("4.18")),
+        (Some(&*recorded), None, Some("4.19")),
+        (Some(&*recorded), Some(&*own), Some("4.19")),
+    ] {
+        let annotations: BTreeMap<&str, String> = [(RECORDED_PROPERTIES, recorded), (OWN_PROPERTIES, own)]
+            .into_iter()
+            .filter_map(|(key, text)| Some((key, text?.to_owned())))
+            .collect();
+        let bundle = Bundle::from_csv("ns", "a.v1", |key| annotations.get(key));
+        let limit = bundle.properties.and_then(|text| csv_limit(&text).ok().flatten());
+        assert_eq!(limit.map(|limit| limit.stream.to_string()).as_deref(), want, "{annotations:?}");
     }
 }
