@@ -2,7 +2,8 @@
 
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::{ApiResource, GroupVersionKind, Status};
+use olm_classic::ownership::extension_conflict;
 use olm_core::Object;
 use olm_runtime::apply::{ErrorClass, classify};
 use serde::Serialize;
@@ -132,7 +133,7 @@ impl ObjectWriter {
     }
 
     /// Creates the object, or replaces it if it lacks something; nothing if `live`, which may be cached, has all. Returns what the apiserver
-    /// answered, `None` if it was not asked to write.
+    /// answered, `None` if it was not asked to write. An object of an extension of OLM v1 is not replaced: that is a conflict.
     pub(crate) async fn ensure(
         &self,
         desired: &Object,
@@ -142,7 +143,7 @@ impl ObjectWriter {
             if has(live, desired) {
                 return Ok(None);
             }
-            return self.replace(live, desired).await.map(Some);
+            return self.replace_own(live, desired).await.map(Some);
         }
         match self.create(desired).await {
             Err(error) if classify(&error) == ErrorClass::AlreadyExists => {}
@@ -152,7 +153,16 @@ impl ObjectWriter {
         if has(&live, desired) {
             return Ok(Some(live));
         }
-        self.replace(&live, desired).await.map(Some)
+        self.replace_own(&live, desired).await.map(Some)
+    }
+
+    async fn replace_own(&self, live: &Object, desired: &Object) -> kube::Result<Object> {
+        match extension_conflict(live) {
+            Some(conflict) => {
+                Err(kube::Error::Api(Status::failure(&conflict, "Conflict").with_code(409).boxed()))
+            }
+            None => self.replace(live, desired).await,
+        }
     }
 
     /// Creates the object.
@@ -206,9 +216,32 @@ pub(crate) fn named(api_version: &str, kind: &str, namespace: Option<&str>, name
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Apiserver;
 
     fn object_of(value: Value) -> Object {
         Object::from_value(value).unwrap()
+    }
+
+    #[tokio::test]
+    async fn write_leaves_objects_of_extensions_alone() {
+        use olm_api::labels::{OWNER_KIND, OWNER_KIND_CLUSTER_EXTENSION, OWNER_NAME};
+        let service = |labels: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "n", "labels": labels}});
+        let live = service(json!({(OWNER_KIND): OWNER_KIND_CLUSTER_EXTENSION, (OWNER_NAME): "shop"}));
+        let stored = live.clone();
+        let server = Apiserver::new(move |method, _| match method {
+            "POST" => {
+                (409, json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409}))
+            }
+            _ => (200, stored.clone()),
+        });
+        let writer = ObjectWriter::new(server.client());
+        let desired = object_of(service(json!({"app": "web"})));
+        for (cached, requests) in [(Some(object_of(live)), 0), (None, 2)] {
+            let error = writer.ensure(&desired, cached.as_ref()).await.unwrap_err();
+            let want = "Service web belongs to ClusterExtension shop of OLM v1; uninstall one of the two";
+            assert_eq!(olm_runtime::apply::message(&error), want);
+            assert_eq!(server.requests().len(), requests);
+        }
     }
 
     #[test]

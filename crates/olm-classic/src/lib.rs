@@ -10,5 +10,6 @@ pub mod install_plan;
 pub mod operator;
 pub mod operator_condition;
 pub mod operator_group;
+pub mod ownership;
 pub mod packages;
 pub mod subscription;

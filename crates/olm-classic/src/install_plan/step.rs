@@ -12,6 +12,8 @@ use olm_api::classic::{ClusterServiceVersion, InstallPlan};
 use olm_core::{Object, go, member_map};
 use serde_json::{Map, Value, json};
 
+use crate::ownership::extension_conflict;
+
 /// How far a step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepStatus {
@@ -172,6 +174,9 @@ pub enum StepError {
     Api { kind: String, name: String, message: String, is_forbidden: bool },
     #[error("{0}")]
     Crd(#[from] super::crd::CrdUpdateError),
+    /// An extension of OLM v1 has the object.
+    #[error("{0}")]
+    OfExtension(String),
 }
 
 impl StepError {
@@ -198,7 +203,8 @@ impl StepError {
             | Self::NoOwner { .. }
             | Self::CreateCsv { .. }
             | Self::Api { .. }
-            | Self::Crd(_) => false,
+            | Self::Crd(_)
+            | Self::OfExtension(_) => false,
         }
     }
 }
@@ -272,6 +278,9 @@ pub fn decide_step(
     }
     if manifest.name() != step.resource.name {
         return Err(unreadable("it names another object than the step"));
+    }
+    if let Some(conflict) = observed.existing.and_then(extension_conflict) {
+        return Err(StepError::OfExtension(conflict));
     }
     let mut made = manifest.clone();
     made.set_label("olm.managed", "true");

@@ -88,6 +88,17 @@ fn decide_step_names_what_cannot_be_done() {
         assert_eq!(error.to_string(), want);
     }
     assert_eq!(decide(2, &service).unwrap(), StepAction::Done(StepStatus::Created));
+    let mut existing = service.clone();
+    existing.set_label(olm_api::labels::OWNER_KIND, olm_api::labels::OWNER_KIND_CLUSTER_EXTENSION);
+    existing.set_label(olm_api::labels::OWNER_NAME, "shop");
+    let observed =
+        StepObserved { existing: Some(&existing), owner_uid: Some("u"), ..StepObserved::default() };
+    let conflict = decide_step(&plan, 1, &service, observed).unwrap_err();
+    assert_eq!(
+        conflict.to_string(),
+        "Service x belongs to ClusterExtension shop of OLM v1; uninstall one of the two"
+    );
+    assert!(!conflict.is_final());
 }
 
 #[test]
