@@ -46,6 +46,10 @@ pub(crate) const CLASSIC_UNUSED: &[(&str, &str)] = &[
     ("update operators.coreos.com/clusterserviceversions/finalizers", "as above"),
     ("update operators.coreos.com/operatorconditions/finalizers", "as above"),
     ("update operators.coreos.com/subscriptions/finalizers", "as above"),
+    (
+        "patch /services",
+        "for the label of an operator on a Service that was there before its ClusterServiceVersion",
+    ),
     ("delete operators.coreos.com/installplans", "for plans beyond the last five of a namespace"),
     (
         "escalate rbac.authorization.k8s.io/clusterroles",
