@@ -100,6 +100,14 @@ pub fn belonged(object: &Object, subscription: &Subscription) -> bool {
     is_plan && !belongs(object, subscription, None) && !is_ahead(generation, subscription)
 }
 
+/// Labels a plan that is about to be created with the operators of these packages of its namespace, for [`is_announced`].
+pub fn announce<'a>(plan: &mut InstallPlan, namespace: &str, packages: impl IntoIterator<Item = &'a str>) {
+    for package in packages {
+        let label = label(&name(package, namespace));
+        plan.metadata.labels.get_or_insert_default().insert(label, String::new());
+    }
+}
+
 /// Whether a plan was made for a Subscription that does not refer to it yet: it has the label of the operator from its creation on. Its
 /// steps wait for the Subscription, which else finds a ClusterServiceVersion and no plan of its own, and takes it for a foreign one.
 #[must_use]
@@ -289,14 +297,16 @@ mod tests {
             ("demo", None, false, true),
             ("other", None, true, true),
         ] {
-            let labels = if labelled { json!({ "operators.coreos.com/demo.ns": "" }) } else { json!({}) };
             let plan = json!({
                 "apiVersion": "operators.coreos.com/v1alpha1", "kind": "InstallPlan",
-                "metadata": { "name": "install-2", "namespace": "ns", "labels": labels },
+                "metadata": { "name": "install-2", "namespace": "ns" },
                 "spec": { "approval": "Automatic", "approved": true, "clusterServiceVersionNames": [], "generation": 2 },
             });
             let of = subscription(package, generation);
-            let read: InstallPlan = serde_json::from_value(plan.clone()).unwrap();
+            let mut read: InstallPlan = serde_json::from_value(plan.clone()).unwrap();
+            announce(&mut read, "ns", labelled.then_some("demo"));
+            let labels: Vec<&String> = read.metadata.labels.iter().flat_map(|labels| labels.keys()).collect();
+            assert_eq!(labels == ["operators.coreos.com/demo.ns"], labelled, "{labels:?}");
             assert_eq!(is_announced(&read, [&of]), announced, "{package} {generation:?} {labelled}");
             let is_earlier = generation.is_some_and(|known| known >= 2);
             assert_eq!(belonged(&Object::from_value(plan).unwrap(), &of), is_earlier, "{generation:?}");

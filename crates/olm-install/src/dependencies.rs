@@ -12,6 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use olm_api::classic::ClusterServiceVersion;
 use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_core::VersionRelease;
+use olm_core::openshift::RECORDED_PROPERTIES;
 use olm_resolver::{DependencyFacts, GvkRef, InstalledPackage, Needed, Property, Resolution};
 use olm_runtime::apply::{ErrorClass, classify};
 use serde_json::Value;
@@ -21,8 +22,6 @@ use crate::resolution::{BundleFacts, Class, PassError, RevisionStates, revision}
 
 /// ClusterServiceVersions of one page.
 const MAX_CSVS: u32 = 50;
-/// The annotation of a ClusterServiceVersion with the properties of its bundle.
-const RECORDED_PROPERTIES: &str = "operatorframework.io/properties";
 /// CRDs of a required group that are read.
 const MAX_CRDS: usize = 64;
 
@@ -151,7 +150,7 @@ fn csv_package(csv: &ClusterServiceVersion) -> Option<InstalledPackage> {
     Some(InstalledPackage {
         package: package["packageName"].as_str()?.parse().ok()?,
         version: VersionRelease::parse(package["version"].as_str()?, None).ok()?,
-        // what is served stands in
+        // the served APIs are read from discovery
         provides: None,
         properties,
     })

@@ -123,6 +123,16 @@ impl ControlPlane {
         self.wait_ready().await
     }
 
+    /// Kills the apiserver and starts it again after `pause`, and then kube-controller-manager: its informers wait longer after each outage, up to
+    /// a minute, so after several outages they would not catch up within the limit of a test.
+    pub async fn outage(&mut self, pause: Duration) -> Result<()> {
+        self.kill9("kube-apiserver")?;
+        tokio::time::sleep(pause).await;
+        self.start_again("kube-apiserver").await?;
+        self.kill9("kube-controller-manager")?;
+        self.start_again("kube-controller-manager").await
+    }
+
     fn child(&mut self, name: &str) -> Result<(&mut Child, &mut Command)> {
         let mut all = self.children.iter_mut().zip(&mut self.commands);
         all.find(|(child, _)| child.name() == name).with_context(|| format!("no program {name} was started"))

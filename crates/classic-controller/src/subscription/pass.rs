@@ -313,11 +313,9 @@ impl Subscriptions {
         let (plan, status) = match conclusion {
             Conclusion::Make { mut plan, .. } => {
                 let status = plan.status.take();
-                for (index, _) in planned_statuses(facts, solution, &plan) {
-                    let package = &facts.subscriptions[index].spec.package;
-                    let label = operator::label(&operator::name(package, &observed.namespace));
-                    plan.metadata.labels.get_or_insert_default().insert(label, String::new());
-                }
+                let planned = planned_statuses(facts, solution, &plan).into_iter();
+                let packages = planned.map(|(index, _)| facts.subscriptions[index].spec.package.as_str());
+                operator::announce(&mut plan, &observed.namespace, packages);
                 self.write_manifests(observed, bundles, status.as_ref()).await?;
                 (api.create(&params, &plan).await.map_err(failed)?, status)
             }

@@ -23,8 +23,7 @@ use super::step::{StepStatus, step_kind};
 use super::{Approval, rbac};
 use crate::subscription::{generated_subscription, subscribes};
 
-/// Annotation of a ClusterServiceVersion with the properties of its bundle.
-pub const PROPERTIES_ANNOTATION: &str = "operatorframework.io/properties";
+pub use olm_core::openshift::RECORDED_PROPERTIES as PROPERTIES_ANNOTATION;
 
 /// Properties that hold the content of a bundle; they are in no annotation.
 const CONTENT_PROPERTIES: [&str; 2] = ["olm.bundle.object", "olm.csv.metadata"];

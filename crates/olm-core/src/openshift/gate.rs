@@ -78,7 +78,7 @@ pub struct Bundle {
 }
 
 /// The annotation in which OLM Classic records the properties that a catalog has for a bundle, as `{"properties": […]}`.
-const RECORDED_PROPERTIES: &str = "operatorframework.io/properties";
+pub const RECORDED_PROPERTIES: &str = "operatorframework.io/properties";
 /// The annotation in which an author writes properties of a bundle, as a list.
 const OWN_PROPERTIES: &str = "olm.properties";
 

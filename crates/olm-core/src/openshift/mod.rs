@@ -12,6 +12,8 @@ mod gate;
 mod limit;
 mod stream;
 
-pub use gate::{Blocking, Bundle, Lifecycle, Owner, Report, Revision, Unreadable, counted, judge};
+pub use gate::{
+    Blocking, Bundle, Lifecycle, Owner, RECORDED_PROPERTIES, Report, Revision, Unreadable, counted, judge,
+};
 pub use limit::{Limit, LimitError, MAX_OPENSHIFT_VERSION, limit};
 pub use stream::{Stream, StreamError};

@@ -37,13 +37,7 @@ async fn fault_apiserver_kill_leaves_the_undisturbed_result() -> Result<()> {
         let mut seen = Vec::new();
         moment.come(&mut tail, &mut seen).await?;
         let plane = site.cluster.plane().context("the control plane is not ours")?;
-        plane.kill9("kube-apiserver")?;
-        tokio::time::sleep(pause).await;
-        plane.start_again("kube-apiserver").await?;
-        // Its informers wait longer after each outage, up to a minute; with one outage after the other they would not catch up
-        // within the limit of this test, which is about our controller.
-        plane.kill9("kube-controller-manager")?;
-        plane.start_again("kube-controller-manager").await?;
+        plane.outage(pause).await?;
         let since = Instant::now();
         let ended = async {
             usual.operation.done(&package).await?;

@@ -201,12 +201,7 @@ async fn fault_classic_apiserver_kill_leaves_the_undisturbed_result() -> Result<
             package.subscribe(usual.operation.version()).await?;
             moment.come(&mut tail, &mut seen).await?;
             let plane = site.cluster.plane().context("the control plane is not ours")?;
-            plane.kill9("kube-apiserver")?;
-            tokio::time::sleep(pause).await;
-            plane.start_again("kube-apiserver").await?;
-            // its informers wait longer after each outage
-            plane.kill9("kube-controller-manager")?;
-            plane.start_again("kube-controller-manager").await?;
+            plane.outage(pause).await?;
             since = Instant::now();
             let ended = async {
                 usual.operation.done(&package).await?;
