@@ -30,6 +30,13 @@ pub struct CatalogSource {
     pub content: Result<Arc<Catalog>, String>,
 }
 
+impl CatalogSource {
+    /// Sorts the catalogs that a namespace sees: preferred ones first (update-graph §7.3).
+    pub fn preference(&self, namespace: &str) -> (i64, bool, &str) {
+        (-i64::from(self.priority), self.namespace != namespace, &self.name)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Subscription {
     pub name: String,

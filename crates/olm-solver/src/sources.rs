@@ -56,7 +56,7 @@ impl<'a> Sources<'a> {
         }];
         let is_visible = |of: &str| of == namespace.name || Some(of) == namespace.global_namespace.as_deref();
         let mut catalogs: Vec<_> = namespace.catalogs.iter().filter(|it| is_visible(&it.namespace)).collect();
-        catalogs.sort_by_key(|it| (-i64::from(it.priority), it.namespace != namespace.name, &it.name));
+        catalogs.sort_by_key(|it| it.preference(&namespace.name));
         for source in catalogs {
             let catalog = source.content.clone().unwrap_or_else(|problem| {
                 let (name, namespace) = (source.name.clone(), source.namespace.clone());

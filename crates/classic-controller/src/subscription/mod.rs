@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::DeleteParams;
 use kube::{Api, Resource as _};
 use olm_api::classic::InstallPlan;
-use olm_classic::subscription::{ResolutionFact, UnpackFact, expired_plans};
+use olm_classic::subscription::{UnpackFact, expired_plans};
 use olm_runtime::apply::{self, ErrorClass};
 use olm_runtime::controller::{self, Controller, Requeue};
 use olm_runtime::events::NewEvent;
@@ -109,9 +109,7 @@ impl Subscriptions {
             let event = NewEvent { warning: false, reason, action: "Resolve", note };
             self.context.events.publish(&about, event).await;
         }
-        if let (ResolutionFact::Failed { message, .. }, [_]) =
-            (&attempt.resolution, observed.groups.as_slice())
-        {
+        if let (Some(message), [_]) = (attempt.failure(), observed.groups.as_slice()) {
             let about = ObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Namespace".to_owned()),
@@ -119,7 +117,7 @@ impl Subscriptions {
                 ..ObjectReference::default()
             };
             let event =
-                NewEvent { warning: true, reason: "ResolutionFailed", action: "Resolve", note: message };
+                NewEvent { warning: true, reason: "ResolutionFailed", action: "Resolve", note: &message };
             self.context.events.publish(&about, event).await;
         }
         if let UnpackFact::Failed { reason: reason @ "BundleUnpackFailed", message } = &attempt.unpack {

@@ -17,8 +17,8 @@ use olm_classic::install_plan::{
 };
 use olm_classic::operator;
 use olm_classic::subscription::{
-    Conclusion, NamespaceFacts, Pass, PassError, ResolutionFact, StateRule, StatusValues, UnpackFact,
-    begin_pass, conclude_pass, is_awaiting, new_bundles, planned_statuses, resolution_failure,
+    Conclusion, NamespaceFacts, Pass, PassError, Resolution, ResolutionFact, StateRule, StatusValues,
+    UnpackFact, begin_pass, conclude_pass, is_awaiting, new_bundles, planned_statuses, resolution_failure,
     solver_namespace,
 };
 use olm_core::Object;
@@ -38,6 +38,8 @@ pub(super) struct Attempt {
     /// New values of statuses, by the places of the Subscriptions.
     pub(super) values: BTreeMap<usize, StatusValues>,
     pub(super) resolution: ResolutionFact,
+    /// Why Subscriptions were left out of it, by name.
+    pub(super) left_out: BTreeMap<String, String>,
     pub(super) unpack: UnpackFact,
     /// The plan that was made.
     pub(super) plan: Option<InstallPlan>,
@@ -59,6 +61,7 @@ impl Attempt {
         Self {
             values: BTreeMap::new(),
             resolution: ResolutionFact::NotTried,
+            left_out: BTreeMap::new(),
             unpack: UnpackFact::NotTried,
             plan: None,
             events: Vec::new(),
@@ -68,6 +71,15 @@ impl Attempt {
 
     fn failed(reason: &'static str, message: String, next: Next) -> Self {
         Self { resolution: ResolutionFact::Failed { reason, message }, ..Self::new(next) }
+    }
+
+    /// Why the namespace, or a part of it, was not resolved.
+    pub(super) fn failure(&self) -> Option<String> {
+        if let ResolutionFact::Failed { message, .. } = &self.resolution {
+            return Some(message.clone());
+        }
+        let problems: BTreeSet<&str> = self.left_out.values().map(String::as_str).collect();
+        (!problems.is_empty()).then(|| problems.into_iter().collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -118,13 +130,17 @@ impl Subscriptions {
             let content = content.unwrap_or_else(|| Err("its content was not read in this pass".to_owned()));
             content.map(|snapshot| Arc::clone(&snapshot.catalog))
         });
-        let solution = match self.solved.solve(input, &self.recorded).await {
-            Ok(Ok(solution)) => solution,
+        let Resolution { solution, left_out } = match self.solved.solve(input, &self.recorded).await {
+            Ok(Ok(resolution)) => resolution,
             Ok(Err(error)) => return unresolved(&error),
             Err(message) => return Attempt::failed("ErrorPreventedResolution", message, Next::Backoff),
         };
-        let resolved =
-            |unpack, next| Attempt { resolution: ResolutionFact::Resolved, unpack, ..Attempt::new(next) };
+        let resolved = |unpack, next| Attempt {
+            resolution: ResolutionFact::Resolved,
+            left_out: left_out.clone(),
+            unpack,
+            ..Attempt::new(next)
+        };
         let new = new_bundles(facts, &solution);
         if is_awaiting(facts, &new) {
             return resolved(UnpackFact::None, Next::OnChange);

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use olm_solver::{Catalog, CatalogSource, ErrorKind, Limits, Namespace, Solution, SolveError, solve};
+use olm_classic::subscription::{Resolution, resolve};
+use olm_solver::{Catalog, CatalogSource, ErrorKind, Limits, Namespace, SolveError};
 use parking_lot::Mutex;
 
 use super::metrics::Recorded;
 
-type Outcome = Result<Solution, SolveError>;
+type Outcome = Result<Resolution, SolveError>;
 
 /// The last outcome for each namespace.
 #[derive(Debug, Default)]
@@ -76,7 +77,7 @@ impl Solved {
             return Ok(outcome.clone());
         }
         let (name, begin) = (namespace.name.clone(), Instant::now());
-        let solved = tokio::task::spawn_blocking(move || solve(&namespace, Limits::default())).await;
+        let solved = tokio::task::spawn_blocking(move || resolve(&namespace, Limits::default())).await;
         let outcome = solved.map_err(|error| format!("the resolution did not end: {error}"))?;
         recorded.resolved(begin.elapsed(), outcome.is_ok());
         let is_final = outcome.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::Unsatisfiable);

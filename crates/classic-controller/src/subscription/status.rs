@@ -37,6 +37,7 @@ impl Subscriptions {
         let outcome = PassOutcome {
             facts,
             resolution: &attempt.resolution,
+            left_out: &attempt.left_out,
             unpack: &attempt.unpack,
             made: attempt.plan.as_ref(),
         };

@@ -35,13 +35,14 @@ pub struct CatalogsHealth {
     pub status: ConditionStatus,
     pub reason: &'static str,
     pub message: String,
-    /// Resolution of the namespace waits.
-    pub stops_resolution: bool,
+    /// The catalog that the Subscription names is there and not healthy; any of them if it names none.
+    pub is_needed: bool,
 }
 
 /// Health as one Subscription sees it. `catalogs` are those of its namespace and of the global namespace.
 ///
-/// A catalog that is missing does not stop resolution, which explains what is missing; one that is there and not healthy does.
+/// A catalog that is missing does not stop resolution, which explains what is missing; one that is there and not healthy stops the
+/// Subscriptions that need it.
 pub fn catalog_health(
     subscription: &Subscription,
     catalogs: &[CatalogFact<'_>],
@@ -83,7 +84,11 @@ pub fn catalog_health(
             "all available catalogsources are healthy".to_owned(),
         ),
     };
-    CatalogsHealth { entries, status, reason, message, stops_resolution: unhealthy.is_some() }
+    let is_needed = match target {
+        Some(target) => !target.is_healthy,
+        None => !has_target && unhealthy.is_some(),
+    };
+    CatalogsHealth { entries, status, reason, message, is_needed }
 }
 
 /// The time of an observation that does not change stays.

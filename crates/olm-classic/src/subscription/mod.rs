@@ -1,6 +1,6 @@
 //! Subscriptions: states, conditions, and when a namespace gets a new install plan.
 //!
-//! One pass over a namespace is [`begin_pass`], then the solver with [`solver_namespace`], then [`conclude_pass`]; the statuses are those
+//! One pass over a namespace is [`begin_pass`], then [`resolve`] with [`solver_namespace`], then [`conclude_pass`]; the statuses are those
 //! of [`next_state`] and [`conditions`]. With unchanged inputs the second pass changes nothing.
 //! Rules: classic-apis §3, §4; update-graph §2, §7.
 
@@ -15,6 +15,7 @@ mod state;
 mod status;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 
 pub use conditions::{
     CONDITION_TYPES, ConditionFacts, PlanFact, ResolutionFact, UnpackFact, conditions, resolution_failure,
@@ -32,3 +33,4 @@ pub use state::{
     STATE_ROWS, StateDecision, StateRow, StateRule, StatusValues, SubscriptionState, next_state,
 };
 pub use status::{PassOutcome, next_status, subscription_wait};
+pub use unreadable::{Resolution, resolve};

@@ -100,7 +100,12 @@ pub const PASS_ROWS: [PassRow; 11] = [
     ),
     row(PassRule::AllPending, "every Subscription waits for its plan, which is being executed", "stop", true),
     row(PassRule::PlanFailed, "the plan of a Subscription failed, without fail-forward", "stop", true),
-    row(PassRule::CatalogUnhealthy, "a catalog is there and not healthy", "stop", false),
+    row(
+        PassRule::CatalogUnhealthy,
+        "every Subscription needs a catalog that is there and not healthy",
+        "stop",
+        false,
+    ),
     row(PassRule::Resolves, "none of these", "resolve", true),
     row(PassRule::NothingNew, "nothing is to be installed", "stop", true),
     row(PassRule::PlanStillWaits, "the plans that wait for approval install the same", "stop", true),
@@ -165,8 +170,8 @@ pub fn begin_pass(facts: &NamespaceFacts<'_>, now: Timestamp) -> Result<Pass, Pa
         return Ok(Pass::Stop(PassRule::PlanFailed));
     }
     let catalogs = facts.visible_catalogs();
-    let stops = |it: &Arc<Subscription>| catalog_health(it, &catalogs, now).stops_resolution;
-    if facts.subscriptions.iter().any(stops) {
+    let is_stopped = |it: &Arc<Subscription>| catalog_health(it, &catalogs, now).is_needed;
+    if facts.subscriptions.iter().all(is_stopped) {
         return Ok(Pass::Stop(PassRule::CatalogUnhealthy));
     }
     Ok(Pass::Resolve)

@@ -2,6 +2,8 @@
 //!
 //! Rule: classic-apis §3.2, §3.3.
 
+use std::collections::BTreeMap;
+
 use olm_api::classic::subscription::SubscriptionStatus;
 use olm_api::classic::{InstallPlan, Subscription};
 use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -20,9 +22,23 @@ use crate::install_plan::RETRY;
 pub struct PassOutcome<'a> {
     pub facts: &'a NamespaceFacts<'a>,
     pub resolution: &'a ResolutionFact,
+    /// Why Subscriptions were left out of it, by name.
+    pub left_out: &'a BTreeMap<String, String>,
     pub unpack: &'a UnpackFact,
     /// The plan that was made; the facts do not have it.
     pub made: Option<&'a InstallPlan>,
+}
+
+impl PassOutcome<'_> {
+    fn resolution_of(&self, subscription: &Subscription) -> ResolutionFact {
+        let name = subscription.metadata.name.as_deref().unwrap_or_default();
+        match self.left_out.get(name) {
+            Some(problem) => {
+                ResolutionFact::Failed { reason: "ErrorPreventedResolution", message: problem.clone() }
+            }
+            None => self.resolution.clone(),
+        }
+    }
 }
 
 /// The status of a Subscription of the namespace, or `None` if it stays as it is. `values` are new ones, if the pass has some;
@@ -48,7 +64,7 @@ pub fn next_status(
         health: &health,
         plan: referenced(&status, outcome),
         missing_csv: missing_csv(&status, outcome.facts),
-        resolution: outcome.resolution.clone(),
+        resolution: outcome.resolution_of(subscription),
         unpack: outcome.unpack.clone(),
         deprecations: deprecated.map(|entries| deprecation_messages(&updated, entries)),
     };
@@ -94,7 +110,8 @@ pub fn subscription_wait(status: &SubscriptionStatus) -> Option<String> {
     approval
         .or(failed)
         .or_else(|| message("InstalledCSVMissing"))
-        .or_else(|| message("CatalogSourcesUnhealthy"))
+        // one that it does not need holds nothing up
+        .or_else(|| message("CatalogSourcesUnhealthy").filter(|_| status.state.is_empty()))
         .or_else(|| message("ResolutionFailed"))
         .or_else(|| message("BundleUnpackFailed"))
         .or_else(|| message("BundleUnpacking"))

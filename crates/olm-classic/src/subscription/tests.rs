@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use olm_api::ConditionStatus;
@@ -14,6 +14,7 @@ use super::*;
 use crate::install_plan::PlannedBundle;
 
 mod status;
+mod unreadable;
 
 fn shared<T: Clone>(all: &[T]) -> Vec<Arc<T>> {
     all.iter().cloned().map(Arc::new).collect()
@@ -168,7 +169,7 @@ fn health(catalogs: &[(&str, &str, bool)], subscription: &Subscription) -> Catal
 #[test]
 fn catalog_health_reports_what_is_missing_or_unhealthy() {
     let of = subscription(Value::Null);
-    for (catalogs, status, reason, message, stops) in [
+    for (catalogs, status, reason, message, is_needed) in [
         (
             &[][..],
             ConditionStatus::True,
@@ -202,12 +203,12 @@ fn catalog_health_reports_what_is_missing_or_unhealthy() {
             ConditionStatus::True,
             "UnhealthyCatalogSourceFound",
             "catalogsource olm/other unhealthy",
-            true,
+            false,
         ),
     ] {
         let health = health(catalogs, &of);
-        let got = (health.status, health.reason, health.message.as_str(), health.stops_resolution);
-        assert_eq!(got, (status, reason, message, stops), "{catalogs:?}");
+        let got = (health.status, health.reason, health.message.as_str(), health.is_needed);
+        assert_eq!(got, (status, reason, message, is_needed), "{catalogs:?}");
         let healthy: Vec<bool> = health.entries.iter().map(|entry| entry.healthy).collect();
         assert_eq!(healthy, catalogs.iter().map(|it| it.2).collect::<Vec<_>>());
     }
@@ -444,7 +445,13 @@ fn begin_pass_stops_or_resolves() {
 
     let mut unhealthy = cluster(vec![subscription(Value::Null)]);
     unhealthy.sources.push((source("other", "olm"), false));
+    assert_eq!(begin(&unhealthy), Ok(Pass::Resolve), "another catalog stops nothing");
+    unhealthy.subscriptions[0].spec.source = "other".to_owned();
+    unhealthy.subscriptions[0].spec.source_namespace = "olm".to_owned();
     assert_eq!(begin(&unhealthy), Ok(Pass::Stop(PassRule::CatalogUnhealthy)));
+    unhealthy.subscriptions.push(subscription(Value::Null));
+    assert_eq!(begin(&unhealthy), Ok(Pass::Resolve), "one Subscription needs it");
+    unhealthy.subscriptions.pop();
     let exclusion =
         ("olm.operatorframework.io/exclude-global-namespace-resolution".to_owned(), "true".to_owned());
     unhealthy.groups[0].metadata.annotations = Some([exclusion].into());

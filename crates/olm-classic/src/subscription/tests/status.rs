@@ -8,7 +8,13 @@ use crate::install_plan::PlanPhase;
 /// The status that a pass writes, and what it waits for.
 fn after_pass(cluster: &Cluster, resolution: &ResolutionFact) -> (SubscriptionStatus, Option<String>) {
     cluster.with_facts(|facts| {
-        let outcome = PassOutcome { facts, resolution, unpack: &UnpackFact::NotTried, made: None };
+        let outcome = PassOutcome {
+            facts,
+            resolution,
+            left_out: &BTreeMap::new(),
+            unpack: &UnpackFact::NotTried,
+            made: None,
+        };
         let subscription = &facts.subscriptions[0];
         let status = next_status(subscription, None, &outcome, None, at(9)).unwrap();
         let mut written = Subscription::clone(subscription);

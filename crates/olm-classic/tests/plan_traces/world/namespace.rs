@@ -9,9 +9,9 @@ use olm_classic::subscription::{
     CatalogFact, Conclusion, ConditionFacts, NamespaceFacts, Pass, PassRule, PlanFact, ResolutionFact,
     StateRule, StatusValues, UnpackFact, begin_pass, catalog_health, conclude_pass, conditions,
     deprecation_messages, expired_plans, is_awaiting, new_bundles, new_status, next_state, planned_statuses,
-    resolution_failure, solver_namespace,
+    resolution_failure, resolve, solver_namespace,
 };
-use olm_solver::{ChosenBundle, Limits, Solution, solve};
+use olm_solver::{ChosenBundle, Limits, Solution};
 use serde_json::json;
 
 use super::{World, typed};
@@ -95,8 +95,8 @@ impl World<'_> {
             let found = self.catalogs.get(name).filter(|it| it.namespace == namespace);
             found.map(|it| it.drafts.clone()).ok_or_else(|| "gone".to_owned())
         };
-        let solution = match solve(&solver_namespace(facts, content), Limits::default()) {
-            Ok(solution) => solution,
+        let solution = match resolve(&solver_namespace(facts, content), Limits::default()) {
+            Ok(resolution) => resolution.solution,
             Err(error) => {
                 let failure = resolution_failure(&error);
                 let changed = self.resolution != failure;
