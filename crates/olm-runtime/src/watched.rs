@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
-use kube::core::{DeserializeGuard, ObjectMeta, error_boundary::InvalidObject};
+use kube::core::{ObjectMeta, error_boundary::InvalidObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher::watcher};
 use kube::{Api, Client, Resource};
@@ -19,6 +19,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::error_text::chain;
 use crate::{backoff, task};
+
+mod received;
+
+pub use received::Received;
 
 /// The rows of a kind by key. A new listing replaces them when it is complete, never before.
 #[derive(Debug)]
@@ -373,7 +377,7 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Watched<K, V> {
 }
 
 /// An object of one of the project's own kinds as the watch shows it. One that does not fit its type keeps its metadata and never
-/// stops the watch ([`DeserializeGuard`]).
+/// stops the watch ([`Received`]).
 ///
 /// It is shared and not copied, because every reader of the table takes one out. Two are equal when they are the same version of
 /// the same object. It is [`slim`].
@@ -440,8 +444,8 @@ impl<K: Resource> Object<K> {
     }
 }
 
-impl<K: Resource> From<DeserializeGuard<K>> for Object<K> {
-    fn from(object: DeserializeGuard<K>) -> Self {
+impl<K: Resource> From<Received<K>> for Object<K> {
+    fn from(object: Received<K>) -> Self {
         Self(slim(object).0.map(Arc::new).map_err(Arc::new))
     }
 }
@@ -506,9 +510,9 @@ where
         config: watcher::Config,
         reduce: fn(K) -> K,
     ) -> AbortOnDropHandle<()> {
-        let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
-        let row = move |object: DeserializeGuard<K>| {
-            let object = Object::from(DeserializeGuard(object.0.map(reduce)));
+        let api: Api<Received<K>> = Api::all(client.clone());
+        let row = move |object: Received<K>| {
+            let object = Object::from(Received(object.0.map(reduce)));
             (object.key(), object)
         };
         let changes = self.follow(api, config, row);

@@ -144,9 +144,8 @@ fn gauge(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: i64) -> Wr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::core::DeserializeGuard;
     use kube::runtime::watcher::Event;
-    use olm_runtime::watched::Object;
+    use olm_runtime::watched::{Object, Received};
     use serde_json::{Value, json};
 
     fn objects<K>(objects: Vec<Value>) -> Objects<K>
@@ -161,7 +160,7 @@ mod tests {
     {
         let all = Objects::empty();
         for object in objects {
-            let object: DeserializeGuard<K> = serde_json::from_value(object).unwrap();
+            let object: Received<K> = serde_json::from_value(object).unwrap();
             all.apply(Event::Apply(Object::from(object)), |object| (object.name(), object));
         }
         all

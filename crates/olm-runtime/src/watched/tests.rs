@@ -86,7 +86,7 @@ fn group_follows_the_rows() {
 }
 
 fn object(version: &str, spec: serde_json::Value) -> Object<ClusterObjectSet> {
-    let guard: DeserializeGuard<ClusterObjectSet> = serde_json::from_value(json!({
+    let guard: Received<ClusterObjectSet> = serde_json::from_value(json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "spec": spec,
         "metadata": {
             "name": "a", "uid": "u", "resourceVersion": version, "managedFields": [{"manager": "kubectl"}],

@@ -207,7 +207,7 @@ fn selects(change: &Changed<ClusterCatalog>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
+    use olm_runtime::watched::Received;
     use serde_json::{Value, json};
 
     use super::*;
@@ -215,7 +215,7 @@ mod tests {
     const API: &str = "olm.operatorframework.io/v1";
 
     fn parsed<K: kube::Resource + serde::de::DeserializeOwned>(object: Value) -> Object<K> {
-        Object::from(serde_json::from_value::<DeserializeGuard<K>>(object).unwrap())
+        Object::from(serde_json::from_value::<Received<K>>(object).unwrap())
     }
 
     /// A change of `object`, of which the members at the keys of `with` are replaced.
