@@ -18,6 +18,8 @@ use olm_runtime::pull_secrets::{self, Document, NamespacedName};
 pub(crate) struct Images {
     client: Client,
     config: Config,
+    /// Pulls without credentials of its own; its connections and certificates are used again.
+    anonymous: Puller,
     catalogs: Store,
     bundles: Store,
     limits: (Limits, BundleLimits),
@@ -40,7 +42,15 @@ impl Images {
                 CertificateDirs { every_host: Some(directory.to_owned()), ..CertificateDirs::default() };
         }
         let store = |name: &str| Store::open(&cache.join(name)).context("cannot open the cache of images");
-        Ok(Self { client, config, catalogs: store("catalogs")?, bundles: store("bundles")?, limits })
+        let anonymous = Puller::new(config.clone());
+        Ok(Self {
+            client,
+            config,
+            anonymous,
+            catalogs: store("catalogs")?,
+            bundles: store("bundles")?,
+            limits,
+        })
     }
 
     /// Reads catalogs with the credentials of a catalog.
@@ -75,8 +85,11 @@ impl Images {
                 added.map_err(|error| format!("error reading pull secret {place}: {}", chain(&error)))?;
             }
         }
+        if keyring.is_empty() {
+            return Ok(self.anonymous.clone());
+        }
         let shared = SharedKeyring::default();
-        shared.set((!keyring.is_empty()).then_some(keyring));
+        shared.set(Some(keyring));
         let credentials = Credentials { shared: Some(shared), ..self.config.credentials.clone() };
         Ok(Puller::new(Config { credentials, ..self.config.clone() }))
     }

@@ -195,12 +195,12 @@ where
         + 'static,
 {
     let key = label(name);
-    for candidate in objects.all() {
+    for candidate in objects.read().rows().values().filter_map(watched::Object::ok) {
         let is_labelled = candidate.labels().contains_key(&key);
-        if !is_labelled && !may_belong(&*candidate, installed) {
+        if !is_labelled && !may_belong(&**candidate, installed) {
             continue;
         }
-        let candidate = object(&*candidate);
+        let candidate = object(&**candidate);
         let owned = |(subscription, csv): &Installed| belongs(&candidate, subscription, csv.as_deref());
         if is_labelled || installed.iter().any(owned) {
             found.push(candidate);
@@ -210,13 +210,15 @@ where
 
 /// A cheap test before an object is converted: it is in the namespace of a Subscription, or names the CSV in a label or as its definition.
 fn may_belong<K: Resource<DynamicType = ()>>(candidate: &K, installed: &[Installed]) -> bool {
+    let metadata = candidate.meta();
+    let owner = candidate.labels().get(keys::OWNER);
     installed.iter().any(|(subscription, csv)| {
-        let owner = candidate.labels().get(keys::OWNER);
-        candidate.namespace().is_some_and(|namespace| Some(namespace) == subscription.namespace())
+        let is_beside = metadata.namespace.is_some() && metadata.namespace == subscription.metadata.namespace;
+        is_beside
             || csv.as_ref().is_some_and(|csv| {
-                let owned = csv.spec.custom_resource_definitions.iter().flat_map(|crds| &crds.owned);
-                owner == Some(&csv.name_any())
-                    || owned.into_iter().any(|crd| crd.name == candidate.name_any())
+                let mut owned = csv.spec.custom_resource_definitions.iter().flat_map(|crds| &crds.owned);
+                (owner.is_some() && owner == csv.metadata.name.as_ref())
+                    || owned.any(|crd| Some(&crd.name) == metadata.name.as_ref())
             })
     })
 }
