@@ -48,7 +48,7 @@ pub(crate) async fn measure(size: usize, slower: f64, bounds: &mut Bounds) -> Re
     let each = of_copies.count() as f64 / copied.len().max(1) as f64;
     let mut checks = Checks { bounds, group };
     checks.seconds("until all have it", spent.wall, (0.025 * size as f64).max(2.0) * slower);
-    checks.seconds("CPU", spent.cpu, (0.001 * size as f64).max(0.05) * slower);
+    checks.seconds("CPU", spent.cpu, (0.05 + 0.000_75 * size as f64) * slower);
     checks.count("writes a namespace", each, 2.0);
 
     let restart = plane.restart().await?;
