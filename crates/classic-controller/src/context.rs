@@ -11,6 +11,7 @@ use olm_runtime::events::Events;
 use olm_runtime::leader;
 use olm_runtime::metrics::{ControllerMetrics, Metrics, Outcome};
 
+use crate::args::RepairDeployments;
 use crate::cluster::Cluster;
 
 /// The field manager of writes.
@@ -27,6 +28,7 @@ pub(crate) struct Settings {
     pub(crate) plan_retry_window: Duration,
     /// How long the image of a bundle may take.
     pub(crate) unpack_timeout: Duration,
+    pub(crate) repair_deployments: RepairDeployments,
 }
 
 /// What a controller gets.

@@ -75,6 +75,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         global_namespace: args.global_namespace(),
         plan_retry_window: args.plan_retry_window(),
         unpack_timeout: args.unpack_timeout(),
+        repair_deployments: args.repair_deployments,
     };
     let images = Images::open(writing.clone(), &args.cache_dir, args.pull.cas_dir(), limits)?;
     let work = controllers::run(writing, args, settings, images, metrics.clone(), stop.clone());

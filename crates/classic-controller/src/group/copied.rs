@@ -304,6 +304,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::args::RepairDeployments;
     use crate::context::Settings;
     use crate::testing::Apiserver;
 
@@ -342,6 +343,7 @@ mod tests {
             global_namespace: "olm".to_owned(),
             plan_retry_window: Duration::ZERO,
             unpack_timeout: Duration::ZERO,
+            repair_deployments: RepairDeployments::default(),
         };
         let (client, metrics, stop) = (apiserver.client(), Metrics::new(), Shutdown::new());
         let context = Context::new((NAME, 1), &client, &cluster, &settings, &metrics, &stop);

@@ -2,6 +2,7 @@
 //!
 //! Rule: classic-apis §3 to §6, decision 54.
 
+mod edits;
 mod site;
 
 use anyhow::{Result, ensure};
