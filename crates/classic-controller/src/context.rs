@@ -20,8 +20,6 @@ pub(crate) const MANAGER: &str = "olm";
 /// The settings of the controllers.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// The namespace of the process.
-    pub(crate) namespace: String,
     /// Its catalogs are available everywhere.
     pub(crate) global_namespace: String,
     /// How long an InstallPlan whose steps fail is retried.

@@ -34,7 +34,7 @@ pub(crate) async fn run(
 ) {
     let cluster = Cluster::new();
     let _watches = cluster.watch(&client);
-    let catalogs = Catalogs::new(&client, images);
+    let catalogs = Catalogs::new(&client, images.with_accounts(cluster.accounts.clone()));
     let unpacks = Unpacks::new(catalogs.images());
     let context =
         |name, workers| Context::new((name, workers), &client, &cluster, &settings, &metrics, &stop);

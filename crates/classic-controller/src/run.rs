@@ -71,7 +71,6 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         None => client.clone(),
     };
     let settings = Settings {
-        namespace: args.namespace.clone(),
         global_namespace: args.global_namespace(),
         plan_retry_window: args.plan_retry_window(),
         unpack_timeout: args.unpack_timeout(),

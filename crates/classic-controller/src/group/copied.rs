@@ -339,7 +339,6 @@ mod tests {
             cluster.copies.insert(&serde_json::from_value(copy).unwrap());
         }
         let settings = Settings {
-            namespace: "olm".to_owned(),
             global_namespace: "olm".to_owned(),
             plan_retry_window: Duration::ZERO,
             unpack_timeout: Duration::ZERO,

@@ -3,6 +3,7 @@
 //! Rule: classic-apis §3 to §6, decision 54.
 
 mod edits;
+mod secrets;
 mod site;
 
 use anyhow::{Result, ensure};

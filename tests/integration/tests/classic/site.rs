@@ -58,6 +58,11 @@ impl Site {
         self.process.log()
     }
 
+    /// The name of one more namespace.
+    pub(crate) async fn other_namespace(&self, name: &str) -> Result<String> {
+        self.cluster.namespace(name).await
+    }
+
     /// Applies an object.
     pub(crate) async fn apply(&self, object: &Value) -> Result<()> {
         self.cluster.apply(&object.to_string()).await?;
