@@ -29,6 +29,13 @@ pub const CSV_UPGRADE_COUNT: Metric = counter(
     &[],
     "ClusterServiceVersions that began to be replaced by a newer one",
 );
+/// Deployments that were edited.
+pub const CSV_EDITED_DEPLOYMENTS: Metric = gauge(
+    ClassicController,
+    "csv_edited_deployments",
+    &["name", "namespace"],
+    "Deployments of a ClusterServiceVersion that were edited; no series where there are none",
+);
 
 /// CatalogSources.
 pub const CATALOG_SOURCE_COUNT: Metric =
@@ -81,6 +88,7 @@ pub const METRICS: &[Metric] = &[
     CSV_SUCCEEDED,
     CSV_ABNORMAL,
     CSV_UPGRADE_COUNT,
+    CSV_EDITED_DEPLOYMENTS,
     CATALOG_SOURCE_COUNT,
     CATALOG_SOURCE_READY,
     CATALOG_SOURCE_SNAPSHOTS,
@@ -142,6 +150,16 @@ pub const EVENTS: &[Event] = &[
     normal(CSV, "NeedsReinstall", "It is installed again after a failure."),
     normal(CSV, "BeingReplaced", "A newer version replaces it."),
     normal(CSV, "Replaced", "A newer version has replaced it, and it is deleted."),
+    normal(
+        CSV,
+        "DeploymentEdited",
+        "A Deployment of it was edited; the note names the fields. It stays as it is.",
+    ),
+    normal(
+        CSV,
+        "DeploymentRepaired",
+        "A Deployment of it was edited, and is written back; the note names the fields.",
+    ),
     warning(CSV, "DisabledCopiedCSVs", "Copies of it in other namespaces are disabled by the OLMConfig."),
     warning(
         "Namespace",

@@ -44,6 +44,17 @@ pub enum ControllerName {
     Operator,
 }
 
+/// What happens to Deployments of ClusterServiceVersions that were edited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum RepairDeployments {
+    /// An event and a metric report them, and they stay as they are, as in the reference
+    #[default]
+    Reported,
+    /// They are written back, which an event reports
+    Repaired,
+}
+
 /// The settings.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
@@ -77,6 +88,10 @@ pub struct ServeArgs {
     /// How long the image of a bundle may take to be pulled and read, unless an annotation of the OperatorGroup sets another limit
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     bundle_unpack_timeout: GoDuration,
+
+    /// What happens to a Deployment of a ClusterServiceVersion whose fields were edited by hand
+    #[arg(long, value_enum, value_name = "MODE", default_value_t)]
+    pub repair_deployments: RepairDeployments,
 
     /// Work only while holding the lease, so that several replicas can run
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, action = ArgAction::Set, value_parser = switch())]
@@ -183,6 +198,9 @@ mod tests {
         assert_eq!(args.plan_retry_window(), Duration::from_secs(10));
         assert_eq!(args.limits().unwrap().1.files, 9);
         assert!(parse(&["--limit=no-such=1"]).unwrap().limits().is_err());
+        assert_eq!(args.repair_deployments, RepairDeployments::Reported);
+        let args = parse(&["--repair-deployments=Repaired"]).unwrap();
+        assert_eq!(args.repair_deployments, RepairDeployments::Repaired);
     }
 
     #[test]

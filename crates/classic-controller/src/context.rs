@@ -11,6 +11,7 @@ use olm_runtime::events::Events;
 use olm_runtime::leader;
 use olm_runtime::metrics::{ControllerMetrics, Metrics, Outcome};
 
+use crate::args::RepairDeployments;
 use crate::cluster::Cluster;
 
 /// The field manager of writes.
@@ -19,14 +20,13 @@ pub(crate) const MANAGER: &str = "olm";
 /// The settings of the controllers.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// The namespace of the process.
-    pub(crate) namespace: String,
     /// Its catalogs are available everywhere.
     pub(crate) global_namespace: String,
     /// How long an InstallPlan whose steps fail is retried.
     pub(crate) plan_retry_window: Duration,
     /// How long the image of a bundle may take.
     pub(crate) unpack_timeout: Duration,
+    pub(crate) repair_deployments: RepairDeployments,
 }
 
 /// What a controller gets.

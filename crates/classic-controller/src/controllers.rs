@@ -34,7 +34,7 @@ pub(crate) async fn run(
 ) {
     let cluster = Cluster::new();
     let _watches = cluster.watch(&client);
-    let catalogs = Catalogs::new(&client, images);
+    let catalogs = Catalogs::new(&client, images.with_accounts(cluster.accounts.clone()));
     let unpacks = Unpacks::new(catalogs.images());
     let context =
         |name, workers| Context::new((name, workers), &client, &cluster, &settings, &metrics, &stop);
@@ -247,7 +247,7 @@ mod tests {
         let images = Images::open(client.clone(), cache.path(), None, limits).unwrap();
         let before = metrics.classic();
         catalog::metrics::register(&metrics, &cluster, &Catalogs::new(&client, images));
-        csv::metrics::register(&metrics, &cluster);
+        csv::metrics::register(&metrics, &cluster, &csv::edits::Edits::default());
         plan::metrics::register(&metrics, &cluster);
         subscription::metrics::register(&metrics, &cluster);
         let text = metrics.classic();
@@ -268,10 +268,13 @@ mod tests {
             "subscription_count gauge",
             "subscription_sync_total counter",
         ];
-        assert_eq!(types, reference);
+        let additional = ["csv_edited_deployments gauge"];
+        let mut all = [&reference[..], &additional].concat();
+        all.sort_unstable();
+        assert_eq!(types, all);
         let mut rows: Vec<String> =
             METRICS.iter().map(|row| format!("{} {}", row.name, row.kind.name())).collect();
         rows.sort_unstable();
-        assert_eq!(rows, reference, "the table");
+        assert_eq!(rows, all, "the table");
     }
 }

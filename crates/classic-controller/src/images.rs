@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Client;
 use olm_api::classic::CatalogSource;
 use olm_bundle::BundleLimits;
@@ -13,6 +14,7 @@ use olm_install::BundleFetcher;
 use olm_oci::{CertificateDirs, Config, Credentials, Keyring, Limits, Puller, SharedKeyring, Store};
 use olm_runtime::error_text::chain;
 use olm_runtime::pull_secrets::{self, Document, NamespacedName};
+use olm_runtime::watched::{self, Objects};
 
 /// Access to images.
 pub(crate) struct Images {
@@ -23,6 +25,7 @@ pub(crate) struct Images {
     catalogs: Store,
     bundles: Store,
     limits: (Limits, BundleLimits),
+    accounts: Objects<ServiceAccount>,
 }
 
 impl Images {
@@ -50,7 +53,14 @@ impl Images {
             catalogs: store("catalogs")?,
             bundles: store("bundles")?,
             limits,
+            accounts: Objects::by_namespace(),
         })
+    }
+
+    /// Uses the pull secrets of these accounts.
+    #[must_use]
+    pub(crate) fn with_accounts(self, accounts: Objects<ServiceAccount>) -> Self {
+        Self { accounts, ..self }
     }
 
     /// Reads catalogs with the credentials of a catalog.
@@ -71,11 +81,24 @@ impl Images {
         Ok(fetcher.with_limits(images, bundles).quarantining())
     }
 
+    /// The pull secrets of a catalog: those that it names, else those of the ServiceAccount of its name, as Kubernetes gives them to a pod of
+    /// that account.
+    fn secrets(&self, source: &CatalogSource) -> Vec<String> {
+        let named: Vec<String> =
+            source.spec.secrets.iter().filter(|name| !name.is_empty()).cloned().collect();
+        if !named.is_empty() {
+            return named;
+        }
+        let account = self.accounts.find(&watched::key(&source.metadata));
+        let secrets = account.iter().flat_map(|account| account.image_pull_secrets.iter().flatten());
+        secrets.map(|secret| secret.name.clone()).collect()
+    }
+
     async fn puller(&self, source: &CatalogSource) -> Result<Puller, String> {
         let mut keyring = Keyring::new();
         let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
-        for name in source.spec.secrets.iter().filter(|name| !name.is_empty()) {
-            let place = NamespacedName { namespace: namespace.to_owned(), name: name.clone() };
+        for name in self.secrets(source) {
+            let place = NamespacedName { namespace: namespace.to_owned(), name };
             let documents = pull_secrets::read(&self.client, Some(&place), None).await;
             for (place, document) in documents.map_err(|error| chain(&error))? {
                 let added = match &document {
@@ -92,5 +115,37 @@ impl Images {
         shared.set(Some(keyring));
         let credentials = Credentials { shared: Some(shared), ..self.config.credentials.clone() };
         Ok(Puller::new(Config { credentials, ..self.config.clone() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::Apiserver;
+
+    #[tokio::test]
+    async fn pull_secrets_are_named_or_those_of_the_account() {
+        let client = Apiserver::new(|_, _| (404, json!({}))).client();
+        let cache = tempfile::tempdir().unwrap();
+        let accounts: Objects<ServiceAccount> = Objects::by_namespace();
+        for namespace in ["ns", "other"] {
+            let metadata = json!({"namespace": namespace, "name": "main"});
+            let account =
+                json!({"metadata": metadata, "imagePullSecrets": [{"name": format!("of-{namespace}")}]});
+            let account: ServiceAccount = serde_json::from_value(account).unwrap();
+            accounts.insert(watched::key(&account.metadata), watched::Object::new(account));
+        }
+        let limits = (Limits::bundle(), BundleLimits::default());
+        let images = Images::open(client, cache.path(), None, limits).unwrap().with_accounts(accounts);
+        let secrets = |name: &str, secrets: Value| {
+            let spec = json!({"sourceType": "grpc", "image": "i", "secrets": secrets});
+            let source = json!({"metadata": {"namespace": "ns", "name": name}, "spec": spec});
+            images.secrets(&serde_json::from_value(source).unwrap())
+        };
+        assert_eq!(secrets("main", json!([])), ["of-ns"]);
+        assert_eq!(secrets("main", json!(["mine", ""])), ["mine"]);
+        assert_eq!(secrets("another", json!([""])), Vec::<String>::new());
     }
 }

@@ -71,10 +71,10 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         None => client.clone(),
     };
     let settings = Settings {
-        namespace: args.namespace.clone(),
         global_namespace: args.global_namespace(),
         plan_retry_window: args.plan_retry_window(),
         unpack_timeout: args.unpack_timeout(),
+        repair_deployments: args.repair_deployments,
     };
     let images = Images::open(writing.clone(), &args.cache_dir, args.pull.cas_dir(), limits)?;
     let work = controllers::run(writing, args, settings, images, metrics.clone(), stop.clone());

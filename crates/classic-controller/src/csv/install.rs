@@ -126,7 +126,8 @@ impl Csvs {
         self.writer.ensure(desired, live).await.map_err(|error| InstallError::of_write(desired, &error))
     }
 
-    fn group_writer(&self, csv: &ClusterServiceVersion) -> ObjectWriter {
+    /// Writes as the account of the group, if it names one.
+    pub(super) fn group_writer(&self, csv: &ClusterServiceVersion) -> ObjectWriter {
         let namespace = csv.namespace().unwrap_or_default();
         let account = self.group(&namespace).map(|group| group.spec.service_account_name.clone());
         match account.filter(|account| !account.is_empty()) {

@@ -13,6 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use super::edits::Edits;
 use crate::cluster::Cluster;
 
 /// Counts replaced CSVs. Clones share the number.
@@ -29,12 +30,17 @@ impl Upgrades {
 struct CsvMetrics {
     cluster: Arc<Cluster>,
     upgrades: Upgrades,
+    edits: Edits,
 }
 
 /// Shows them among the metrics of the process.
-pub(crate) fn register(metrics: &Metrics, cluster: &Arc<Cluster>) -> Upgrades {
+pub(crate) fn register(metrics: &Metrics, cluster: &Arc<Cluster>, edits: &Edits) -> Upgrades {
     let upgrades = Upgrades::default();
-    metrics.register_collector(CsvMetrics { cluster: Arc::clone(cluster), upgrades: upgrades.clone() });
+    metrics.register_collector(CsvMetrics {
+        cluster: Arc::clone(cluster),
+        upgrades: upgrades.clone(),
+        edits: edits.clone(),
+    });
     upgrades
 }
 
@@ -66,6 +72,12 @@ impl Collector for CsvMetrics {
                 ("version", &csv.spec.version),
             ];
             ConstGauge::new(1_i64).encode(out.encode_family(&labels)?)?;
+        }
+        let mut out = encode_row(&mut encoder, &observe::CSV_EDITED_DEPLOYMENTS)?;
+        for (key, count) in self.edits.counts() {
+            let Some((namespace, name)) = key.split_once('/') else { continue };
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            ConstGauge::new(count).encode(out.encode_family(&[("name", name), ("namespace", namespace)])?)?;
         }
         Ok(())
     }

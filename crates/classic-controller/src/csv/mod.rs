@@ -9,6 +9,7 @@
 mod certificates;
 mod cleanup;
 mod discovery;
+pub(crate) mod edits;
 mod install;
 mod installs;
 pub(crate) mod metrics;
@@ -34,6 +35,7 @@ use tracing::{Instrument as _, info_span};
 use crate::context::{Context, MANAGER, ended};
 use crate::write::{ObjectWriter, named};
 use discovery::Discovery;
+use edits::Edits;
 use installs::Installs;
 
 /// Its name in logs and metrics.
@@ -54,6 +56,7 @@ pub(crate) struct Csvs {
     waker: Waker,
     writer: ObjectWriter,
     installs: Installs,
+    edits: Edits,
     discovery: Discovery,
     executor: Executor,
     upgrades: metrics::Upgrades,
@@ -61,8 +64,10 @@ pub(crate) struct Csvs {
 
 /// Runs until the process stops.
 pub(crate) async fn controller(context: Arc<Context>) {
-    let upgrades = metrics::register(&context.metrics, &context.cluster);
+    let edits = Edits::default();
+    let upgrades = metrics::register(&context.metrics, &context.cluster, &edits);
     let csvs = Arc::new(Csvs {
+        edits,
         waker: Waker::default(),
         writer: ObjectWriter::new(context.client.clone()),
         installs: Installs::default(),
@@ -75,6 +80,7 @@ pub(crate) async fn controller(context: Arc<Context>) {
     controller::run(csvs.context.controller(sources), csvs.context.cluster.wait_until_listed(), |key| {
         let Some(csv) = csvs.context.cluster.csvs.find(key) else {
             csvs.installs.evict(key);
+            csvs.edits.evict(key);
             return None;
         };
         let pass = Arc::clone(&csvs);
@@ -146,8 +152,9 @@ impl Csvs {
             }
         }
         let recheck = self.keep_certificates(&csv).await;
+        let repair = self.keep_deployments(&csv).await?;
         let retry = self.installs.retry_in(&key(&csv));
-        let wait = [wait, recheck, retry].into_iter().flatten().min();
+        let wait = [wait, recheck, repair, retry].into_iter().flatten().min();
         let requeue = match Phase::read(&csv) {
             Phase::Succeeded => Requeue::OnChange,
             Phase::New

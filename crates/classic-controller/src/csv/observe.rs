@@ -166,12 +166,17 @@ impl Csvs {
     fn health(&self, csv: &ClusterServiceVersion) -> Health {
         let config = self.config(csv);
         let desired = strategy::deployments(csv, &self.settings(csv, config.as_ref())).unwrap_or_default();
+        health::check(&desired, &self.live(csv, &desired))
+    }
+
+    /// The Deployments of the cluster with the names of these.
+    pub(super) fn live(&self, csv: &ClusterServiceVersion, desired: &[Object]) -> Vec<Object> {
         let namespace = csv.namespace().unwrap_or_default();
         let live = desired.iter().filter_map(|desired| {
             let live = self.context.cluster.deployments.find(&format!("{namespace}/{}", desired.name()))?;
             Some(object(&*live))
         });
-        health::check(&desired, &live.collect::<Vec<_>>())
+        live.collect()
     }
 
     fn api_services(&self, csv: &ClusterServiceVersion) -> ApiServices {

@@ -304,6 +304,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::args::RepairDeployments;
     use crate::context::Settings;
     use crate::testing::Apiserver;
 
@@ -338,10 +339,10 @@ mod tests {
             cluster.copies.insert(&serde_json::from_value(copy).unwrap());
         }
         let settings = Settings {
-            namespace: "olm".to_owned(),
             global_namespace: "olm".to_owned(),
             plan_retry_window: Duration::ZERO,
             unpack_timeout: Duration::ZERO,
+            repair_deployments: RepairDeployments::default(),
         };
         let (client, metrics, stop) = (apiserver.client(), Metrics::new(), Shutdown::new());
         let context = Context::new((NAME, 1), &client, &cluster, &settings, &metrics, &stop);

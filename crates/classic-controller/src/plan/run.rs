@@ -191,7 +191,7 @@ impl<'a> Run<'a> {
                 Ok(())
             }
             StepAction::CompareCrd(object) => self.update_definition(index, step, &object).await,
-            StepAction::CopySecret(name) => self.copy_secret(&name).await,
+            StepAction::CopySecret { name, from } => self.copy_secret(&name, &from).await,
         }
     }
 
@@ -248,10 +248,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn copy_secret(&self, name: &str) -> Result<(), Failed> {
+    /// Copies a pull secret of the namespace `from`; without one, of the global namespace.
+    async fn copy_secret(&self, name: &str, from: &str) -> Result<(), Failed> {
         let context = &self.plans.context;
-        let own: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
-        let secret = own.get(name).await?;
+        let from = if from.is_empty() { &context.settings.global_namespace } else { from };
+        let secrets: Api<Secret> = Api::namespaced(context.client.clone(), from);
+        let secret = secrets.get(name).await?;
         let mut copy = Secret { metadata: Default::default(), ..secret };
         copy.metadata.name = Some(name.to_owned());
         copy.metadata.namespace = Some(self.namespace.to_owned());

@@ -3,7 +3,7 @@
 //! Rule: classic-apis §2.2 to §2.4, §2.7.
 
 use olm_api::classic::catalog_source::{
-    ConfigMapReference, ConnectionState as StatusConnection, RegistryService,
+    ConfigMapReference, ConnectionState as StatusConnection, GrpcPodConfig, RegistryService,
 };
 use olm_api::classic::{CatalogSource, CatalogSourceStatus};
 use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -17,6 +17,9 @@ use super::{Backing, validate};
 
 /// The port of registries.
 pub const REGISTRY_PORT: &str = "50051";
+
+/// A message without a reason: the catalog is as it should be.
+const POD_NOTE: &str = "spec.grpcPodConfig has no effect: the image is read without a registry pod";
 
 /// The cluster as one catalog sees it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,7 +83,7 @@ pub fn sync(source: &CatalogSource, observed: SourceObserved<'_>, now: Timestamp
         match (observed.problem, Polling::from_source(source).and_then(|polling| polling.error)) {
             (Some(problem), _) => ("RegistryServerError", problem.to_owned()),
             (None, Some(error)) => ("InvalidIntervalError", error.to_string()),
-            (None, None) => ("", String::new()),
+            (None, None) => ("", pod_note(source, backing).to_owned()),
         };
     CatalogSourceStatus {
         message,
@@ -92,6 +95,15 @@ pub fn sync(source: &CatalogSource, observed: SourceObserved<'_>, now: Timestamp
             .map(|state| connection(source, backing, state, known.connection_state, now)),
         conditions,
         unknown: known.unknown,
+    }
+}
+
+/// What the message reports of an image that has settings for a pod, if there is nothing else to report.
+fn pod_note(source: &CatalogSource, backing: Backing<'_>) -> &'static str {
+    let has_settings = source.spec.grpc_pod_config.as_ref().is_some_and(|it| *it != GrpcPodConfig::default());
+    match backing {
+        Backing::Image(_) if has_settings => POD_NOTE,
+        Backing::Image(_) | Backing::Address(_) | Backing::ConfigMap(_) => "",
     }
 }
 

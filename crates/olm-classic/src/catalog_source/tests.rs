@@ -112,6 +112,28 @@ fn sync_reports_what_is_wrong() {
 }
 
 #[test]
+fn sync_notes_that_pod_settings_have_no_effect() {
+    let note = "spec.grpcPodConfig has no effect: the image is read without a registry pod";
+    let settings = json!({"nodeSelector": {"zone": "a"}});
+    let polled = json!({"registryPoll": {"interval": "often"}});
+    for (spec, want) in [
+        (json!({"sourceType": "grpc", "image": "i", "grpcPodConfig": settings}), ["", note]),
+        (json!({"sourceType": "grpc", "image": "i", "grpcPodConfig": {}}), ["", ""]),
+        (json!({"sourceType": "grpc", "address": "a:1", "grpcPodConfig": settings}), ["", ""]),
+        (json!({"sourceType": "grpc", "image": "i"}), ["", ""]),
+    ] {
+        let observed = SourceObserved { is_served: true, ..SourceObserved::default() };
+        let status = sync(&source(spec.clone()), observed, at(1));
+        assert_eq!([status.reason.as_str(), &status.message], want, "{spec}");
+    }
+    let spec =
+        json!({"sourceType": "grpc", "image": "i", "grpcPodConfig": settings, "updateStrategy": polled});
+    let status = sync(&source(spec), SourceObserved::default(), at(1));
+    assert_eq!(status.reason, "InvalidIntervalError");
+    assert!(!status.message.contains(note), "{}", status.message);
+}
+
+#[test]
 fn sync_records_the_config_map_that_was_read() {
     let source = source(json!({"sourceType": "configmap", "configMap": "c"}));
     let map = |version: &str| ConfigMapReference {

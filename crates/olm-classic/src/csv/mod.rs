@@ -11,6 +11,7 @@
 
 pub mod chain;
 mod decide;
+pub mod edits;
 pub mod health;
 mod labels;
 mod observed;

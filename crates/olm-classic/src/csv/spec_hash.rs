@@ -39,6 +39,14 @@ pub(super) fn deployment(spec: &Value) -> String {
     hash(spec, "DeploymentSpec")
 }
 
+/// The specification of a Deployment as the apiserver stores it, without its defaults: quantities in their canonical form, nothing that is
+/// empty or that Go does not have.
+pub(super) fn canonical_deployment(spec: &Value) -> Value {
+    let mut text = String::new();
+    write(Some(spec), "DeploymentSpec", DEPTH, &mut text);
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
 /// The hash of a webhook of a CSV.
 pub(super) fn webhook(description: &Value) -> String {
     hash(description, "WebhookDescription")

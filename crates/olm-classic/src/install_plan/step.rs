@@ -223,8 +223,12 @@ pub enum StepAction {
     CompareCrd(Object),
     /// The definition does not serve its API yet.
     AwaitApi,
-    /// The Secret of this name in the namespace of the controller is copied into that of the plan.
-    CopySecret(String),
+    /// A pull secret is copied into the namespace of the plan.
+    CopySecret {
+        name: String,
+        /// That of the catalog that the bundle comes from; empty if the step names no catalog.
+        from: String,
+    },
 }
 
 impl StepAction {
@@ -234,7 +238,7 @@ impl StepAction {
             Self::Done(status) => *status,
             Self::Keep | Self::Update(_) | Self::CompareCrd(_) => StepStatus::Present,
             Self::Create(object) if object.kind() == "CustomResourceDefinition" => StepStatus::WaitingForApi,
-            Self::Create(_) | Self::CopySecret(_) => StepStatus::Created,
+            Self::Create(_) | Self::CopySecret { .. } => StepStatus::Created,
             Self::AwaitApi => StepStatus::WaitingForApi,
         }
     }
@@ -300,7 +304,10 @@ pub fn decide_step(
         }
         Handling::PullSecret => Ok(match observed.existing {
             Some(_) => StepAction::Keep,
-            None => StepAction::CopySecret(step.resource.name.clone()),
+            None => StepAction::CopySecret {
+                name: step.resource.name.clone(),
+                from: step.resource.source_namespace.clone(),
+            },
         }),
         Handling::CustomResourceDefinition => Ok(match observed.existing {
             Some(existing) if status == StepStatus::WaitingForApi => {

@@ -2,6 +2,8 @@
 //!
 //! Rule: classic-apis §3 to §6, decision 54.
 
+mod edits;
+mod secrets;
 mod site;
 
 use anyhow::{Result, ensure};

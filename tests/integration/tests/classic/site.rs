@@ -25,6 +25,11 @@ pub(crate) struct Site {
 impl Site {
     /// With an OperatorGroup for the namespace itself.
     pub(crate) async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// With more flags of the controller.
+    pub(crate) async fn start_with(flags: &[(&str, &str)]) -> Result<Self> {
         let options = Options { api_only: true, ..Options::default() };
         let cluster = Cluster::start_with(&options).await?;
         cluster.apply_dir(&repository().join("manifests/classic")).await?;
@@ -34,7 +39,10 @@ impl Site {
             "metadata": {"name": "own", "namespace": namespace}, "spec": {"targetNamespaces": [namespace]},
         });
         cluster.apply(&group.to_string()).await?;
-        let program = Program::classic_controller(&cluster)?;
+        let mut program = Program::classic_controller(&cluster)?;
+        for (name, value) in flags {
+            program = program.flag(name, value);
+        }
         let process = program.flag("--install-plan-retry-timeout", "1s").start().await?;
         Ok(Self { client: cluster.client().await?, namespace, process, cluster })
     }
@@ -48,6 +56,17 @@ impl Site {
 
     pub(crate) fn log(&self) -> PathBuf {
         self.process.log()
+    }
+
+    /// The name of one more namespace.
+    pub(crate) async fn other_namespace(&self, name: &str) -> Result<String> {
+        self.cluster.namespace(name).await
+    }
+
+    /// Applies an object.
+    pub(crate) async fn apply(&self, object: &Value) -> Result<()> {
+        self.cluster.apply(&object.to_string()).await?;
+        Ok(())
     }
 
     /// Package `demo` with these versions, each of which replaces the one before. They own a kind of version `api`.
@@ -112,6 +131,14 @@ impl Site {
     {
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
+    }
+
+    /// Notes of the events with a reason.
+    pub(crate) async fn notes(&self, reason: &str) -> Result<Vec<String>> {
+        let events: Api<Event> = self.api();
+        let all = events.list(&ListParams::default()).await?.items;
+        let of_reason = all.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+        Ok(of_reason.filter_map(|event| event.note).collect())
     }
 
     /// Waits for an event about the kind, with words of its note.

@@ -157,6 +157,14 @@ fn general_cases() -> Vec<Case> {
         ),
         case(
             "all",
+            json!({"classic": {"repairDeployments": "Repaired"}}),
+            "Deployment",
+            classic_manager,
+            args,
+            json!("--repair-deployments=Repaired"),
+        ),
+        case(
+            "all",
             monitor.clone(),
             "ServiceMonitor",
             "classic-controller-metrics-monitor",

@@ -1,10 +1,12 @@
 //! The verbs about OLM Classic against a real apiserver with its kinds, and catalogs and bundles that are images of a real registry.
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use olm_api::classic::{CatalogSource, Subscription};
+use olm_api::classic::{CatalogSource, ClusterServiceVersion, Subscription};
+use olm_classic::csv::strategy::{Settings, deployments};
 use olm_kit::{BundleImage, Ca, CatalogImage, Cluster, Entry, Package, Registry};
 use serde_json::{Value, json};
 
@@ -93,6 +95,8 @@ async fn kubectl_classic_verbs_read_a_cluster() -> Result<()> {
     let after = statuses(&plan()?);
     assert!(after.contains(&"ConfigMap Present".to_owned()), "{after:?}");
 
+    status(&cluster, &user, &namespace).await?;
+
     // a catalog that cannot be had is no answer
     let sources: Api<CatalogSource> = Api::namespaced(client, &namespace);
     let gone = json!({"spec": {"image": format!("{}/classic/none:1", registry.address())}});
@@ -101,5 +105,61 @@ async fn kubectl_classic_verbs_read_a_cluster() -> Result<()> {
         let (code, out, error) = user.run(verb)?;
         assert_eq!((code, out.as_str()), (3, ""), "{verb:?}: {error}");
     }
+    Ok(())
+}
+
+/// `classic status` of the namespace, whose ClusterServiceVersion gets an edited Deployment.
+async fn status(cluster: &Cluster, user: &User, namespace: &str) -> Result<()> {
+    let pod = json!({"containers": [{"name": "manager", "image": "registry.test/demo:v1"}]});
+    let spec = json!({
+        "selector": {"matchLabels": {"app": "demo"}}, "template": {"metadata": {"labels": {"app": "demo"}}, "spec": pod},
+    });
+    let client = cluster.client().await?;
+    let csvs: Api<ClusterServiceVersion> = Api::namespaced(client.clone(), namespace);
+    let strategy = json!({"spec": {"install": {"spec": {"deployments": [{"name": "demo", "spec": spec}]}}}});
+    let csv = csvs.patch("demo.v1.0.0", &PatchParams::default(), &Patch::Merge(&strategy)).await?;
+    let succeeded = json!({"status": {"phase": "Succeeded", "reason": "InstallSucceeded"}});
+    csvs.patch_status("demo.v1.0.0", &PatchParams::default(), &Patch::Merge(&succeeded)).await?;
+    let made = deployments(&csv, &Settings::default())?;
+    cluster.apply(&made[0].to_value().to_string()).await?;
+
+    let rows = |arguments: &[&str]| -> Result<Value> {
+        let command = [&["classic", "status", "-o", "json"], arguments].concat();
+        Ok(serde_json::from_str(&user.output(0, &command)?)?)
+    };
+    let row = rows(&[])?[0].clone();
+    assert_eq!(
+        (&row["subscription"], &row["csv"], &row["phase"]),
+        (&json!("demo"), &json!("demo.v1.0.0"), &json!("Succeeded"))
+    );
+    assert_eq!(
+        (&row["state"], &row["ready"], &row["edited"]),
+        (&json!("AtLatestKnown"), &json!(true), &Value::Null),
+        "{row}"
+    );
+
+    let edit = json!({"spec": {"replicas": 2}});
+    let all: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    all.patch("demo", &PatchParams::default(), &Patch::Merge(&edit)).await?;
+    let field = json!({"path": "spec.replicas", "desired": 1, "live": 2});
+    let row = rows(&["demo"])?[0].clone();
+    assert_eq!(row["edited"], json!([{"deployment": "demo", "fields": [field]}]));
+    let text = user.output(0, &["classic", "status"])?;
+    assert!(text.contains("Deployment demo was edited: spec.replicas"), "{text}");
+
+    let pending = json!({"status": {"state": "UpgradePending", "conditions": [
+        {"type": "InstallPlanPending", "status": "True", "reason": "RequiresApproval", "message": ""},
+    ]}});
+    let subscriptions: Api<Subscription> = Api::namespaced(client, namespace);
+    subscriptions.patch_status("demo", &PatchParams::default(), &Patch::Merge(&pending)).await?;
+    let text = user.output(1, &["classic", "status"])?;
+    assert!(
+        text.contains("to do: InstallPlan  waits for approval; set spec.approved of it to true"),
+        "{text}"
+    );
+    let (code, _, error) = user.run(&["classic", "status", "another"])?;
+    assert_eq!(code, 1, "{error}");
+    let rest = json!({"status": {"state": "AtLatestKnown", "conditions": []}});
+    subscriptions.patch_status("demo", &PatchParams::default(), &Patch::Merge(&rest)).await?;
     Ok(())
 }

@@ -6,6 +6,7 @@ mod objects;
 mod plan;
 mod resolve;
 mod space;
+mod status;
 
 use clap::Subcommand;
 
@@ -20,6 +21,8 @@ pub(crate) enum Verb {
     Graph(Box<graph::Arguments>),
     /// Show the InstallPlan that a namespace would get: bundles, steps in order, approval
     Plan(Box<plan::Arguments>),
+    /// Show the Subscriptions of a namespace: what they installed, what they wait for, edited Deployments, and what to do
+    Status(Box<status::Arguments>),
 }
 
 pub(crate) async fn run(verb: &Verb) -> Result<CommandOutput, CommandError> {
@@ -27,5 +30,6 @@ pub(crate) async fn run(verb: &Verb) -> Result<CommandOutput, CommandError> {
         Verb::Resolve(arguments) => resolve::run(arguments).await,
         Verb::Graph(arguments) => graph::run(arguments).await,
         Verb::Plan(arguments) => plan::run(arguments).await,
+        Verb::Status(arguments) => status::run(arguments).await,
     }
 }

@@ -23,7 +23,7 @@ const CONDITION_NAME: &str = "OPERATOR_CONDITION_NAME";
 /// Variables of the cluster's proxy. They count together: setting one in a Subscription replaces all of the cluster's.
 const PROXY: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
 /// Annotation of pods with a serving certificate, and of its Secret: a hash of the CA, so that a new CA restarts the pods.
-const CA_HASH: &str = "olmcahash";
+pub(super) const CA_HASH: &str = "olmcahash";
 
 /// Why an install strategy is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -109,12 +109,11 @@ pub fn deployments(
     Ok(check(csv)?.deployments.iter().map(render).collect())
 }
 
-/// The Deployments of a CSV that are not in its strategy any more.
+/// The Deployments of a CSV that are not in its strategy any more; none if the strategy is invalid.
 #[must_use]
 pub fn obsolete<'a>(csv: &ClusterServiceVersion, live: &'a [Object]) -> Vec<&'a Object> {
-    let strategy = csv.spec.install.spec.iter();
-    let named: BTreeSet<_> =
-        strategy.flat_map(|strategy| &strategy.deployments).map(|it| it.name.as_str()).collect();
+    let Ok(strategy) = check(csv) else { return Vec::new() };
+    let named: BTreeSet<_> = strategy.deployments.iter().map(|it| it.name.as_str()).collect();
     let is_obsolete = |object: &&Object| {
         object.kind() == "Deployment" && is_owned(object, csv) && !named.contains(object.name())
     };

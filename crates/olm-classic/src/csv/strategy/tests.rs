@@ -150,6 +150,9 @@ fn obsolete_deployments_are_those_of_the_csv_only() {
     let live = [owned("m"), owned("old"), foreign];
     let names: Vec<_> = obsolete(&csv, &live).iter().map(|object| object.name()).collect();
     assert_eq!(names, ["old"]);
+    let mut invalid = csv.clone();
+    invalid.spec.install.spec = None;
+    assert_eq!(obsolete(&invalid, &live), Vec::<&Object>::new());
 }
 
 #[test]

@@ -56,6 +56,18 @@ fn decide_step_of_each_kind() {
 }
 
 #[test]
+fn pull_secret_is_that_of_the_catalog() {
+    for namespace in ["olm", ""] {
+        let mut planned = step("Secret", "", "x", "Unknown");
+        planned.resource.source_namespace = namespace.to_owned();
+        let plan = plan_with("Installing", vec![planned]);
+        let action = decide_step(&plan, 0, &plain("v1", "Secret", "x"), StepObserved::default()).unwrap();
+        let want = StepAction::CopySecret { name: "x".to_owned(), from: namespace.to_owned() };
+        assert_eq!(action, want);
+    }
+}
+
+#[test]
 fn decide_step_names_what_cannot_be_done() {
     let plan = plan_with(
         "Installing",

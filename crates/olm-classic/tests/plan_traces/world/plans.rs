@@ -99,7 +99,7 @@ impl World<'_> {
                     self.put(updated);
                 }
             }
-            StepAction::CopySecret(name) => panic!("no pull secrets here: {name}"),
+            StepAction::CopySecret { name, .. } => panic!("no pull secrets here: {name}"),
         }
         Ok(status)
     }

@@ -1,0 +1,211 @@
+//! `classic status`: the Subscriptions of a namespace, what they installed, what they wait for, and what to do.
+
+mod row;
+
+use std::fmt::Debug;
+
+use clap::Args;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::ListParams;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use olm_core::Object;
+use serde::de::DeserializeOwned;
+
+use self::row::{Catalog, Edit, Observed, Plan, Row};
+use crate::CommandOutput;
+use crate::cmd::output::{Output, Table, bad, or_dash};
+use crate::failure::{CommandError, print_note};
+use crate::sources::{Cluster, Namespace};
+
+/// Selects ClusterServiceVersions that are no copies.
+const ORIGINALS: &str = "!olm.copiedFrom";
+/// Selects what OLM makes.
+const MANAGED: &str = "olm.managed=true";
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Deployments are compared with what their ClusterServiceVersion and the settings of the Subscription come to; -o wide and -o json \
+                  have both values of a field. An edited Deployment alone does not change the exit code.\n\n\
+                  Examples:\n  kubectl olm classic status -n operators\n  kubectl olm classic status my-subscription -n operators\n  \
+                  kubectl olm classic status -A -o json\n\n\
+                  Exit codes: 0 all are installed and none waits, 1 one waits or failed, or there is no such Subscription, 2 bad input, 3 no answer."
+)]
+pub(crate) struct Arguments {
+    /// A Subscription, or a ClusterServiceVersion that belongs to none; else all of the namespace
+    name: Option<String>,
+    /// Those of all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    #[command(flatten)]
+    namespace: Namespace,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Arguments {
+    /// `None`: all.
+    fn namespace(&self) -> Result<Option<&str>, CommandError> {
+        match (self.all_namespaces, self.namespace.given(), &self.name) {
+            (true, Some(_), _) => Err(CommandError::Usage(
+                "--namespace and --all-namespaces contradict each other; use one".to_owned(),
+            )),
+            (true, None, Some(name)) => {
+                let text = format!(
+                    "{name:?} may be in several namespaces; use --namespace instead of --all-namespaces"
+                );
+                Err(CommandError::Usage(text))
+            }
+            (true, None, None) => Ok(None),
+            (false, _, _) => self.namespace.required().map(Some),
+        }
+    }
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let namespace = arguments.namespace()?;
+    let observed = observe(&arguments.cluster.client().await?, namespace).await?;
+    let mut rows = observed.rows();
+    if let Some(name) = &arguments.name {
+        rows.retain(|row| row.name() == name);
+        if rows.is_empty() {
+            let place = namespace.unwrap_or_default();
+            return Err(CommandError::NotFound(format!(
+                "namespace {place} has no Subscription {name:?}, nor a ClusterServiceVersion of that name without one"
+            )));
+        }
+    }
+    let names = || rows.iter().map(|row| row.name().to_owned()).collect();
+    let text = arguments.output.print(&rows, names, |wide| text(&rows, namespace.is_none(), wide));
+    Ok(CommandOutput { text, yes: rows.iter().all(|row| row.ready) })
+}
+
+async fn observe(client: &Client, namespace: Option<&str>) -> Result<Observed, CommandError> {
+    let subscriptions: Vec<olm_api::classic::Subscription> = list(client, namespace, "").await?;
+    let mut catalogs = list(client, namespace, "").await?;
+    if let Some(namespace) = namespace {
+        let mut others: Vec<&str> =
+            subscriptions.iter().map(|it| it.spec.source_namespace.as_str()).collect();
+        others.sort_unstable();
+        others.dedup();
+        for other in others.into_iter().filter(|other| !other.is_empty() && *other != namespace) {
+            catalogs.extend(list(client, Some(other), "").await?);
+        }
+    }
+    let deployments = match list::<Deployment>(client, namespace, MANAGED).await {
+        Ok(deployments) => deployments,
+        Err(error) => {
+            print_note(&format!("edited Deployments are not shown: {error}"));
+            Vec::new()
+        }
+    };
+    let objects = deployments.iter().filter_map(|it| serde_json::to_value(it).ok().map(Object::from_value));
+    Ok(Observed {
+        subscriptions,
+        csvs: list(client, namespace, ORIGINALS).await?,
+        plans: list(client, namespace, "").await?,
+        catalogs,
+        deployments: objects.filter_map(Result::ok).collect(),
+    })
+}
+
+async fn list<T>(client: &Client, namespace: Option<&str>, labels: &str) -> Result<Vec<T>, CommandError>
+where
+    T: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<T> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let listed = api.list(&ListParams::default().labels(labels)).await;
+    let doing = format!("list {}", T::plural(&()));
+    Ok(listed.map_err(|error| CommandError::from_request(&doing, &error))?.items)
+}
+
+fn text(rows: &[Row], with_namespace: bool, wide: bool) -> String {
+    if rows.is_empty() {
+        return "no Subscription, and no ClusterServiceVersion\n".to_owned();
+    }
+    let heads = ["SUBSCRIPTION", "PACKAGE", "CHANNEL", "CATALOG", "INSTALLED", "PHASE", "STATE"];
+    let mut table = Table::new(with_namespace.then_some("NAMESPACE").into_iter().chain(heads));
+    for row in rows {
+        let catalog = row.catalog.as_ref().map(Catalog::title).unwrap_or_default();
+        let cells =
+            [&row.subscription, &row.package, &row.channel, &catalog, &row.csv, &row.phase, &row.state];
+        let namespace = with_namespace.then(|| row.namespace.clone());
+        table.row(namespace.into_iter().chain(cells.map(|cell| or_dash(cell))));
+    }
+    let mut text = table.text("");
+    for row in rows {
+        text.push_str(&details(row, with_namespace, wide));
+    }
+    text
+}
+
+/// What is not as it should be; nothing for a row without.
+fn details(row: &Row, with_namespace: bool, wide: bool) -> String {
+    let mut lines = Vec::new();
+    for condition in &row.conditions {
+        lines.push(format!("{} {}: {}", condition.type_, condition.reason, condition.message));
+    }
+    if let Some(Plan { name, phase, csvs }) = &row.plan {
+        lines.push(format!("InstallPlan {name}: {phase}, for {}", csvs.join(", ")));
+    }
+    lines.extend(row.requirements.iter().map(|requirement| format!("requirement: {requirement}")));
+    for Edit { deployment, fields } in &row.edited {
+        let paths: Vec<&str> = fields.iter().map(|field| field.path.as_str()).collect();
+        lines.push(format!("Deployment {deployment} was edited: {}", paths.join(", ")));
+        if wide {
+            let value = |value: &Option<serde_json::Value>| {
+                value.as_ref().map_or("-".to_owned(), ToString::to_string)
+            };
+            let line =
+                |it: &row::Field| format!("  {}: {}, not {}", it.path, value(&it.live), value(&it.desired));
+            lines.extend(fields.iter().map(line));
+        }
+    }
+    lines.extend(row.next.iter().map(|next| format!("to do: {next}")));
+    if lines.is_empty() {
+        return String::new();
+    }
+    let name =
+        if with_namespace { format!("{}/{}", row.namespace, row.name()) } else { row.name().to_owned() };
+    let title = if row.ready { name } else { bad(&name) };
+    let lines: String =
+        lines.iter().map(|line| format!("  {}\n", line.trim_end().replace('\n', "\n  "))).collect();
+    format!("\n{title}\n{lines}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classic_status_prints_details_of_what_waits() {
+        let rows = row::tests::observed().rows();
+        insta::assert_snapshot!(text(&rows, true, true));
+        let rows: Vec<Row> = rows.into_iter().filter(|row| row.ready && row.edited.is_empty()).collect();
+        assert_eq!(text(&rows, false, false).lines().count(), 1 + rows.len(), "no details");
+        assert_eq!(text(&[], false, false), "no Subscription, and no ClusterServiceVersion\n");
+    }
+
+    #[test]
+    fn classic_status_needs_one_place() {
+        let parse = |words: &[&str]| {
+            use clap::FromArgMatches as _;
+            let command = Arguments::augment_args(clap::Command::new("status"));
+            let matches = command.get_matches_from([&["status"], words].concat());
+            Arguments::from_arg_matches(&matches).unwrap()
+        };
+        let place = |words: &[&str]| {
+            parse(words).namespace().map(|it| it.map(str::to_owned)).map_err(|error| error.to_string())
+        };
+        assert_eq!(place(&["-n", "a"]), Ok(Some("a".to_owned())));
+        assert_eq!(place(&["-A"]), Ok(None));
+        for words in [&["-A", "-n", "a"][..], &["x", "-A"], &[]] {
+            assert!(place(words).is_err(), "{words:?}");
+        }
+    }
+}
