@@ -64,7 +64,10 @@ fn decide(mode: RepairDeployments, earlier: Option<EditState>, now: Instant) -> 
             EditAction::ReportReturned(at)
         }
         (RepairDeployments::Repaired, Some(EditState::Returned(at))) if is_recent(at) => EditAction::Nothing,
-        (RepairDeployments::Repaired, _) => EditAction::Repair,
+        (
+            RepairDeployments::Repaired,
+            Some(EditState::Reported | EditState::Repaired(_) | EditState::Returned(_)) | None,
+        ) => EditAction::Repair,
     }
 }
 

@@ -56,7 +56,7 @@ pub fn edited(desired: &[Object], live: &[Object]) -> Vec<EditedDeployment> {
         if live.labels().get(SPEC_HASH) != desired.labels().get(SPEC_HASH) {
             return None;
         }
-        let fields = changes(&expected(desired)?, &present(live, desired)?);
+        let fields = changes(&compared(desired, desired)?, &compared(live, desired)?);
         (!fields.is_empty()).then(|| EditedDeployment { name: name.to_owned(), fields })
     };
     desired.iter().filter_map(edited).collect()
@@ -77,7 +77,7 @@ pub fn authorities(live: &[Object]) -> BTreeMap<String, String> {
 #[must_use]
 pub fn repaired(desired: &Object, live: &Object) -> Object {
     let mut repaired = desired.clone();
-    if let Some(at) = live.0.get("spec").and_then(|spec| restarted_at(spec)) {
+    if let Some(at) = live.0.get("spec").and_then(restarted_at) {
         let template = member_map(member_map(&mut repaired.0, "spec"), "template");
         let annotations = member_map(member_map(template, "metadata"), "annotations");
         annotations.insert(RESTARTED_AT.to_owned(), at.clone());
@@ -89,36 +89,27 @@ fn restarted_at(spec: &Value) -> Option<&Value> {
     spec.get("template")?.get("metadata")?.get("annotations")?.get(RESTARTED_AT)
 }
 
-/// What the apiserver stores of the strategy's Deployment.
-fn expected(desired: &Object) -> Option<Object> {
-    Some(compared(desired, desired, stored(desired)?))
-}
-
-fn present(live: &Object, desired: &Object) -> Option<Object> {
-    let mut spec = stored(live)?;
-    if restarted_at(&spec).is_some_and(|_| desired.0.get("spec").and_then(restarted_at).is_none()) {
-        let annotations = spec.pointer_mut("/template/metadata/annotations").and_then(Value::as_object_mut);
-        annotations.map(|annotations| annotations.remove(RESTARTED_AT));
-    }
-    Some(compared(live, desired, spec))
-}
-
-/// The specification with the defaults, without fields that are unknown here: a cache of typed objects does not have them.
+/// The specification with the defaults, without the time of a restart, and without fields that are unknown here: a cache of typed objects
+/// does not have them.
 fn stored(deployment: &Object) -> Option<Value> {
     let spec = spec_hash::canonical_deployment(deployment.0.get("spec")?);
     let typed: DeploymentSpec = serde_json::from_value(spec).ok()?;
     let mut spec = serde_json::to_value(typed).ok()?;
     defaults::add(&mut spec);
+    if let Some(Value::Object(annotations)) = spec.pointer_mut("/template/metadata/annotations") {
+        annotations.remove(RESTARTED_AT);
+    }
     Some(spec)
 }
 
-/// The specification, and the labels and annotations that the strategy names.
-fn compared(of: &Object, desired: &Object, spec: Value) -> Object {
+/// What counts of a Deployment: the specification, and the labels and annotations that the strategy names.
+fn compared(of: &Object, desired: &Object) -> Option<Object> {
     let named = |member: &str| -> Map<String, Value> {
         let members = |object: &Object| object.metadata()?.get(member)?.as_object().cloned();
         let names = members(desired).unwrap_or_default();
         members(of).into_iter().flatten().filter(|(key, _)| names.contains_key(key)).collect()
     };
     let metadata = json!({ "labels": named("labels"), "annotations": named("annotations") });
-    Object([("metadata".to_owned(), metadata), ("spec".to_owned(), spec)].into_iter().collect())
+    let members = [("metadata".to_owned(), metadata), ("spec".to_owned(), stored(of)?)];
+    Some(Object(members.into_iter().collect()))
 }

@@ -17,10 +17,9 @@ const EDITED: &str = "registry.test:5000/manager:v2";
 
 /// A Deployment with all kinds of fields that the apiserver completes or writes in another form.
 fn manager() -> Value {
-    let probe = |handler: Value| {
-        let mut probe = json!({"initialDelaySeconds": 5});
-        probe.as_object_mut().unwrap().extend(handler.as_object().unwrap().clone());
-        probe
+    let probe = |mut handler: Value| {
+        handler["initialDelaySeconds"] = 5.into();
+        handler
     };
     json!({"name": "manager", "label": {"app": "demo"}, "spec": {
         "selector": {"matchLabels": {"app": "demo"}},

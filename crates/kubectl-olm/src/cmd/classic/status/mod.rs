@@ -147,8 +147,10 @@ fn text(rows: &[Row], with_namespace: bool, wide: bool) -> String {
 /// What is not as it should be; nothing for a row without.
 fn details(row: &Row, with_namespace: bool, wide: bool) -> String {
     let mut lines = Vec::new();
-    for condition in &row.conditions {
-        lines.push(format!("{} {}: {}", condition.type_, condition.reason, condition.message));
+    for row::Condition { type_, reason, message } in &row.conditions {
+        let is_further = !message.is_empty() && !row.next.contains(message);
+        let message = if is_further { format!(": {message}") } else { String::new() };
+        lines.push(format!("{type_} {reason}{message}"));
     }
     if let Some(Plan { name, phase, csvs }) = &row.plan {
         lines.push(format!("InstallPlan {name}: {phase}, for {}", csvs.join(", ")));
