@@ -1,7 +1,8 @@
-//! classic-controller on a real control plane, with catalogs in ConfigMaps: what a user gets out of by the objects alone.
+//! classic-controller on a real control plane. Here, with catalogs in ConfigMaps: what a user gets out of by the objects alone.
 //!
 //! Rule: classic-apis §3 to §6, decision 54.
 
+mod extensions;
 mod site;
 
 use anyhow::{Result, ensure};
