@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
-use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt as _};
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
 use olm_api::classic::{
     CatalogSource, ClusterServiceVersion, InstallPlan, OperatorGroup, Subscription, SubscriptionStatus,
 };
-use olm_kit::{BundleImage, CLASSIC_NAMESPACE, CatalogImage, Package as Content, Registry, Wait, unique};
+use olm_kit::{
+    BundleImage, CLASSIC_NAMESPACE, CatalogImage, Package as Content, Registry, Wait, eventually, unique,
+};
 use serde_json::{Value, json};
 
 use crate::package::{LIMIT, push_bundle};
@@ -97,8 +99,38 @@ impl Package {
         }
     }
 
-    /// Pushes bundles and a catalog. The channel of each bundle has the name of its version, and those before it, so that a change of the
-    /// channel is an upgrade. Returns the reference of the catalog.
+    /// Pushes bundles. The channel of each has the name of its version, and those before it, so that a change of the channel is an upgrade.
+    /// `properties` are further ones of each bundle in the catalog.
+    ///
+    /// # Errors
+    /// When the registry rejects them.
+    pub async fn content(
+        &self,
+        registry: &Registry,
+        bundles: impl IntoIterator<Item = (&str, BundleImage)>,
+        properties: &[Value],
+    ) -> Result<Content> {
+        let (mut content, mut versions) = (Content::new(&self.name), Vec::new());
+        for (version, bundle) in bundles {
+            versions.push(version);
+            let image = push_bundle(registry, &self.name, version, &bundle).await?;
+            content = content
+                .bundle_with(version, &image, properties.iter().cloned())
+                .channel(version, crate::package::entries(versions.iter().copied()));
+        }
+        Ok(content)
+    }
+
+    /// Pushes a catalog. Returns its reference.
+    ///
+    /// # Errors
+    /// When the registry rejects it.
+    pub async fn push_catalog(&self, registry: &Registry, content: &[Content]) -> Result<String> {
+        let catalog = content.iter().fold(CatalogImage::new(), |catalog, content| catalog.package(content));
+        Ok(registry.push(&format!("{}/catalog", self.name), "latest", &catalog.image()).await?.by_digest())
+    }
+
+    /// Pushes bundles, see [`Self::content`], and their catalog. Returns the reference of the catalog.
     ///
     /// # Errors
     /// When the registry rejects them.
@@ -107,16 +139,8 @@ impl Package {
         registry: &Registry,
         bundles: impl IntoIterator<Item = (&str, BundleImage)>,
     ) -> Result<String> {
-        let (mut content, mut versions) = (Content::new(&self.name), Vec::new());
-        for (version, bundle) in bundles {
-            versions.push(version);
-            let image = push_bundle(registry, &self.name, version, &bundle).await?;
-            content = content
-                .bundle(version, &image)
-                .channel(version, crate::package::entries(versions.iter().copied()));
-        }
-        let catalog = CatalogImage::new().package(&content);
-        Ok(registry.push(&format!("{}/catalog", self.name), "latest", &catalog.image()).await?.by_digest())
+        let content = self.content(registry, bundles, &[]).await?;
+        self.push_catalog(registry, &[content]).await
     }
 
     /// Applies the namespace and its OperatorGroup, which has the namespace as target.
@@ -226,20 +250,31 @@ impl Package {
         Ok(csv)
     }
 
-    /// Deletes Subscription and ClusterServiceVersions, and waits until they are gone.
+    /// Deletes every Subscription and every ClusterServiceVersion of the namespace.
     ///
     /// # Errors
-    /// When they are not in time.
-    pub async fn uninstall(&self) -> Result<()> {
-        let params = DeleteParams::default();
-        self.subscriptions.delete(&self.name, &params).await?;
-        Wait::new(&self.subscriptions, &self.name).within(LIMIT).to_be_gone().await?;
-        for csv in self.csvs.list(&Default::default()).await? {
-            let name = csv.name_any();
-            self.csvs.delete(&name, &params).await?;
-            Wait::new(&self.csvs, &name).within(LIMIT).to_be_gone().await?;
-        }
+    /// When the apiserver rejects that.
+    pub async fn delete(&self) -> Result<()> {
+        let (params, all) = (DeleteParams::default(), ListParams::default());
+        self.subscriptions.delete_collection(&params, &all).await?;
+        self.csvs.delete_collection(&params, &all).await?;
         Ok(())
+    }
+
+    /// Waits until the namespace has no Subscription and no ClusterServiceVersion.
+    ///
+    /// # Errors
+    /// When it has some for too long.
+    pub async fn gone(&self) -> Result<()> {
+        eventually("no Subscription and no ClusterServiceVersion is left", LIMIT, || async {
+            let subscriptions = self.subscriptions.list(&ListParams::default()).await?;
+            let csvs = self.csvs.list(&ListParams::default()).await?;
+            let names = subscriptions.iter().map(ResourceExt::name_any);
+            let left: Vec<String> = names.chain(csvs.iter().map(ResourceExt::name_any)).collect();
+            ensure!(left.is_empty(), "{left:?}");
+            Ok(())
+        })
+        .await
     }
 }
 

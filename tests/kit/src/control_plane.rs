@@ -129,6 +129,11 @@ impl ControlPlane {
         self.kill9("kube-apiserver")?;
         tokio::time::sleep(pause).await;
         self.start_again("kube-apiserver").await?;
+        self.restart_controllers().await
+    }
+
+    /// Kills kube-controller-manager and starts it again. Its garbage collector finds new kinds every 30 s, and all kinds at its start.
+    pub async fn restart_controllers(&mut self) -> Result<()> {
         self.kill9("kube-controller-manager")?;
         self.start_again("kube-controller-manager").await
     }

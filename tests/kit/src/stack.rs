@@ -114,6 +114,14 @@ impl Cluster {
         }
         Ok(())
     }
+
+    /// A control plane of the caller's own with what classic-controller expects to find. Its garbage collector knows the kinds of OLM Classic.
+    pub async fn start_for_classic(options: &Options) -> Result<Self> {
+        let mut cluster = Self::start_with(options).await?;
+        cluster.install_classic().await?;
+        cluster.plane().context("the control plane is another process's")?.restart_controllers().await?;
+        Ok(cluster)
+    }
 }
 
 /// See [`Stack::logs_on_failure`].

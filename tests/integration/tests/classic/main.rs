@@ -1,8 +1,9 @@
-//! classic-controller on a real control plane, with catalogs in ConfigMaps: what a user gets out of by the objects alone.
+//! classic-controller on a real control plane. Here, with catalogs in ConfigMaps: what a user gets out of by the objects alone.
 //!
 //! Rule: classic-apis §3 to §6, decision 54.
 
 mod edits;
+mod extensions;
 mod secrets;
 mod site;
 

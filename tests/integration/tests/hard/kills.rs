@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::package::{LIMIT, Package};
 use crate::runs::Case;
-use crate::site::{Site, is_bookkeeping, lines, replica_of};
+use crate::site::{Site, is_bookkeeping, is_step, lines, replica_of};
 use olm_integration::inventory::Inventory;
 
 /// What is done to the extension, in this order.
@@ -56,7 +56,7 @@ pub(crate) struct Undisturbed {
     pub(crate) left: Inventory,
     /// How long it takes.
     pub(crate) took: Duration,
-    /// Writes of the controller.
+    /// Writes of the controller, without events and leases.
     pub(crate) writes: usize,
     /// Successful writes to each object of the extension.
     pub(crate) touched: BTreeMap<String, usize>,
@@ -109,8 +109,7 @@ pub(crate) async fn undisturbed(site: &Site, package: &Package, client: &Client)
         }
         let left = settled(client).await?;
         let requests = tail.more()?;
-        let writes =
-            requests.iter().filter(|request| replica_of(request).is_some() && request.writes()).count();
+        let writes = requests.iter().filter(|request| is_step(request)).count();
         all.push(Undisturbed { operation, left, took, writes, touched: touched(&requests, package) });
         if operation == Operation::Install {
             make_widget(site, package).await?;
@@ -169,7 +168,7 @@ pub(crate) fn touched(requests: &[Request], package: &Package) -> BTreeMap<Strin
 pub(crate) enum Moment {
     /// This long after the beginning.
     After(Duration),
-    /// Right after so many writes.
+    /// Right after so many writes, events and leases not counted.
     Write(usize),
 }
 
@@ -189,10 +188,8 @@ impl Moment {
             Self::After(time) => tokio::time::sleep(time).await,
             Self::Write(number) => {
                 let limit = Instant::now() + Duration::from_secs(10);
-                let ours = |all: &[Request]| {
-                    all.iter().filter(|request| replica_of(request).is_some() && request.writes()).count()
-                };
-                while ours(seen) < number && Instant::now() < limit {
+                let steps = |all: &[Request]| all.iter().filter(|request| is_step(request)).count();
+                while steps(seen) < number && Instant::now() < limit {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     seen.extend(tail.more()?);
                 }

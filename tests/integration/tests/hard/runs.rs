@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
-/// How often a random case runs unless `OLM_HARD` sets another number.
+/// How often most random cases run unless `OLM_HARD` sets another number.
 const FEW: u32 = 3;
 
 /// One case, from its first run to its row.
@@ -28,10 +28,15 @@ impl Case {
 
     /// A case that `OLM_HARD=all` runs `all` times.
     pub(crate) fn random(name: &'static str, all: u32) -> Self {
+        Self::sampled(name, FEW, all)
+    }
+
+    /// A case that runs `few` times, and with `OLM_HARD=all` `all` times.
+    pub(crate) fn sampled(name: &'static str, few: u32, all: u32) -> Self {
         let requested = match std::env::var("OLM_HARD").ok().as_deref() {
             Some("all") => all,
-            Some(number) => number.parse().unwrap_or(FEW),
-            None => FEW,
+            Some(number) => number.parse().unwrap_or(few),
+            None => few,
         };
         let seed = std::env::var("OLM_HARD_SEED").ok().and_then(|text| text.parse().ok());
         let case = Self {
@@ -45,6 +50,11 @@ impl Case {
         };
         case.log(&format!("{} runs, OLM_HARD_SEED={}", case.runs, case.seed));
         case
+    }
+
+    /// Runs no more often than this.
+    pub(crate) fn at_most(&mut self, runs: usize) {
+        self.runs = self.runs.min(u32::try_from(runs).unwrap_or(u32::MAX));
     }
 
     /// How often to run.

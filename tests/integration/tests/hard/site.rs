@@ -122,6 +122,11 @@ pub(crate) fn replica_of(request: &Request) -> Option<usize> {
     ACCOUNTS.iter().position(|known| *known == account)
 }
 
+/// Is the request a write of one of our controllers that an operation consists of?
+pub(crate) fn is_step(request: &Request) -> bool {
+    replica_of(request).is_some() && request.writes() && !is_bookkeeping(request)
+}
+
 /// Does the request concern bookkeeping rather than a revision or its objects?
 pub(crate) fn is_bookkeeping(request: &Request) -> bool {
     ["leases", "events"].contains(&request.resource.as_str()) || request.resource.ends_with("reviews")

@@ -1,5 +1,5 @@
-//! The controller, or the apiserver, is killed during an install or an upgrade through a Subscription. Afterwards the cluster holds what an
-//! undisturbed run leaves, made by as many creations.
+//! The controller, or the apiserver, is killed during an install with a dependency, an upgrade, and a removal. Afterwards the cluster holds
+//! what an undisturbed run leaves, copies in another namespace included, made by as many creations.
 //!
 //! `OLM_HARD=all` kills after each write of the controller, the first to the last.
 
@@ -22,32 +22,36 @@ use crate::control_plane::establish;
 use crate::kills::Moment;
 use crate::package::LIMIT;
 use crate::runs::Case;
-use crate::site::{is_bookkeeping, lines, replica_of};
+use crate::site::{is_bookkeeping, is_step, lines, replica_of};
 
+/// One after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Install,
     Upgrade,
+    Removal,
 }
 
 impl Operation {
-    const ALL: [Self; 2] = [Self::Install, Self::Upgrade];
+    const ALL: [Self; 3] = [Self::Install, Self::Upgrade, Self::Removal];
 
-    fn version(self) -> &'static str {
+    async fn begin(self, package: &Package) -> Result<()> {
         match self {
-            Self::Install => "1.0.0",
-            Self::Upgrade => "1.1.0",
+            Self::Install => package.subscribe("1.0.0").await,
+            Self::Upgrade => package.subscribe("1.1.0").await,
+            Self::Removal => package.delete().await,
         }
     }
 
     async fn done(self, package: &Package) -> Result<()> {
-        package.installed(self.version()).await?;
         match self {
-            Self::Install => Ok(()),
+            Self::Install => package.installed("1.0.0").await.map(drop),
             Self::Upgrade => {
+                package.installed("1.1.0").await?;
                 let old = package.csv("1.0.0");
                 Wait::new(&package.csvs, &old).within(LIMIT).to_be_gone().await
             }
+            Self::Removal => package.gone().await,
         }
     }
 }
@@ -58,47 +62,50 @@ struct Undisturbed {
     /// What the cluster holds afterwards.
     left: Inventory,
     took: Duration,
-    /// Writes of the controller.
+    /// Writes of the controller, without events.
     writes: usize,
 }
 
-/// Both operations without a fault, and what an uninstall after them leaves.
+/// All operations without a fault, and what is there after them, without the CRDs.
 async fn undisturbed(
     site: &Site,
     package: &Package,
     client: &Client,
+    case: &Case,
 ) -> Result<(Vec<Undisturbed>, Inventory)> {
     let mut all = Vec::new();
     for operation in Operation::ALL {
         let mut tail = site.cluster.audit_tail()?;
         let started = Instant::now();
-        package.subscribe(operation.version()).await?;
+        operation.begin(package).await?;
         operation.done(package).await?;
         let took = started.elapsed();
         let left = settled(client, package).await?;
-        let requests = tail.more()?;
-        let writes = requests.iter().filter(|it| replica_of(it).is_some() && it.writes()).count();
+        let writes = tail.more()?.iter().filter(|request| is_step(request)).count();
+        case.log(&format!("{operation:?}: {took:?}, {writes} writes"));
         all.push(Undisturbed { operation, left, took, writes });
     }
-    reset(package).await?;
+    delete_crds(package).await?;
     Ok((all, settled(client, package).await?))
 }
 
-/// Removes what a user removes, CRDs too.
-async fn reset(package: &Package) -> Result<()> {
-    package.uninstall().await?;
+/// Deletes the CRDs, which a removal leaves, and waits until the garbage collector has done its part.
+async fn delete_crds(package: &Package) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(package.client.clone());
     for crd in crds(package) {
         definitions.delete(&crd.name(), &DeleteParams::default()).await?;
+    }
+    for crd in crds(package) {
         Wait::new(&definitions, &crd.name()).within(LIMIT).to_be_gone().await?;
     }
-    // the garbage collector does its part
     eventually("nothing that the CSVs owned is left", LIMIT, || async {
         let state = state(&package.client, package).await?;
         let owned =
             ["OperatorCondition ", "Role ", "RoleBinding ", "Deployment ", "InstallPlan ", "Service "];
-        let left: Vec<&str> =
-            state.keys().filter(|key| owned.iter().any(|kind| key.starts_with(kind))).collect();
+        // roles for the kinds go with the CRDs
+        let group = format!(".{}.kit.test", package.name);
+        let is_owned = |key: &&str| owned.iter().any(|kind| key.starts_with(kind)) || key.contains(&group);
+        let left: Vec<&str> = state.keys().filter(is_owned).collect();
         ensure!(left.is_empty(), "{left:?}");
         Ok(())
     })
@@ -118,12 +125,18 @@ fn check_creations(seen: &[Request]) -> Result<()> {
     Ok(())
 }
 
-/// When to strike in a run: after each write once, then at random instants.
+/// When to strike in a run: after each write once if there are as many runs, else at a random instant.
 fn moment(dice: &mut StdRng, case: &Case, run: u32, usual: &Undisturbed) -> Moment {
     let number = run as usize + 1;
     if case.runs() as usize >= usual.writes && number <= usual.writes {
         Moment::Write(number)
-    } else if dice.random_bool(0.5) {
+    } else {
+        random_moment(dice, usual)
+    }
+}
+
+fn random_moment(dice: &mut StdRng, usual: &Undisturbed) -> Moment {
+    if dice.random_bool(0.5) {
         Moment::Write(dice.random_range(1..=usual.writes.max(1)))
     } else {
         Moment::After(usual.took.mul_f64(dice.random_range(0.0..1.1)))
@@ -132,34 +145,38 @@ fn moment(dice: &mut StdRng, case: &Case, run: u32, usual: &Undisturbed) -> Mome
 
 #[tokio::test]
 async fn fault_classic_kill_leaves_the_undisturbed_result() -> Result<()> {
-    let mut case = Case::random("classic-controller killed (KILL) during install and upgrade", 100);
+    let name = "classic-controller killed (KILL) during install, upgrade, removal";
+    let mut case = Case::sampled(name, 2, 250);
     let mut dice = case.dice();
     let mut site = Site::start().await?;
     let client = site.client().await?;
-    let (package, foreign) = site.served("kill").await?;
-    let (_, left) = undisturbed(&site, &package, &client).await?;
-    let (usual, again) = undisturbed(&site, &package, &client).await?;
-    left.is(&again).context("what two uninstalls leave")?;
-    for usual in &usual {
-        case.log(&format!("{:?}: {:?}, {} writes", usual.operation, usual.took, usual.writes));
-    }
+    let (package, foreign) = site.served_with_dependency("kill").await?;
+    let (usual, left) = undisturbed(&site, &package, &client, &case).await?;
+    case.at_most(usual.iter().map(|usual| usual.writes).max().unwrap_or_default());
     for run in 0..case.runs() {
         let mut since = Instant::now();
         for usual in &usual {
             let mut tail = site.cluster.audit_tail()?;
             let mut seen = Vec::new();
-            let moment = moment(&mut dice, &case, run, usual);
-            case.log(&format!("run {run}: {:?}, killed at {moment:?}", usual.operation));
-            package.subscribe(usual.operation.version()).await?;
-            moment.come(&mut tail, &mut seen).await?;
-            site.controller.kill9();
-            since = Instant::now();
-            if dice.random_bool(0.3) {
-                // what was pulled is lost, too
-                std::fs::remove_dir_all(site.controller.cache()).context("removing the cache")?;
+            let mut moments = vec![moment(&mut dice, &case, run, usual)];
+            if dice.random_bool(0.2) {
+                // again while it recovers
+                moments.push(random_moment(&mut dice, usual));
             }
-            site.controller.relaunch()?;
-            let about = || format!("run {run}: {:?}, killed at {moment:?}", usual.operation);
+            let about = format!("run {run}: {:?}, killed at {moments:?}", usual.operation);
+            case.log(&about);
+            usual.operation.begin(&package).await?;
+            for moment in moments {
+                moment.come(&mut tail, &mut seen).await?;
+                site.controller.kill9();
+                since = Instant::now();
+                if dice.random_bool(0.3) {
+                    // what was pulled is lost, too
+                    std::fs::remove_dir_all(site.controller.cache()).context("removing the cache")?;
+                }
+                site.controller.relaunch()?;
+            }
+            let about = || about.clone();
             usual.operation.done(&package).await.with_context(about)?;
             let ended = reached(&usual.left, &client, &package, LIMIT).await;
             seen.extend(tail.more()?);
@@ -167,8 +184,8 @@ async fn fault_classic_kill_leaves_the_undisturbed_result() -> Result<()> {
             check_creations(&seen).with_context(about)?;
         }
         case.converged(since);
-        reset(&package).await?;
-        reached(&left, &client, &package, LIMIT).await.with_context(|| format!("run {run}: uninstall"))?;
+        delete_crds(&package).await?;
+        reached(&left, &client, &package, LIMIT).await.with_context(|| format!("run {run}: CRDs deleted"))?;
         foreign.check().await?;
     }
     Ok(())
@@ -181,47 +198,49 @@ fn writes(seen: &[Request]) -> String {
 
 #[tokio::test]
 async fn fault_classic_apiserver_kill_leaves_the_undisturbed_result() -> Result<()> {
-    let mut case = Case::random("apiserver killed during install and upgrade of OLM Classic", 15);
+    let mut case = Case::random("apiserver killed during install, upgrade, removal of OLM Classic", 15);
     let mut dice = case.dice();
     let mut site = Site::start().await?;
     let client = site.client().await?;
-    let (package, foreign) = site.served("apiserver").await?;
-    let (usual, left) = undisturbed(&site, &package, &client).await?;
+    let (package, foreign) = site.served_with_dependency("apiserver").await?;
+    let (usual, left) = undisturbed(&site, &package, &client, &case).await?;
     for run in 0..case.runs() {
+        let usual = &usual[usize::try_from(run)? % usual.len()];
         let mut helped = false;
-        let mut since = Instant::now();
-        for usual in &usual {
-            let mut tail = site.cluster.audit_tail()?;
-            let mut seen = Vec::new();
-            let moment = moment(&mut dice, &case, run, usual);
-            let pause = Duration::from_millis(dice.random_range(0..3_000));
-            let about =
-                || format!("run {run}: {:?}, apiserver killed at {moment:?} for {pause:?}", usual.operation);
-            case.log(&about());
-            package.subscribe(usual.operation.version()).await?;
-            moment.come(&mut tail, &mut seen).await?;
-            let plane = site.cluster.plane().context("the control plane is not ours")?;
-            plane.outage(pause).await?;
-            since = Instant::now();
-            let ended = async {
-                usual.operation.done(&package).await?;
-                reached(&usual.left, &client, &package, LIMIT).await
-            };
-            let ended = tokio::select! {
-                ended = ended => ended,
-                never = establish(&case, &client, &mut helped) => match never {},
-            };
-            seen.extend(tail.more()?);
-            ended.with_context(|| writes(&seen)).with_context(about)?;
-            check_creations(&seen).with_context(about)?;
-            ensure!(site.controller.child().exited().is_none(), "{}: the controller ended", about());
-        }
+        let mut tail = site.cluster.audit_tail()?;
+        let mut seen = Vec::new();
+        let moment = random_moment(&mut dice, usual);
+        let pause = Duration::from_millis(dice.random_range(0..3_000));
+        let about =
+            || format!("run {run}: {:?}, apiserver killed at {moment:?} for {pause:?}", usual.operation);
+        case.log(&about());
+        usual.operation.begin(&package).await?;
+        moment.come(&mut tail, &mut seen).await?;
+        let plane = site.cluster.plane().context("the control plane is not ours")?;
+        plane.outage(pause).await?;
+        let since = Instant::now();
+        let ended = async {
+            usual.operation.done(&package).await?;
+            reached(&usual.left, &client, &package, LIMIT).await
+        };
+        let ended = tokio::select! {
+            ended = ended => ended,
+            never = establish(&case, &client, &mut helped) => match never {},
+        };
+        seen.extend(tail.more()?);
+        ended.with_context(|| writes(&seen)).with_context(about)?;
+        check_creations(&seen).with_context(about)?;
+        ensure!(site.controller.child().exited().is_none(), "{}: the controller ended", about());
         case.converged(since);
         if helped {
             case.helped();
         }
-        reset(&package).await?;
-        reached(&left, &client, &package, LIMIT).await.with_context(|| format!("run {run}: uninstall"))?;
+        if usual.operation == Operation::Removal && run + 1 < case.runs() {
+            delete_crds(&package).await?;
+            reached(&left, &client, &package, LIMIT)
+                .await
+                .with_context(|| format!("run {run}: CRDs deleted"))?;
+        }
         foreign.check().await?;
     }
     Ok(())

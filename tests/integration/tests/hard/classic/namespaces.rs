@@ -21,7 +21,8 @@ const WRITES: usize = 60;
 
 #[tokio::test]
 async fn fault_classic_namespace_deleted_mid_install_goes() -> Result<()> {
-    let mut case = Case::random("namespace deleted during an install of OLM Classic, then made again", 12);
+    let mut case =
+        Case::sampled("namespace deleted during an install of OLM Classic, then made again", 2, 12);
     let mut dice = case.dice();
     let site = Site::start().await?;
     let client = site.client().await?;
@@ -57,7 +58,8 @@ async fn fault_classic_namespace_deleted_mid_install_goes() -> Result<()> {
         package.furnish().await?;
         package.subscribe("1.0.0").await?;
         package.installed("1.0.0").await.with_context(|| format!("run {run}: installed again"))?;
-        package.uninstall().await?;
+        package.delete().await?;
+        package.gone().await?;
     }
     Ok(())
 }

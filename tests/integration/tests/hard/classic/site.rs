@@ -6,9 +6,10 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::{Api, Client, ResourceExt as _};
-use olm_integration::classic::{Package, apply, bundle};
+use olm_integration::classic::{Package, apply, bundle, group, source_is_ready};
+use olm_integration::package::{entries, push_bundle};
 use olm_integration::until_collected;
-use olm_kit::{BundleImage, Cluster, Crd, Options, Process, Program, Registry, Wait};
+use olm_kit::{BundleImage, Cluster, Crd, Options, Package as Content, Process, Program, Registry, Wait};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -26,8 +27,7 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) async fn start() -> Result<Self> {
         let options = Options { audit: true, ..Options::default() };
-        let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
-        cluster.install_classic().await?;
+        let (cluster, registry) = tokio::try_join!(Cluster::start_for_classic(&options), Registry::start())?;
         until_collected(&cluster, "operators.coreos.com/v2", "OperatorCondition").await?;
         let kubeconfig: PathBuf = cluster.kubeconfig_that_may_all(ACCOUNTS[0]).await?;
         let controller = Program::classic_controller(&cluster)?.kubeconfig(&kubeconfig).start().await?;
@@ -52,11 +52,33 @@ impl Site {
     /// A package whose versions 1.0.0 and 1.1.0 are served, with foreign objects in its namespace.
     pub(crate) async fn served(&self, prefix: &str) -> Result<(Package, Foreign)> {
         let package = self.package(prefix).await?;
-        let bundles = [("1.0.0", full(&package, "1.0.0")), ("1.1.0", full(&package, "1.1.0"))];
-        package.serve(&self.registry, bundles).await?;
+        package.serve(&self.registry, versions(&package)).await?;
         let foreign = Foreign::make(&package).await?;
         Ok((package, foreign))
     }
+
+    /// The same with a package on which both versions depend, and with a second target namespace, which gets copies.
+    pub(crate) async fn served_with_dependency(&self, prefix: &str) -> Result<(Package, Foreign)> {
+        let package = self.package(prefix).await?;
+        let (base, target) = (format!("{}-base", package.name), format!("{}-target", package.name));
+        let image = push_bundle(&self.registry, &base, "1.0.0", &bundle(&base, "1.0.0").crds([])).await?;
+        let needed = Content::new(&base).bundle("1.0.0", &image).channel("stable", entries(["1.0.0"]));
+        let needs = json!({"type": "olm.package.required", "value": {"packageName": base, "versionRange": ">=1.0.0"}});
+        let content = package.content(&self.registry, versions(&package), &[needs]).await?;
+        let catalog = package.push_catalog(&self.registry, &[content, needed]).await?;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": target}});
+        self.cluster.apply(&namespace.to_string()).await?;
+        package.furnish().await?;
+        apply(&package.groups, &group(&package.name, &[&package.name, &target])).await?;
+        package.catalog(&catalog).await?;
+        source_is_ready(&package.client, &package.name).await?;
+        let foreign = Foreign::make(&package).await?;
+        Ok((package, foreign))
+    }
+}
+
+fn versions(package: &Package) -> [(&'static str, BundleImage); 2] {
+    ["1.0.0", "1.1.0"].map(|version| (version, full(package, version)))
 }
 
 /// The CRDs of every bundle here.

@@ -13,6 +13,8 @@ use olm_integration::inventory::Inventory;
 use olm_kit::eventually;
 use serde_json::{Map, Value, json};
 
+/// Between two reads of the cluster.
+const PAUSE: Duration = Duration::from_millis(200);
 const NAMESPACE_LABEL: &str = "olm.owner.namespace";
 const WEBHOOK_LABEL: &str = "olm.webhook-description-generate-name";
 /// Kinds that a test or Kubernetes itself writes.
@@ -33,7 +35,12 @@ pub(crate) async fn reached(
     within: Duration,
 ) -> Result<()> {
     eventually("exactly the objects of an undisturbed run", within, || async {
-        expected.is(&state(client, package).await?)
+        let reached = expected.is(&state(client, package).await?);
+        if reached.is_err() {
+            // reading everything takes the time of those who work on it
+            tokio::time::sleep(PAUSE).await;
+        }
+        reached
     })
     .await
 }
@@ -49,7 +56,7 @@ pub(crate) async fn settled(client: &Client, package: &Package) -> Result<Invent
             return Ok(now);
         }
         before = now;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(PAUSE).await;
     }
     bail!("the cluster does not become steady")
 }
