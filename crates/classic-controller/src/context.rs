@@ -18,15 +18,15 @@ pub(crate) const MANAGER: &str = "olm";
 
 /// The settings of the controllers.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// The namespace of the process.
-    pub(crate) namespace: String,
+    pub namespace: String,
     /// Its catalogs are available everywhere.
-    pub(crate) global_namespace: String,
+    pub global_namespace: String,
     /// How long an InstallPlan whose steps fail is retried.
-    pub(crate) plan_retry_window: Duration,
+    pub plan_retry_window: Duration,
     /// How long the image of a bundle may take.
-    pub(crate) unpack_timeout: Duration,
+    pub unpack_timeout: Duration,
 }
 
 /// What a controller gets.

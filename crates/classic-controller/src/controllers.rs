@@ -1,4 +1,4 @@
-//! The controllers of the process, and the table of what wakes each.
+//! The controllers of the process on any client and any source of images, and the table of what wakes each.
 //!
 //! Objects are named `namespace/name`; the subscription controller works on namespaces.
 
@@ -19,16 +19,16 @@ use crate::args::{ControllerName, ServeArgs};
 use crate::catalog::Catalogs;
 use crate::cluster::Cluster;
 use crate::context::{Context, Settings};
-use crate::images::Images;
+use crate::image_source::ImageSource;
 use crate::subscription::Unpacks;
 use crate::{catalog, condition, csv, group, operator, plan, subscription};
 
 /// Everything that writes to the cluster, as one future. It does nothing until it is polled.
-pub(crate) async fn run(
+pub async fn run(
     client: Client,
     args: ServeArgs,
     settings: Settings,
-    images: Images,
+    images: Arc<dyn ImageSource>,
     metrics: Metrics,
     stop: Shutdown,
 ) {
@@ -237,6 +237,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::images::Images;
     use crate::testing::Apiserver;
 
     #[tokio::test]
@@ -246,7 +247,7 @@ mod tests {
         let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
         let images = Images::open(client.clone(), cache.path(), None, limits).unwrap();
         let before = metrics.classic();
-        catalog::metrics::register(&metrics, &cluster, &Catalogs::new(&client, images));
+        catalog::metrics::register(&metrics, &cluster, &Catalogs::new(&client, Arc::new(images)));
         csv::metrics::register(&metrics, &cluster);
         plan::metrics::register(&metrics, &cluster);
         subscription::metrics::register(&metrics, &cluster);

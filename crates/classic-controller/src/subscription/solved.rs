@@ -8,6 +8,7 @@ use olm_solver::{Catalog, CatalogSource, ErrorKind, Limits, Namespace, Solution,
 use parking_lot::Mutex;
 
 use super::metrics::Recorded;
+use crate::compute::compute;
 
 type Outcome = Result<Solution, SolveError>;
 
@@ -76,7 +77,7 @@ impl Solved {
             return Ok(outcome.clone());
         }
         let (name, begin) = (namespace.name.clone(), Instant::now());
-        let solved = tokio::task::spawn_blocking(move || solve(&namespace, Limits::default())).await;
+        let solved = compute(move || solve(&namespace, Limits::default())).await;
         let outcome = solved.map_err(|error| format!("the resolution did not end: {error}"))?;
         recorded.resolved(begin.elapsed(), outcome.is_ok());
         let is_final = outcome.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::Unsatisfiable);
