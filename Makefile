@@ -127,9 +127,9 @@ soak: ## Churn on a real control plane, with checks of what must hold after it (
 
 simulate = $(target_dir)/simulation/simulate
 .PHONY: simulate
-simulate: ## Run the controllers on a simulated apiserver (SEEDS=1000, FIRST=1, JOBS; SEED=n: one with a trace, WITHOUT=0,3)
+simulate: ## Run controllers on a simulated apiserver (SCENARIO=classic, SEEDS=1000, FIRST=1, JOBS; SEED=n: a trace, WITHOUT=0,3)
 	@$(CARGO) build $(locked) --profile simulation -p olm-simulation --bin simulate
-	@$(simulate) $(if $(SEED),--seed $(SEED) --trace $(if $(WITHOUT),--without $(WITHOUT)), \
+	@$(simulate) --scenario $(or $(SCENARIO),v1) $(if $(SEED),--seed $(SEED) --trace $(if $(WITHOUT),--without $(WITHOUT)), \
 	    --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),1) $(if $(JOBS),--jobs $(JOBS)))
 
 .PHONY: simulate-without-fixes
@@ -392,7 +392,7 @@ endif
 # each as typed; all of them run, also after one failed
 NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release release-rehearsal test-apiserver oracle-classic bench-classic \
     test-hard test-hostile test-plan test-completion recordings test-upgrade \
-    test-gitops test-oldest soak simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact acceptance-classic conformance generate demo-down
+    test-gitops test-oldest soak simulate\ SEEDS=20000 simulate\ SCENARIO=classic\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact acceptance-classic conformance generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

@@ -19,14 +19,14 @@ pub(crate) const MANAGER: &str = "olm";
 
 /// The settings of the controllers.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// Its catalogs are available everywhere.
-    pub(crate) global_namespace: String,
+    pub global_namespace: String,
     /// How long an InstallPlan whose steps fail is retried.
-    pub(crate) plan_retry_window: Duration,
+    pub plan_retry_window: Duration,
     /// How long the image of a bundle may take.
-    pub(crate) unpack_timeout: Duration,
-    pub(crate) repair_deployments: RepairDeployments,
+    pub unpack_timeout: Duration,
+    pub repair_deployments: RepairDeployments,
 }
 
 /// What a controller gets.

@@ -1,10 +1,11 @@
-//! The controllers of the process, and the table of what wakes each.
+//! The controllers of the process on any client and any source of images, and the table of what wakes each.
 //!
 //! Objects are named `namespace/name`; the subscription controller works on namespaces.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, Resource};
 use olm_api::classic::{CatalogSource, InstallPlan};
@@ -12,29 +13,30 @@ use olm_classic::install_plan::{PlanPhase, StepStatus};
 use olm_runtime::Shutdown;
 use olm_runtime::controller::Source;
 use olm_runtime::metrics::Metrics;
-use olm_runtime::watched::{Change, Object};
+use olm_runtime::watched::{Change, Object, Objects};
 use parking_lot::Mutex;
 
 use crate::args::{ControllerName, ServeArgs};
 use crate::catalog::Catalogs;
 use crate::cluster::Cluster;
 use crate::context::{Context, Settings};
-use crate::images::Images;
+use crate::image_source::ImageSource;
 use crate::subscription::Unpacks;
 use crate::{catalog, condition, csv, group, operator, plan, subscription};
 
-/// Everything that writes to the cluster, as one future. It does nothing until it is polled.
-pub(crate) async fn run(
+/// Everything that writes to the cluster, as one future. It does nothing until it is polled. `images` makes the access to images from the
+/// ServiceAccounts of the cluster, which name pull secrets.
+pub async fn run(
     client: Client,
     args: ServeArgs,
     settings: Settings,
-    images: Images,
+    images: impl FnOnce(Objects<ServiceAccount>) -> Arc<dyn ImageSource>,
     metrics: Metrics,
     stop: Shutdown,
 ) {
     let cluster = Cluster::new();
     let _watches = cluster.watch(&client);
-    let catalogs = Catalogs::new(&client, images.with_accounts(cluster.accounts.clone()));
+    let catalogs = Catalogs::new(&client, images(cluster.accounts.clone()));
     let unpacks = Unpacks::new(catalogs.images());
     let context =
         |name, workers| Context::new((name, workers), &client, &cluster, &settings, &metrics, &stop);
@@ -237,6 +239,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::images::Images;
     use crate::testing::Apiserver;
 
     #[tokio::test]
@@ -246,7 +249,7 @@ mod tests {
         let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
         let images = Images::open(client.clone(), cache.path(), None, limits).unwrap();
         let before = metrics.classic();
-        catalog::metrics::register(&metrics, &cluster, &Catalogs::new(&client, images));
+        catalog::metrics::register(&metrics, &cluster, &Catalogs::new(&client, Arc::new(images)));
         csv::metrics::register(&metrics, &cluster, &csv::edits::Edits::default());
         plan::metrics::register(&metrics, &cluster);
         subscription::metrics::register(&metrics, &cluster);

@@ -10,12 +10,14 @@
 pub mod args;
 mod catalog;
 mod cluster;
+mod compute;
 mod condition;
 mod context;
-mod controllers;
+pub mod controllers;
 mod copies;
 mod csv;
 mod group;
+pub mod image_source;
 mod images;
 mod operator;
 mod packages;
@@ -34,6 +36,7 @@ use olm_runtime::args::Command;
 use olm_runtime::{check, process};
 
 use crate::args::Cli;
+pub use crate::context::Settings;
 
 /// Runs the program that the command line asks for, to its end.
 ///

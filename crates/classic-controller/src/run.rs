@@ -1,5 +1,7 @@
 //! The process: what is started in which order, and how it ends.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use olm_certificates::Source;
 use olm_runtime::args::{Serving, service_names};
@@ -77,7 +79,14 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         repair_deployments: args.repair_deployments,
     };
     let images = Images::open(writing.clone(), &args.cache_dir, args.pull.cas_dir(), limits)?;
-    let work = controllers::run(writing, args, settings, images, metrics.clone(), stop.clone());
+    let work = controllers::run(
+        writing,
+        args,
+        settings,
+        |accounts| Arc::new(images.with_accounts(accounts)),
+        metrics.clone(),
+        stop.clone(),
+    );
     let outcome = leader::lead(client, election, &metrics, &stop, work).await;
     stop.cancel();
     while parts.join_next().await.is_some() {}

@@ -10,16 +10,58 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::scenario::{self, Outcome};
+use crate::outcome::Outcome;
 use crate::schedule::{Step, schedule};
+use crate::{classic, scenario};
+
+/// What is simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    /// operator-controller with extensions
+    V1,
+    /// classic-controller with Subscriptions
+    Classic,
+}
+
+impl Scenario {
+    /// The word on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::Classic => "classic",
+        }
+    }
+
+    fn run(self, seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
+        match self {
+            Self::V1 => scenario::run(seed, without),
+            Self::Classic => classic::scenario::run(seed, without),
+        }
+    }
+
+    /// The steps of a schedule, as text.
+    fn steps(self, seed: u64) -> Vec<String> {
+        fn texts<A: std::fmt::Debug>(steps: Vec<Step<A>>) -> Vec<String> {
+            let text = |Step { at, action }| format!("{:>9.3} s  {action:?}", at.as_secs_f64());
+            steps.into_iter().map(text).collect()
+        }
+        match self {
+            Self::V1 => texts(schedule(seed)),
+            Self::Classic => texts(classic::schedule::schedule(seed)),
+        }
+    }
+}
 
 /// Runs the controllers on a simulated apiserver, with schedules that are made from seeds.
 #[derive(Debug, Parser)]
 struct Arguments {
+    /// Which controllers run
+    #[arg(long, value_enum, default_value_t = Scenario::V1)]
+    scenario: Scenario,
     /// How many seeds to run
     #[arg(long, default_value_t = 100)]
     seeds: u64,
@@ -46,6 +88,9 @@ struct Arguments {
     trace: bool,
 }
 
+/// Bytes of the stack of a simulation: futures of a build without optimization are large.
+const STACK: usize = 64 << 20;
+
 /// Panics of this process.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -54,7 +99,9 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.seed {
-        Some(seed) => run_seed(seed, arguments.without.into_iter().collect(), arguments.trace),
+        Some(seed) => {
+            run_seed(arguments.scenario, seed, arguments.without.into_iter().collect(), arguments.trace)
+        }
         None => many(&arguments),
     };
     match done {
@@ -72,7 +119,7 @@ fn print(line: &str) {
 }
 
 /// Runs one seed; prints its outcome as JSON.
-fn run_seed(seed: u64, without: BTreeSet<usize>, trace: bool) -> Result<bool> {
+fn run_seed(scenario: Scenario, seed: u64, without: BTreeSet<usize>, trace: bool) -> Result<bool> {
     if trace {
         let filter = tracing_subscriber::EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("debug,tower=info,kube=info"));
@@ -86,7 +133,8 @@ fn run_seed(seed: u64, without: BTreeSet<usize>, trace: bool) -> Result<bool> {
         usual(panic);
     }));
     // a thread whose hashers have no seed yet
-    let run = std::thread::spawn(move || scenario::run(seed, &without)).join();
+    let thread = std::thread::Builder::new().stack_size(STACK);
+    let run = thread.spawn(move || scenario.run(seed, &without))?.join();
     let mut outcome = run.map_err(|_| anyhow::anyhow!("the simulation panicked"))??;
     if let Some(panic) = PANICS.lock().first() {
         outcome.violation.get_or_insert_with(|| format!("panic: {panic}"));
@@ -100,10 +148,10 @@ fn run_seed(seed: u64, without: BTreeSet<usize>, trace: bool) -> Result<bool> {
 }
 
 /// Runs a seed in a process of its own.
-fn child(seed: u64, without: &BTreeSet<usize>) -> Result<Value> {
+fn child(scenario: Scenario, seed: u64, without: &BTreeSet<usize>) -> Result<Value> {
     let without: Vec<String> = without.iter().map(usize::to_string).collect();
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("--seed").arg(seed.to_string());
+    command.args(["--scenario", scenario.name()]).arg("--seed").arg(seed.to_string());
     // one thread allocates, and the process ends soon: from one arena, which grows in large steps and never shrinks
     command.envs([
         ("MALLOC_ARENA_MAX", "1"),
@@ -149,7 +197,7 @@ fn many(arguments: &Arguments) -> Result<bool> {
             if seed >= end || is_over || failures.load(Ordering::Relaxed) >= arguments.failures {
                 return Ok(());
             }
-            let outcome = child(seed, &BTreeSet::new())?;
+            let outcome = child(arguments.scenario, seed, &BTreeSet::new())?;
             let mut totals = totals.lock();
             totals.seeds += 1;
             totals.seconds += outcome["seconds"].as_f64().unwrap_or_default();
@@ -171,7 +219,7 @@ fn many(arguments: &Arguments) -> Result<bool> {
     let (elapsed, cpu) = (begun.elapsed(), cpu_of_children());
     let totals = totals.into_inner();
     for (seed, _) in &totals.failed {
-        shortest(*seed)?;
+        shortest(arguments.scenario, *seed)?;
     }
     let per_minute =
         f64::from(u32::try_from(totals.seeds).unwrap_or(u32::MAX)) * 60.0 / cpu.as_secs_f64().max(0.01);
@@ -190,10 +238,10 @@ fn many(arguments: &Arguments) -> Result<bool> {
 }
 
 /// Leaves out steps one at a time as long as the seed still fails, and prints what remains.
-fn shortest(seed: u64) -> Result<()> {
-    let steps = schedule(seed);
+fn shortest(scenario: Scenario, seed: u64) -> Result<()> {
+    let steps = scenario.steps(seed);
     let mut without = BTreeSet::new();
-    let mut violation = child(seed, &without)?["violation"].clone();
+    let mut violation = child(scenario, seed, &without)?["violation"].clone();
     loop {
         let before = without.len();
         for index in (0..steps.len()).rev() {
@@ -201,7 +249,7 @@ fn shortest(seed: u64) -> Result<()> {
                 continue;
             }
             without.insert(index);
-            match &child(seed, &without)?["violation"] {
+            match &child(scenario, seed, &without)?["violation"] {
                 Value::Null => _ = without.remove(&index),
                 still => violation = still.clone(),
             }
@@ -215,12 +263,12 @@ fn shortest(seed: u64) -> Result<()> {
         "seed {seed}, the shortest schedule that fails: {}",
         violation.as_str().unwrap_or_default()
     ));
-    for (_, Step { at, action }) in steps.iter().enumerate().filter(|(index, _)| !without.contains(index)) {
-        print(&format!("  {:>9.3} s  {action:?}", at.as_secs_f64()));
+    for (_, step) in steps.iter().enumerate().filter(|(index, _)| !without.contains(index)) {
+        print(&format!("  {step}"));
     }
     let omitted =
         if omitted.is_empty() { String::new() } else { format!(" --without {}", omitted.join(",")) };
-    print(&format!("  repeat it: simulate --seed {seed}{omitted} --trace"));
+    print(&format!("  repeat it: simulate --scenario {} --seed {seed}{omitted} --trace", scenario.name()));
     Ok(())
 }
 

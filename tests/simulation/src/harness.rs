@@ -1,8 +1,8 @@
 //! A simulated cluster: the apiserver, two processes of operator-controller, a catalog, and the operators of installed packages.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use anyhow::Result;
 use olm_api::condition;
@@ -12,38 +12,22 @@ use olm_install::render::RenderSettings;
 use olm_install::resolution;
 use olm_resolver::{Environment, EnvironmentConstraints};
 use olm_runtime::controller::Workers;
-use olm_runtime::leader::{self, Election, Moment, Timing};
-use olm_runtime::metrics::Metrics;
-use olm_runtime::{Intervals, Shutdown};
+use olm_runtime::{Intervals, Shutdown, leader};
 use operator_controller::accounts::Mode;
 use operator_controller::controllers;
 use operator_controller::extension::context::Settings as ControllerSettings;
-use parking_lot::Mutex;
-use serde_json::json;
-use tokio::sync::watch;
-use tokio::time::Instant;
+use serde_json::{Value, json};
 
 use crate::content::{Content, FINALIZER, PACKAGES, Source};
 use crate::invariants::CUSTOM_RESOURCE_WAIT;
+use crate::processes::{Processes, Running, SYSTEM, left_lease};
 use crate::schedule::relies_on_events;
-use crate::{ApiServer, Settings};
+use crate::{ApiServer, Settings, documents};
 
-/// The namespace of the controllers.
-pub const SYSTEM: &str = "olm";
 /// The definition of [`monitors`].
 pub const MONITORS: &str = "servicemonitors.monitoring.coreos.com";
 /// The lease of the controllers.
 pub const LEASE: &str = "operator-controller";
-/// Who takes the lease without leading.
-pub const THIEF: &str = "thief";
-/// The processes whose name begins like this are those of operator-controller.
-pub const PROCESS: &str = "controller-";
-/// Processes of operator-controller.
-pub const PROCESSES: usize = 2;
-/// The time between the end of a process and the start of the next in its place.
-const RESTART: Duration = Duration::from_secs(2);
-/// The time that a process takes to end after it has lost the lease; its tasks continue meanwhile.
-const EXIT: Duration = Duration::from_secs(1);
 /// Longer than any simulation.
 const NEVER: Duration = Duration::from_secs(24 * 3_600);
 /// The name of the service account in the namespace of each package.
@@ -51,33 +35,19 @@ pub const ACCOUNT: &str = "installer";
 /// How often operators finalize custom resources.
 const OPERATOR: Duration = Duration::from_secs(2);
 
-const CRDS: [&str; 3] = [
-    include_str!("../../../manifests/crds/olm.operatorframework.io_clustercatalogs.yaml"),
-    include_str!("../../../manifests/crds/olm.operatorframework.io_clusterextensions.yaml"),
-    include_str!("../../../manifests/crds/olm.operatorframework.io_clusterobjectsets.yaml"),
-];
+static CRDS: LazyLock<Arc<[Value]>> = LazyLock::new(|| {
+    documents(&[
+        include_str!("../../../manifests/crds/olm.operatorframework.io_clustercatalogs.yaml"),
+        include_str!("../../../manifests/crds/olm.operatorframework.io_clusterextensions.yaml"),
+        include_str!("../../../manifests/crds/olm.operatorframework.io_clusterobjectsets.yaml"),
+    ])
+});
 
 /// The cluster.
 pub struct Cluster {
     pub server: ApiServer,
     pub content: Arc<Content>,
-    places: Vec<ProcessRef>,
-}
-
-/// Where a process runs, one after another.
-struct ProcessRef {
-    /// The process that runs now.
-    running: Arc<Mutex<Running>>,
-    is_lost: watch::Sender<bool>,
-}
-
-/// A process of operator-controller.
-#[derive(Clone, Default)]
-struct Running {
-    name: String,
-    metrics: Metrics,
-    /// For how long its machine was suspended.
-    suspended: Arc<Mutex<Duration>>,
+    pub processes: Processes,
 }
 
 impl Cluster {
@@ -86,15 +56,14 @@ impl Cluster {
     /// # Errors
     /// When the prepared content or an object is not accepted.
     pub fn start(seed: u64, content: Arc<Content>) -> Result<Self> {
-        let settings = Settings { manifests: CRDS.map(str::to_owned).to_vec(), ..Settings::default() };
+        let settings = Settings { manifests: Arc::clone(&CRDS), ..Settings::default() };
         let server = ApiServer::new(seed, settings);
         for namespace in PACKAGES.into_iter().chain([SYSTEM]) {
             server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
             server.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "foreign", "namespace": namespace},
                 "data": {"of": "a user"}}))?;
         }
-        // as another process has left it, so that none waits
-        server.put(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE, "namespace": SYSTEM}}))?;
+        server.put(left_lease(LEASE))?;
         server.put(catalog())?;
         server.put(monitors())?;
         for package in PACKAGES {
@@ -107,94 +76,19 @@ impl Cluster {
         if relies_on_events(seed) {
             intervals.unfinished = NEVER;
         }
-        let start = |place| ProcessRef::start(place, &server, &content, intervals);
-        let places = (0..PROCESSES).map(start).collect();
-        tokio::spawn(operators(server.clone()));
-        Ok(Self { server, content, places })
-    }
-
-    /// The process that runs in a place now.
-    pub fn process(&self, place: usize) -> String {
-        self.places[place % PROCESSES].running.lock().name.clone()
-    }
-
-    /// Suspends the machine of the leader for a time, after which the other process leads. Nothing happens if none leads.
-    ///
-    /// # Errors
-    /// When the lease cannot be written.
-    pub fn suspend(&self, time: Duration) -> Result<()> {
-        let Some(lease) = self.server.get("leases", Some(SYSTEM), LEASE) else { return Ok(()) };
-        let names: Vec<String> = (0..PROCESSES).map(|place| self.process(place)).collect();
-        let Some(leader) = names.iter().position(|name| lease["spec"]["holderIdentity"] == name.as_str())
-        else {
-            return Ok(());
-        };
-        let next = (leader + 1) % PROCESSES;
-        if *self.places[next].is_lost.borrow() {
-            return Ok(());
-        }
-        *self.places[leader].running.lock().suspended.lock() += time;
-        self.server.break_connections(&names[leader]);
-        let patch = json!({"spec": {"holderIdentity": names[next]}});
-        self.server.patch("leases", Some(SYSTEM), LEASE, patch).map(drop)
-    }
-
-    /// How many passes over extensions and revisions the present processes have finished.
-    pub fn passes(&self) -> u64 {
-        let counted = |metrics: &Metrics| -> u64 {
-            let text = metrics.classic();
-            let rows = text.lines().filter(|row| row.starts_with("controller_runtime_reconcile_total{"));
-            rows.filter_map(|row| row.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
-        };
-        self.places.iter().map(|place| counted(&place.running.lock().metrics)).sum()
-    }
-
-    /// Kills the process in a place, or lets the next one start.
-    pub fn lose(&self, place: usize, is_lost: bool) {
-        self.places[place % PROCESSES].is_lost.send_replace(is_lost);
-    }
-}
-
-impl ProcessRef {
-    fn start(place: usize, server: &ApiServer, content: &Arc<Content>, intervals: Intervals) -> Self {
-        let (is_lost, mut lost) = watch::channel(false);
-        let running = Arc::new(Mutex::new(Running::default()));
-        let (present, server, content) = (Arc::clone(&running), server.clone(), Arc::clone(content));
-        tokio::spawn(async move {
-            for number in 1_u32.. {
-                if lost.wait_for(|is_lost| !is_lost).await.is_err() {
-                    return;
-                }
-                let own = Running { name: format!("{PROCESS}{place}-{number}"), ..Running::default() };
-                present.lock().clone_from(&own);
-                let has_lost_lease = tokio::select! {
-                    biased;
-                    _ = lost.wait_for(|is_lost| *is_lost) => false,
-                    () = process(&own, &server, &content, intervals) => true,
-                };
-                if has_lost_lease {
-                    tokio::time::sleep(EXIT).await;
-                }
-                // its tasks are still there, but reach nothing
-                server.end(&own.name);
-                tokio::time::sleep(RESTART).await;
-            }
+        let (apiserver, prepared) = (server.clone(), Arc::clone(&content));
+        let processes = Processes::start(&server, LEASE, move |running| {
+            process(running, apiserver.clone(), Arc::clone(&prepared), intervals)
         });
-        Self { running, is_lost }
+        tokio::spawn(operators(server.clone()));
+        Ok(Self { server, content, processes })
     }
 }
 
 /// One process of operator-controller, until it loses the lease.
-async fn process(running: &Running, server: &ApiServer, content: &Arc<Content>, intervals: Intervals) {
-    let Running { name, metrics, suspended } = running.clone();
-    let client = server.client(&name);
-    let (stop, start) = (Shutdown::new(), Instant::now());
-    let clock = move || {
-        let (monotonic, suspended) = (Instant::now(), *suspended.lock());
-        Moment { monotonic, boot: monotonic - start + suspended, wall: SystemTime::now() + suspended }
-    };
-    let election =
-        Election::new(LEASE, SYSTEM.to_owned()).with_identity(&name, Timing::default()).with_clock(clock);
+async fn process(running: Running, server: ApiServer, content: Arc<Content>, intervals: Intervals) {
+    let (client, metrics) = (server.client(&running.name), running.metrics.clone());
+    let (stop, election) = (Shutdown::new(), running.election(LEASE));
     let settings = ControllerSettings {
         system_namespace: SYSTEM.to_owned(),
         service_account_mode: Mode::Impersonate,
@@ -213,8 +107,8 @@ async fn process(running: &Running, server: &ApiServer, content: &Arc<Content>, 
         intervals,
     };
     let sources = controllers::Content {
-        bundles: Box::new(Source(Arc::clone(content))),
-        packages: Box::new(Source(Arc::clone(content))),
+        bundles: Box::new(Source(Arc::clone(&content))),
+        packages: Box::new(Source(content)),
         trust: Box::pin(futures::stream::pending()),
         workers: Workers::new(16, stop.clone()),
     };

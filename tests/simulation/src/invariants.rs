@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use olm_api::{annotations, labels};
-use olm_runtime::leader::Timing;
 use serde_json::Value;
 
 use crate::content::{Content, PACKAGES, rival};
-use crate::harness::{LEASE, MONITORS, PROCESS, THIEF};
+use crate::harness::{LEASE, MONITORS};
+use crate::lease::LeaseHistory;
+use crate::outcome::digest;
+use crate::processes::PROCESS;
 use crate::{ApiServer, Verb, Write};
 
 /// How long a removal waits for custom resources before it continues without.
@@ -45,15 +47,9 @@ pub enum Expected {
 }
 
 /// Checks each change once.
-#[derive(Default)]
 pub struct Invariants {
     seen: usize,
-    /// The holder of the lease.
-    pub leader: Option<String>,
-    /// Since when it holds it.
-    pub leads_since: Duration,
-    /// The process that the lease was taken from, and when.
-    deposed: Option<(String, Duration)>,
+    pub lease: LeaseHistory,
     /// The user's intent for each extension.
     pub expected: BTreeMap<&'static str, Expected>,
     /// UIDs of objects that must stay, with their extensions.
@@ -68,6 +64,22 @@ pub struct Invariants {
     owners: BTreeMap<String, BTreeSet<String>>,
     /// Service accounts that were deleted, as users, and since when each is there again.
     deleted_accounts: BTreeMap<String, Option<Duration>>,
+}
+
+impl Default for Invariants {
+    fn default() -> Self {
+        Self {
+            seen: 0,
+            lease: LeaseHistory::new(LEASE),
+            expected: BTreeMap::new(),
+            protected: BTreeMap::new(),
+            torn_down: BTreeSet::new(),
+            digest: 0,
+            users: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            deleted_accounts: BTreeMap::new(),
+        }
+    }
 }
 
 impl Invariants {
@@ -87,23 +99,8 @@ impl Invariants {
     }
 
     fn judge(&mut self, write: &Write, server: &ApiServer) -> Result<(), String> {
-        for byte in format!("{:?} {} {}", write.at, describe(write), write.version).bytes() {
-            self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        if write.resource == "leases" && write.name == LEASE {
-            let holder = write.after.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
-            let holder = holder.filter(|holder| !holder.is_empty()).map(str::to_owned);
-            let before = std::mem::replace(&mut self.leader, holder);
-            if self.leader != before {
-                self.leads_since = write.at;
-            }
-            if self.leader.as_deref() == Some(THIEF) {
-                if before.as_deref() != Some(THIEF) {
-                    self.deposed = before.map(|before| (before, write.at));
-                }
-            } else {
-                self.deposed = None;
-            }
+        self.digest = digest(self.digest, &format!("{:?} {} {}", write.at, describe(write), write.version));
+        if self.lease.record(write) {
             return Ok(());
         }
         let goes = deletion_begins(write);
@@ -122,13 +119,7 @@ impl Invariants {
             return Ok(());
         }
         self.is_written_as_its_account(write)?;
-        if let Some(leader) = self.leader.as_ref().filter(|leader| **leader != write.process)
-            // a request that is under way when the lease changes hands is executed all the same
-            && write.sent >= self.leads_since
-            && !self.has_not_noticed(write, server)
-        {
-            return Err(format!("{} writes, and {leader} leads", write.process));
-        }
+        self.lease.check(write, server)?;
         let Some(before) = &write.before else { return Ok(()) };
         let custom = PACKAGES.into_iter().find(|package| write.resource == format!("{package}s"));
         match custom {
@@ -140,15 +131,6 @@ impl Invariants {
             None if OWN.contains(&write.resource.as_str()) || is_owned(before) => Ok(()),
             None => Err("the controllers do not own it".to_owned()),
         }
-    }
-
-    /// Whether the lease was taken from the process that writes, and it could not know that when it sent the request.
-    fn has_not_noticed(&self, write: &Write, server: &ApiServer) -> bool {
-        let Some((_, at)) = self.deposed.as_ref().filter(|(process, _)| *process == write.process) else {
-            return false;
-        };
-        let noticed = server.first_answer(&write.process, Verb::Get, "leases", *at);
-        write.sent <= noticed.unwrap_or(Duration::MAX).min(*at + Timing::default().renew)
     }
 
     /// Remembers accounts of extensions and owners of revisions.
@@ -318,7 +300,8 @@ fn collect_changes(path: &str, before: &Value, after: &Value, fields: &mut Vec<S
     }
 }
 
-fn deletion_begins(write: &Write) -> bool {
+/// Whether an object is gone or being deleted from this change on.
+pub(crate) fn deletion_begins(write: &Write) -> bool {
     let is_going = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
     match (&write.before, &write.after) {
         (Some(_), None) => true,

@@ -5,53 +5,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use jiff::SignedDuration;
 use kube::Api;
 use kube::api::DeleteParams;
 use olm_api::{ClusterExtension, annotations, labels};
 use olm_core::{Object, ObjectKey};
-use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::content::{Content, only, rival};
-use crate::harness::{
-    ACCOUNT, Cluster, LEASE, MONITORS, PROCESS, PROCESSES, SYSTEM, THIEF, account, custom_resource, monitors,
-};
+use crate::harness::{ACCOUNT, Cluster, MONITORS, account, custom_resource, monitors};
 use crate::invariants::{Expected, Invariants, changed_fields, describe, plural, revisions};
-use crate::schedule::{Action, Damage, KINDS, Outage, Policy, Step, relies_on_events, schedule};
-use crate::{ApiServer, Faults, InjectedError, Match, Settings, Verb};
+use crate::lease::LeaseHistory;
+use crate::outcome::{Outcome, simulate};
+use crate::processes::{PROCESS, PROCESSES, Processes};
+use crate::schedule::{Action, Damage, KINDS, Policy, Step, moments, relies_on_events, schedule};
+use crate::{ApiServer, InjectedError, Match, Verb, Write};
 
 /// How long the cluster may take after the last fault.
-const CONVERGENCE: Duration = Duration::from_secs(600);
+pub(crate) const CONVERGENCE: Duration = Duration::from_secs(600);
 /// How long nothing may be written then.
-const REST: Duration = Duration::from_secs(70);
+pub(crate) const REST: Duration = Duration::from_secs(70);
 /// How long nothing was written when the cluster counts as converged.
-const SETTLE_TIME: Duration = Duration::from_secs(10);
-/// The most by which [`Action::Late`] delays events, milliseconds.
-const LATEST: u64 = 15_000;
+pub(crate) const SETTLE_TIME: Duration = Duration::from_secs(10);
 /// By how much events are delayed that [`Action::Unlabel`] hides; it ends that.
 const UNSEEN: Duration = Duration::from_secs(60);
 /// How long the user waits for what follows from a request, before the next one.
 const TURN: Duration = Duration::from_secs(10);
 /// The time between two checks.
-const POLL: Duration = Duration::from_secs(2);
-
-/// How a simulation ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
-    /// The invariant that did not hold.
-    pub violation: Option<String>,
-    /// A number that follows from all changes: equal for equal runs.
-    pub digest: u64,
-    /// Simulated time.
-    pub elapsed: Duration,
-    /// Changes of objects.
-    pub writes: usize,
-    /// Requests of the controllers.
-    pub requests: usize,
-}
+pub(crate) const POLL: Duration = Duration::from_secs(2);
 
 /// Runs the schedule of a seed without the steps at `without`. It occupies the thread, whose random numbers and clocks follow from the
 /// seed from then on.
@@ -59,26 +40,19 @@ pub struct Outcome {
 /// # Errors
 /// When there is no cluster to run on.
 pub fn run(seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
-    olm_determinism::seed(seed);
     let mut steps = Vec::new();
     for (index, step) in schedule(seed).into_iter().enumerate() {
         if !without.contains(&index) {
             steps.push(step);
         }
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
-    // the process ends soon: to free what the tasks hold takes a thirtieth of the time
-    Box::leak(Box::new(runtime)).block_on(async {
-        olm_determinism::follow_tokio(Settings::default().epoch);
+    simulate(seed, async || {
         let cluster = Cluster::start(seed, Content::new()?)?;
         let has_requeue = !relies_on_events(seed);
         let mut simulation =
             Simulation { cluster, invariants: Invariants::default(), custom: 0, has_requeue };
         let violation = simulation.run(&steps).await.err();
-        let server = &simulation.cluster.server;
-        let (writes, requests) = server.counts();
-        let digest = simulation.invariants.digest;
-        Ok(Outcome { violation, digest, elapsed: server.elapsed(), writes, requests })
+        Ok(Outcome::new(&simulation.cluster.server, simulation.invariants.digest, violation))
     })
 }
 
@@ -89,36 +63,6 @@ struct Simulation {
     custom: usize,
     /// What is not finished is reconciled every minute.
     has_requeue: bool,
-}
-
-/// When an action begins or ends.
-type Moment<'a> = (Duration, bool, &'a Action);
-
-/// All beginnings and ends in order.
-fn moments(steps: &[Step]) -> Vec<Moment<'_>> {
-    let mut moments: Vec<Moment<'_>> = Vec::new();
-    for Step { at, action } in steps {
-        moments.push((*at, true, action));
-        match action {
-            Action::Pause { time, .. }
-            | Action::Delay { time, .. }
-            | Action::Late { time, .. }
-            | Action::Overtake { time, .. }
-            | Action::Unlabel { time, .. }
-            | Action::Reclaim { time, .. }
-            | Action::Rival { time, .. }
-            | Action::Obstruct { time, .. }
-            | Action::DeleteAccount { time, .. }
-            | Action::Unserve { time: Some(time), .. }
-            | Action::Flap { time, .. }
-            | Action::Noise { time }
-            | Action::Lose { time, .. }
-            | Action::Registry { time } => moments.push((*at + *time, false, action)),
-            _ => {}
-        }
-    }
-    moments.sort_by_key(|(at, ..)| *at);
-    moments
 }
 
 impl Simulation {
@@ -159,14 +103,14 @@ impl Simulation {
                 Err(_) => {}
             }
         }
-        let passes = self.cluster.passes();
+        let passes = self.cluster.processes.passes();
         tokio::time::sleep(REST).await;
         self.invariants.observe(&self.cluster.server)?;
         self.invariants.converged(&self.cluster.server, &self.cluster.content)?;
         let is_blocked = |expected: &Expected| matches!(expected, Expected::Blocked { .. });
         if self.has_requeue
             && self.invariants.expected.values().any(is_blocked)
-            && self.cluster.passes() == passes
+            && self.cluster.processes.passes() == passes
         {
             return Err(format!(
                 "an extension is blocked, and nothing was reconciled for {} s",
@@ -180,25 +124,12 @@ impl Simulation {
         self.unchanged_for(REST).map_err(|problem| format!("at rest: {problem}"))
     }
 
-    /// Whether a process that runs has led for so long that it has begun what it had to do.
     fn has_leader(&self) -> Result<(), String> {
-        let Invariants { leader, leads_since, .. } = &self.invariants;
-        let mut running = (0..PROCESSES).map(|place| self.cluster.process(place));
-        let leads = running.any(|name| leader.as_ref() == Some(&name));
-        if leads && self.cluster.server.elapsed() >= *leads_since + SETTLE_TIME {
-            return Ok(());
-        }
-        Err(format!("{} leads", leader.as_deref().unwrap_or("no process")))
+        has_leader(&self.cluster.server, &self.cluster.processes, &self.invariants.lease)
     }
 
-    /// Whether the controllers wrote nothing for this time.
     fn unchanged_for(&self, time: Duration) -> Result<(), String> {
-        let last = self.cluster.server.find_recent(time, |write| {
-            let counts = write.process.starts_with(PROCESS) && write.resource != "leases";
-            let at = write.at.as_secs_f64();
-            counts.then(|| format!("{} at {at:.3} s: {}", describe(write), changed_fields(write)))
-        });
-        last.map_or(Ok(()), Err)
+        unchanged_for(&self.cluster.server, time, |_| true)
     }
 
     async fn begin(&mut self, action: &Action) -> Result<(), String> {
@@ -279,62 +210,8 @@ impl Simulation {
                 server.fail(creation_of_configs(), InjectedError::Status(404));
                 self.delete_configs(|of| of == *extension);
             }
-            Action::Delay { resource, by, .. } => server.delay(resource, *by),
-            Action::Late { seed, .. } => {
-                let mut random = StdRng::seed_from_u64(*seed);
-                for resource in KINDS {
-                    server.delay(resource, Duration::from_millis(random.random_range(0..LATEST)));
-                }
-            }
-            Action::Suspend { time } => log(self.cluster.suspend(*time)),
-            Action::Drop { resource } => server.drop_watches(resource),
-            Action::Compact => {
-                server.compact();
-                server.drop_watches("");
-            }
-            Action::Fail { resource, writes, fault, times } => {
-                let requests = if *writes {
-                    Match::write(resource)
-                } else {
-                    Match { resource: Some((*resource).to_owned()), ..Match::default() }
-                };
-                let faults = [
-                    InjectedError::Status(500),
-                    InjectedError::Status(429),
-                    InjectedError::Status(409),
-                    InjectedError::ResetBefore,
-                    InjectedError::ResetAfter,
-                    InjectedError::Delay(Duration::from_secs(3)),
-                    InjectedError::DelayAnswer(Duration::from_secs(3)),
-                ];
-                server.fail_next(requests, faults[fault % faults.len()].clone(), *times);
-            }
-            Action::Noise { .. } => server.set_faults(Faults {
-                error: 0.05,
-                throttle: 0.05,
-                reset_before: 0.05,
-                reset_after: 0.05,
-                watch_end: 0.05,
-                watch_delay: 0.1,
-                watch_delay_max: Duration::from_secs(5),
-                expired: 0.2,
-                ..Faults::default()
-            }),
-            Action::DeleteLease => log(server.delete("leases", Some(SYSTEM), LEASE)),
-            Action::TakeLease => {
-                let patch = json!({"spec": {"holderIdentity": THIEF}});
-                log(server.patch("leases", Some(SYSTEM), LEASE, patch).map(drop));
-            }
-            Action::Lose { process, outage: Outage::Kill | Outage::Replace, .. } => {
-                self.cluster.lose(*process, true);
-            }
-            Action::Lose { process, outage: Outage::Partition, .. } => {
-                server.partition(&self.cluster.process(*process), true);
-            }
-            Action::Clock { seconds } => {
-                olm_determinism::shift_wall_clock(SignedDuration::from_secs(*seconds))
-            }
             Action::Registry { .. } => self.cluster.content.set_outage(true),
+            Action::Fault(fault) => log(fault.begin(&server, &self.cluster.processes, &KINDS)),
         }
         Ok(())
     }
@@ -367,18 +244,8 @@ impl Simulation {
                 self.delete_configs(|of| of != *extension);
                 server.stop_failing(&creation_of_configs());
             }
-            Action::Delay { resource, .. } => server.delay(resource, Duration::ZERO),
-            Action::Late { .. } => KINDS.iter().for_each(|resource| server.delay(resource, Duration::ZERO)),
-            Action::Noise { .. } => server.set_faults(Faults::default()),
-            Action::Lose { process, outage: Outage::Kill, .. } => self.cluster.lose(*process, false),
-            Action::Lose { process, outage: Outage::Replace, .. } => {
-                self.cluster.lose(*process, false);
-                log(server.delete("leases", Some(SYSTEM), LEASE));
-            }
-            Action::Lose { process, outage: Outage::Partition, .. } => {
-                server.partition(&self.cluster.process(*process), false);
-            }
             Action::Registry { .. } => self.cluster.content.set_outage(false),
+            Action::Fault(fault) => log(fault.end(server, &self.cluster.processes, &KINDS)),
             _ => {}
         }
     }
@@ -392,7 +259,7 @@ impl Simulation {
         }
         self.cluster.content.set_outage(false);
         for place in 0..PROCESSES {
-            self.cluster.lose(place, false);
+            self.cluster.processes.lose(place, false);
         }
         for extension in self.invariants.expected.keys() {
             self.pause(extension, false);
@@ -633,6 +500,41 @@ impl Simulation {
     }
 }
 
+/// Whether a process that runs has led for so long that it has begun what it had to do.
+///
+/// # Errors
+/// Who leads instead.
+pub(crate) fn has_leader(
+    server: &ApiServer,
+    processes: &Processes,
+    lease: &LeaseHistory,
+) -> Result<(), String> {
+    let LeaseHistory { leader, leads_since, .. } = lease;
+    let mut running = (0..PROCESSES).map(|place| processes.name(place));
+    let leads = running.any(|name| leader.as_ref() == Some(&name));
+    if leads && server.elapsed() >= *leads_since + SETTLE_TIME {
+        return Ok(());
+    }
+    Err(format!("{} leads", leader.as_deref().unwrap_or("no process")))
+}
+
+/// Whether the controllers wrote nothing that counts for this time, leases apart.
+///
+/// # Errors
+/// The last write.
+pub(crate) fn unchanged_for(
+    server: &ApiServer,
+    time: Duration,
+    counts: impl Fn(&Write) -> bool,
+) -> Result<(), String> {
+    let last = server.find_recent(time, |write| {
+        let counts = write.process.starts_with(PROCESS) && write.resource != "leases" && counts(write);
+        let at = write.at.as_secs_f64();
+        counts.then(|| format!("{} at {at:.3} s: {}", describe(write), changed_fields(write)))
+    });
+    last.map_or(Ok(()), Err)
+}
+
 /// Whether a revision of the extension is to be archived, and is not yet.
 fn is_archiving(server: &ApiServer, extension: &str) -> bool {
     revisions(server, extension).iter().any(|set| {
@@ -692,7 +594,7 @@ async fn wait_for_revisions(server: &ApiServer, holds: impl Fn() -> bool) {
 }
 
 /// Waits until this holds, which depends on the objects of one kind.
-async fn wait_for(server: &ApiServer, plural: &str, holds: impl Fn() -> bool) {
+pub(crate) async fn wait_for(server: &ApiServer, plural: &str, holds: impl Fn() -> bool) {
     let mut changes = server.changes_of(plural, olm_api::GROUP);
     while !holds() && changes.changed().await.is_ok() {}
 }
@@ -729,7 +631,7 @@ fn is_served(server: &ApiServer) -> bool {
 }
 
 /// The user gets the error and continues.
-fn log(result: Result<()>) {
+pub(crate) fn log(result: Result<()>) {
     if let Err(error) = result {
         tracing::info!(%error, "the user's request failed");
     }

@@ -9,6 +9,7 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::content::{PACKAGES, VERSIONS};
+use crate::fault::{ERRORS, Fault, Outage};
 
 /// What becomes of the objects of an extension that is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,18 +26,7 @@ pub enum Damage {
     Delete,
 }
 
-/// What happens to one of the two processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outage {
-    /// It ends without a word, and is started again later.
-    Kill,
-    /// The same, and the lease is deleted when it starts again.
-    Replace,
-    /// The apiserver cannot be reached.
-    Partition,
-}
-
-/// One step of a schedule.
+/// A step of a schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Creates the extension, with or without a service account, or changes its version.
@@ -76,37 +66,62 @@ pub enum Action {
     /// ConfigMaps cannot be created, as if their kind was not served, for a time. Those of the extension are deleted at the start, those
     /// of the others at the end.
     Flap { extension: &'static str, time: Duration },
-    /// Watch events of a kind come later, for a time.
-    Delay { resource: &'static str, by: Duration, time: Duration },
-    /// Watch events of all kinds come later, for a time: each kind by a time of its own, which follows from `seed`.
-    Late { seed: u64, time: Duration },
-    /// Watches of a kind break.
-    Drop { resource: &'static str },
-    /// The apiserver has only its present versions: watches are answered 410.
-    Compact,
-    /// Requests about a kind fail.
-    Fail { resource: &'static str, writes: bool, fault: usize, times: u32 },
-    /// A share of all requests fails, for a time.
-    Noise { time: Duration },
-    /// The lease is deleted.
-    DeleteLease,
-    /// Another takes the lease, and does not renew it.
-    TakeLease,
-    /// A process is lost for a time.
-    Lose { process: usize, outage: Outage, time: Duration },
-    /// The wall clock of the processes is wrong by so many seconds from now on.
-    Clock { seconds: i64 },
-    /// The machine of the leader was suspended for so long that the other process leads now.
-    Suspend { time: Duration },
     /// Neither catalogs nor bundles can be read, for a time.
     Registry { time: Duration },
+    /// One that does not depend on the controllers.
+    Fault(Fault),
+}
+
+impl Lasting for Action {
+    fn time(&self) -> Option<Duration> {
+        match self {
+            Self::Pause { time, .. }
+            | Self::Overtake { time, .. }
+            | Self::Unlabel { time, .. }
+            | Self::Reclaim { time, .. }
+            | Self::Rival { time, .. }
+            | Self::Obstruct { time, .. }
+            | Self::DeleteAccount { time, .. }
+            | Self::Flap { time, .. }
+            | Self::Registry { time } => Some(*time),
+            Self::Unserve { time, .. } => *time,
+            Self::Fault(fault) => fault.time(),
+            Self::Install { .. }
+            | Self::Uninstall { .. }
+            | Self::Damage { .. }
+            | Self::Abandon { .. }
+            | Self::DeleteRevision { .. }
+            | Self::CustomResource { .. } => None,
+        }
+    }
 }
 
 /// An action and the time since the start.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct Step<A = Action> {
     pub at: Duration,
-    pub action: Action,
+    pub action: A,
+}
+
+/// An action that may end after a time.
+pub trait Lasting {
+    /// That time.
+    fn time(&self) -> Option<Duration>;
+}
+
+/// When an action begins or ends.
+pub type Moment<'a, A> = (Duration, bool, &'a A);
+
+/// All beginnings and ends in order.
+#[must_use]
+pub fn moments<A: Lasting>(steps: &[Step<A>]) -> Vec<Moment<'_, A>> {
+    let mut moments: Vec<Moment<'_, A>> = Vec::new();
+    for Step { at, action } in steps {
+        moments.push((*at, true, action));
+        moments.extend(action.time().map(|time| (*at + time, false, action)));
+    }
+    moments.sort_by_key(|(at, ..)| *at);
+    moments
 }
 
 /// Kinds whose watches and requests have faults.
@@ -178,7 +193,7 @@ pub fn schedule(seed: u64) -> Vec<Step> {
 const SETTLED: Duration = Duration::from_secs(30);
 
 /// Mostly close together, so that one action meets what another has begun.
-fn gap(random: &mut StdRng) -> Duration {
+pub(crate) fn gap(random: &mut StdRng) -> Duration {
     let most = *[20, 200, 2_000, 10_000, 40_000].choose(random).unwrap_or(&0);
     Duration::from_millis(random.random_range(0..most))
 }
@@ -191,7 +206,8 @@ fn version(random: &mut StdRng) -> &'static str {
     VERSIONS.choose(random).copied().unwrap_or(VERSIONS[0])
 }
 
-fn seconds(random: &mut StdRng, most: u64) -> Duration {
+/// A random time up to so many seconds.
+pub(crate) fn seconds(random: &mut StdRng, most: u64) -> Duration {
     Duration::from_millis(random.random_range(100..most * 1_000))
 }
 
@@ -218,33 +234,41 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
         }
         44..47 => Action::DeleteRevision { extension },
         47..53 => Action::CustomResource { extension },
-        53..58 => Action::Delay { resource, by: seconds(random, 30), time: seconds(random, 60) },
-        58..65 => Action::Late { seed: random.random(), time: seconds(random, 60) },
-        65..71 => Action::Drop { resource },
-        71..75 => Action::Compact,
+        53..58 => {
+            Action::Fault(Fault::Delay { resource, by: seconds(random, 30), time: seconds(random, 60) })
+        }
+        58..65 => Action::Fault(Fault::Late { seed: random.random(), time: seconds(random, 60) }),
+        65..71 => Action::Fault(Fault::Drop { resource }),
+        71..75 => Action::Fault(Fault::Compact),
         75..79 => Action::DeleteAccount { extension, time: seconds(random, 30) },
         79..81 => {
             let time = seconds(random, 20) + Duration::from_secs(5);
             Action::Unserve { is_hidden: random.random(), time: random.random_ratio(2, 3).then_some(time) }
         }
         81..82 => Action::Flap { extension, time: seconds(random, 20) },
-        82..85 => Action::Fail {
+        82..85 => Action::Fault(Fault::Fail {
             resource,
             writes: random.random(),
-            fault: random.random_range(0..FAULTS),
+            error: random.random_range(0..ERRORS),
             times: random.random_range(1..6),
-        },
-        85..87 => Action::Noise { time: seconds(random, 30) },
-        87..89 => Action::DeleteLease,
-        89..91 => Action::Suspend { time: seconds(random, 300) + Duration::from_secs(30) },
+        }),
+        85..87 => Action::Fault(Fault::Noise { time: seconds(random, 30) }),
+        87..89 => Action::Fault(Fault::DeleteLease),
+        89..91 => Action::Fault(Fault::Suspend { time: seconds(random, 300) + Duration::from_secs(30) }),
         91..96 => {
             let outages = [Outage::Kill, Outage::Replace, Outage::Partition];
             let outage = outages.choose(random).copied().unwrap_or(Outage::Kill);
-            Action::Lose { process: random.random_range(0..2), outage, time: seconds(random, 40) }
+            Action::Fault(Fault::Lose {
+                process: random.random_range(0..2),
+                outage,
+                time: seconds(random, 40),
+            })
         }
-        96..98 => Action::Clock { seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0) },
+        96..98 => {
+            Action::Fault(Fault::Clock { seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0) })
+        }
         98..100 => Action::Registry { time: seconds(random, 30) },
-        100..102 => Action::TakeLease,
+        100..102 => Action::Fault(Fault::TakeLease),
         102..105 => {
             let time = seconds(random, 10) + Duration::from_secs(10);
             Action::Rival { extension, version: version(random), time }
@@ -261,9 +285,6 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
         _ => Action::Abandon { extension, version: version(random), object: random.random_range(0..16) },
     }
 }
-
-/// The number of faults that [`Action::Fail`] chooses from.
-pub const FAULTS: usize = 7;
 
 #[cfg(test)]
 mod tests {

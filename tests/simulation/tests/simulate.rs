@@ -9,11 +9,12 @@ fn simulate(arguments: &[&str]) -> io::Result<Output> {
 
 #[test]
 fn simulation_of_a_seed_repeats_exactly() -> io::Result<()> {
-    for seed in ["3", "8"] {
-        let (first, second) = (simulate(&["--seed", seed])?, simulate(&["--seed", seed])?);
+    for (scenario, seed) in [("v1", "3"), ("v1", "8"), ("classic", "1")] {
+        let arguments = ["--scenario", scenario, "--seed", seed];
+        let (first, second) = (simulate(&arguments)?, simulate(&arguments)?);
         let text = String::from_utf8_lossy(&first.stdout);
         assert!(text.contains("digest"), "{text}{}", String::from_utf8_lossy(&first.stderr));
-        assert_eq!(text, String::from_utf8_lossy(&second.stdout), "seed {seed}");
+        assert_eq!(text, String::from_utf8_lossy(&second.stdout), "{scenario}, seed {seed}");
     }
     Ok(())
 }
@@ -21,6 +22,15 @@ fn simulation_of_a_seed_repeats_exactly() -> io::Result<()> {
 #[test]
 fn simulation_converges_for_a_few_seeds() -> io::Result<()> {
     let output = simulate(&["--seeds", "12"])?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("12 schedules") && text.contains(" 0 failed"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn simulation_of_classic_converges_for_a_few_seeds() -> io::Result<()> {
+    let output = simulate(&["--scenario", "classic", "--seeds", "12"])?;
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("12 schedules") && text.contains(" 0 failed"), "{text}");

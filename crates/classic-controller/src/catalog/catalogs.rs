@@ -30,7 +30,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::config_map::ConfigMapCatalog;
 use super::snapshot::{Origin, Snapshot};
 use crate::context::MANAGER;
-use crate::images::Images;
+use crate::image_source::ImageSource;
 
 /// Snapshots that are read at the same time.
 const PARALLEL_READS: usize = 4;
@@ -40,7 +40,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// All catalogs, by `namespace/name`.
 pub(crate) struct Catalogs {
     client: Client,
-    images: Arc<Images>,
+    images: Arc<dyn ImageSource>,
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
     reads: Semaphore,
     /// Catalogs whose connection changed.
@@ -110,10 +110,10 @@ struct Link {
 }
 
 impl Catalogs {
-    pub(crate) fn new(client: &Client, images: Images) -> Arc<Self> {
+    pub(crate) fn new(client: &Client, images: Arc<dyn ImageSource>) -> Arc<Self> {
         Arc::new(Self {
             client: client.clone(),
-            images: Arc::new(images),
+            images,
             entries: Mutex::default(),
             reads: Semaphore::new(PARALLEL_READS),
             states: Waker::default(),
@@ -121,7 +121,7 @@ impl Catalogs {
         })
     }
 
-    pub(crate) fn images(&self) -> &Arc<Images> {
+    pub(crate) fn images(&self) -> &Arc<dyn ImageSource> {
         &self.images
     }
 
@@ -258,7 +258,7 @@ impl Catalogs {
         let kept = async move {
             match &backed {
                 Backed::Address(address) => keeping.connection(address).await,
-                Backed::Image { image, .. } => keeping.image(&images, &source, image).await,
+                Backed::Image { image, .. } => keeping.image(&*images, &source, image).await,
                 Backed::ConfigMap(name) => {
                     let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
                     keeping.config_map(&Api::namespaced(client, namespace), name, &source).await;
@@ -333,19 +333,15 @@ impl Keeping {
         }
     }
 
-    async fn image(&self, images: &Images, source: &CatalogSource, reference: &str) {
+    async fn image(&self, images: &dyn ImageSource, source: &CatalogSource, reference: &str) {
         let (mut failures, mut digest) = (0, String::new());
         loop {
-            let opened = match images.catalogs(source).await {
-                Ok(catalogs) => catalogs.open(reference, |_| ()).await.map_err(|error| chain(&error)),
-                Err(error) => Err(error),
-            };
-            match opened {
+            match images.catalog(source, reference).await {
                 Ok(image) => {
                     failures = 0;
                     if image.reference() != digest {
                         image.reference().clone_into(&mut digest);
-                        let origin = Some(Origin::Image(Arc::new(image)));
+                        let origin = Some(Origin::Image(image));
                         self.set(ConnectionState::Ready, origin, String::new());
                     }
                     self.poll.notified().await;
@@ -429,6 +425,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::images::Images;
     use crate::testing::Apiserver;
 
     #[tokio::test]
@@ -441,7 +438,7 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
         let images = Images::open(client.client(), cache.path(), None, limits).unwrap();
-        let catalogs = Catalogs::new(&client.client(), images);
+        let catalogs = Catalogs::new(&client.client(), Arc::new(images));
         let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         for (spec, begin, end) in [
             (

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use olm_catalog::CatalogImage;
 use olm_catalog::registry::Registry;
 use olm_core::Object;
 use olm_fbc::{PackageContents, schema};
@@ -14,11 +13,13 @@ use olm_resolver::{ChannelEntry, DeprecatedScope, GvkRef, Property};
 use olm_solver::{BundleDraft, Catalog, ChannelDraft, ChosenBundle, PackageDraft};
 
 use super::config_map::ConfigMapCatalog;
+use crate::compute::compute;
+use crate::image_source::CatalogContent;
 
 /// Where manifests come from.
 #[derive(Clone)]
 pub(crate) enum Origin {
-    Image(Arc<CatalogImage>),
+    Image(Arc<dyn CatalogContent>),
     Registry(Registry),
     ConfigMap(Arc<ConfigMapCatalog>),
 }
@@ -52,13 +53,13 @@ impl Snapshot {
         let (drafts, deprecations) = match &origin {
             Origin::Image(image) => {
                 let image = Arc::clone(image);
-                let read = tokio::task::spawn_blocking(move || read_image(&image)).await;
+                let read = compute(move || read_image(&*image)).await;
                 read.map_err(|error| format!("reading the catalog did not end: {error}"))??
             }
             Origin::Registry(registry) => read_registry(registry).await?,
             Origin::ConfigMap(catalog) => (catalog.packages.clone(), Deprecations::new()),
         };
-        let made = tokio::task::spawn_blocking(move || Catalog::new(drafts)).await;
+        let made = compute(move || Catalog::new(drafts)).await;
         let catalog = Arc::new(made.map_err(|error| format!("reading the catalog did not end: {error}"))?);
         Ok(Self { catalog, deprecations, origin })
     }
@@ -76,7 +77,7 @@ impl Snapshot {
         match &self.origin {
             Origin::Image(image) => {
                 let (image, chosen) = (Arc::clone(image), chosen.clone());
-                let read = tokio::task::spawn_blocking(move || image_bundle(&image, &chosen)).await;
+                let read = compute(move || image_bundle(&*image, &chosen)).await;
                 read.map_err(|error| format!("reading the bundle did not end: {error}"))?
             }
             Origin::Registry(registry) => {
@@ -90,14 +91,14 @@ impl Snapshot {
     }
 }
 
-fn package(image: &CatalogImage, name: &str) -> Result<PackageContents, String> {
+fn package(image: &dyn CatalogContent, name: &str) -> Result<PackageContents, String> {
     let lines =
         image.package_lines(name).map_err(|error| format!("cannot read package {name:?}: {error}"))?;
     let read = PackageContents::from_jsonl(name, &lines);
     read.map(|(contents, _)| contents).map_err(|error| error.to_string())
 }
 
-fn read_image(image: &CatalogImage) -> Result<(Vec<PackageDraft>, Deprecations), String> {
+fn read_image(image: &dyn CatalogContent) -> Result<(Vec<PackageDraft>, Deprecations), String> {
     let (mut drafts, mut deprecations) = (Vec::new(), Deprecations::new());
     for name in image.packages() {
         let contents = package(image, &name)?;
@@ -122,7 +123,7 @@ fn read_image(image: &CatalogImage) -> Result<(Vec<PackageDraft>, Deprecations),
     Ok((drafts, deprecations))
 }
 
-fn image_bundle(image: &CatalogImage, chosen: &ChosenBundle) -> Result<BundleContent, String> {
+fn image_bundle(image: &dyn CatalogContent, chosen: &ChosenBundle) -> Result<BundleContent, String> {
     let contents = package(image, &chosen.package)?;
     let found = contents.bundles.into_iter().find(|bundle| bundle.name == chosen.name);
     let bundle = found.ok_or_else(|| format!("bundle {} is not in the catalog any more", chosen.name))?;

@@ -5,11 +5,12 @@
 //! Rules: classic-apis §6.3 row 16, §6.5, §9.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Resource, ResourceExt as _};
-use olm_api::classic::ClusterServiceVersion;
 use olm_api::classic::cluster_service_version::WebhookDescription;
+use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
 use olm_certificates::ExecutorError;
 use olm_classic::csv::strategy::{self, serving};
 use olm_classic::csv::webhooks::check_conversion;
@@ -73,7 +74,7 @@ impl Csvs {
             bundles.insert(deployment.to_owned(), served.bundle);
         }
         let desired = strategy::deployments(csv, &settings).map_err(InstallError::hopeless)?;
-        let writer = self.group_writer(csv);
+        let writer = self.group_writer(csv)?;
         for deployment in desired {
             self.write_deployment(&writer, csv, deployment).await?;
         }
@@ -127,16 +128,16 @@ impl Csvs {
     }
 
     /// Writes as the account of the group, if it names one.
-    pub(super) fn group_writer(&self, csv: &ClusterServiceVersion) -> ObjectWriter {
+    pub(super) fn group_writer(&self, csv: &ClusterServiceVersion) -> Result<ObjectWriter, InstallError> {
         let namespace = csv.namespace().unwrap_or_default();
-        let account = self.group(&namespace).map(|group| group.spec.service_account_name.clone());
-        match account.filter(|account| !account.is_empty()) {
-            Some(account) => {
+        let account = account(&self.context.cluster.groups.in_namespace(&namespace))?;
+        Ok(account.map_or_else(
+            || self.writer.clone(),
+            |account| {
                 let user = format!("system:serviceaccount:{namespace}:{account}");
                 ObjectWriter::new(impersonating(&self.context.client, &user))
-            }
-            None => self.writer.clone(),
-        }
+            },
+        ))
     }
 
     /// A Deployment that was made from the same specification is not written: what people changed in it stays.
@@ -271,6 +272,17 @@ impl Csvs {
     }
 }
 
+/// The account by which the group of a namespace installs; `None`: as OLM itself.
+///
+/// # Errors
+/// When there is not exactly one group any more: then nothing shows whose rights count.
+fn account(groups: &[Arc<OperatorGroup>]) -> Result<Option<String>, InstallError> {
+    match groups {
+        [group] => Ok(Some(group.spec.service_account_name.clone()).filter(|account| !account.is_empty())),
+        _ => Err(InstallError::retried(format!("found {} operatorGroups, expected 1", groups.len()))),
+    }
+}
+
 /// Whether a Deployment was made from the specification of `desired`, whose hash is a label, and has its annotations.
 fn is_current(live: &Object, desired: &Object) -> bool {
     let annotations =
@@ -296,4 +308,26 @@ pub(super) fn is_owned<K: Resource>(object: &K, csv: &ClusterServiceVersion) -> 
 /// An answer of the apiserver as the type of its cache.
 pub(super) fn decoded<K: DeserializeOwned>(answer: Object) -> Option<K> {
     serde_json::from_value(answer.into_value()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn install_acts_as_the_account_of_the_only_group() {
+        let group = |account: &str| -> Arc<OperatorGroup> {
+            let group = json!({"metadata": {"name": "g"}, "spec": {"serviceAccountName": account}});
+            Arc::new(serde_json::from_value(group).unwrap())
+        };
+        for (groups, want) in [
+            (vec![group("a")], Some(Some("a"))),
+            (vec![group("")], Some(None)),
+            (vec![], None),
+            (vec![group(""), group("a")], None),
+        ] {
+            let got = account(&groups).ok();
+            assert_eq!(got.as_ref().map(Option::as_deref), want, "{} groups", groups.len());
+        }
+    }
 }

@@ -9,6 +9,7 @@ use olm_solver::{Catalog, CatalogSource, ErrorKind, Limits, Namespace, SolveErro
 use parking_lot::Mutex;
 
 use super::metrics::Recorded;
+use crate::compute::compute;
 
 type Outcome = Result<Resolution, SolveError>;
 
@@ -77,7 +78,7 @@ impl Solved {
             return Ok(outcome.clone());
         }
         let (name, begin) = (namespace.name.clone(), Instant::now());
-        let solved = tokio::task::spawn_blocking(move || resolve(&namespace, Limits::default())).await;
+        let solved = compute(move || resolve(&namespace, Limits::default())).await;
         let outcome = solved.map_err(|error| format!("the resolution did not end: {error}"))?;
         recorded.resolved(begin.elapsed(), outcome.is_ok());
         let is_final = outcome.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::Unsatisfiable);

@@ -11,15 +11,12 @@ use olm_api::classic::CatalogSource;
 use olm_api::classic::install_plan::BundleLookup;
 use olm_classic::install_plan::{UnpackDecision, UnpackNext, UnpackObserved, UnpackSettings, decide_unpack};
 use olm_core::Object;
-use olm_install::bundle::BundleError;
-use olm_oci::Retry;
 use olm_runtime::controller::Waker;
-use olm_runtime::error_text::chain;
 use olm_runtime::watched;
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::images::Images;
+use crate::image_source::ImageSource;
 
 /// How long the objects of a bundle stay in memory: from resolution to the end of its plan.
 const RETENTION: Duration = Duration::from_secs(120);
@@ -31,7 +28,7 @@ type Key = (String, String);
 
 /// The bundles of the process that are images.
 pub(crate) struct Unpacks {
-    images: Arc<Images>,
+    images: Arc<dyn ImageSource>,
     states: Arc<Mutex<BTreeMap<Key, State>>>,
     /// Namespaces whose bundle came, or failed.
     pub(crate) ended: Waker,
@@ -50,7 +47,7 @@ enum Progress {
 }
 
 impl Unpacks {
-    pub(crate) fn new(images: &Arc<Images>) -> Arc<Self> {
+    pub(crate) fn new(images: &Arc<dyn ImageSource>) -> Arc<Self> {
         Arc::new(Self { images: Arc::clone(images), states: Arc::default(), ended: Waker::default() })
     }
 
@@ -122,7 +119,7 @@ impl Unpacks {
         if let Some(objects) = self.in_memory(&watched::key(&source.metadata), image) {
             return Ok(objects);
         }
-        fetch(&self.images, source, image).await.map(Arc::new).map_err(|error| error.message)
+        self.images.bundle(source, image).await.map(Arc::new).map_err(|error| error.message)
     }
 
     /// The objects of a bundle that was read a short time ago. `catalog` is `namespace/name`.
@@ -139,7 +136,7 @@ impl Unpacks {
         async move {
             let mut failures = 0;
             loop {
-                let progress = match fetch(&images, &source, &key.1).await {
+                let progress = match images.bundle(&source, &key.1).await {
                     Ok(objects) => Progress::Unpacked { objects: Arc::new(objects), at: Instant::now() },
                     Err(error) if error.is_final => {
                         Progress::Failed { at: Timestamp::now(), message: error.message }
@@ -168,25 +165,4 @@ impl Unpacks {
             }
         }
     }
-}
-
-struct FetchError {
-    message: String,
-    /// Another attempt at the same image ends in the same error.
-    is_final: bool,
-}
-
-async fn fetch(images: &Images, source: &CatalogSource, image: &str) -> Result<Vec<Object>, FetchError> {
-    let failed = |error: BundleError| FetchError {
-        message: chain(&error),
-        is_final: match error {
-            BundleError::Image(error) => matches!(error.retry(), Retry::Slow),
-            BundleError::Parse(_) | BundleError::Quarantined { .. } => true,
-            BundleError::SlowRead { .. } | BundleError::Slow { .. } | BundleError::Task(_) => false,
-        },
-    };
-    let fetcher = images.bundles(source).await;
-    let fetcher = fetcher.map_err(|message| FetchError { message, is_final: false })?;
-    let bundle = fetcher.fetch(image).await.map_err(failed)?;
-    Ok(std::iter::once(bundle.csv.whole()).chain(bundle.crds).chain(bundle.others).collect())
 }

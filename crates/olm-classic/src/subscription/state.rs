@@ -240,7 +240,8 @@ fn generating_plan<'a>(
 }
 
 /// The ClusterServiceVersion that an earlier Subscription to the package installed, which is known by its label (classic-apis §12): the
-/// only one of the namespace to which no other Subscription refers.
+/// only one of the namespace to which no other Subscription refers. One that has never succeeded was not installed: its plan went with the
+/// earlier Subscription, and may have ended half-way.
 fn left_behind<'a>(subscription: &Subscription, facts: &NamespaceFacts<'a>) -> Option<&'a str> {
     let name = &subscription.metadata.name;
     let others = || facts.subscriptions.iter().filter(|other| other.metadata.name != *name);
@@ -257,12 +258,20 @@ fn left_behind<'a>(subscription: &Subscription, facts: &NamespaceFacts<'a>) -> O
         let metadata = &csv.metadata;
         metadata.deletion_timestamp.is_none()
             && metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(&label))
+            && has_succeeded(csv)
             && !is_referenced(metadata.name.as_deref().unwrap_or_default())
             && !is_on_its_way_out(csv, facts.csvs)
     };
     let mut left = facts.csvs.iter().filter(is_left);
     let found = left.next().filter(|_| left.next().is_none())?;
     found.metadata.name.as_deref()
+}
+
+fn has_succeeded(csv: &ClusterServiceVersion) -> bool {
+    const SUCCEEDED: &str = "Succeeded";
+    csv.status.as_ref().is_some_and(|status| {
+        status.phase == SUCCEEDED || status.conditions.iter().any(|earlier| earlier.phase == SUCCEEDED)
+    })
 }
 
 /// What the cluster and the plans mean for a Subscription.

@@ -1,10 +1,12 @@
 //! Injected failures: rules of the test, random faults, delays and partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use tokio::sync::Notify;
 
 use super::request::Call;
 use super::{Faults, InjectedError, Match, USER};
@@ -37,6 +39,10 @@ pub(crate) struct InjectionState {
     delays: BTreeMap<(String, String), Duration>,
     partitions: BTreeSet<String>,
     ended: BTreeSet<String>,
+    /// Wake what waits for the end of a process. A channel would use random numbers of the runtime.
+    ends: BTreeMap<String, Arc<Notify>>,
+    /// Processes that end at a write: after how many others, and whether it is executed.
+    strikes: BTreeMap<String, (u32, bool)>,
     /// How often the connections of a process were broken.
     breaks: BTreeMap<String, u64>,
     /// How often the watches of a resource were dropped; empty: of all.
@@ -52,6 +58,8 @@ impl InjectionState {
             delays: BTreeMap::new(),
             partitions: BTreeSet::new(),
             ended: BTreeSet::new(),
+            ends: BTreeMap::new(),
+            strikes: BTreeMap::new(),
             breaks: BTreeMap::new(),
             drops: BTreeMap::new(),
             source: StdRng::seed_from_u64(seed ^ 0x66_6175),
@@ -106,6 +114,33 @@ impl InjectionState {
 
     pub(crate) fn end(&mut self, process: &str) {
         self.ended.insert(process.to_owned());
+        if let Some(end) = self.ends.get(process) {
+            end.notify_one();
+        }
+    }
+
+    /// Is notified when the process ends; `None` if it has ended.
+    pub(crate) fn end_of(&mut self, process: &str) -> Option<Arc<Notify>> {
+        (!self.has_ended(process)).then(|| Arc::clone(self.ends.entry(process.to_owned()).or_default()))
+    }
+
+    pub(crate) fn end_at_write(&mut self, process: &str, writes: u32, is_executed: bool) {
+        self.strikes.insert(process.to_owned(), (writes, is_executed));
+    }
+
+    /// Whether the process ends with this request, and then whether it is executed.
+    pub(crate) fn strike(&mut self, call: &Call) -> Option<bool> {
+        let (left, is_executed) = self.strikes.get_mut(&call.process)?;
+        if !call.verb.writes() || call.target.as_ref().is_some_and(|target| target.resource == "leases") {
+            return None;
+        }
+        if *left > 0 {
+            *left -= 1;
+            return None;
+        }
+        let is_executed = *is_executed;
+        self.strikes.remove(&call.process);
+        Some(is_executed)
     }
 
     pub(crate) fn has_ended(&self, process: &str) -> bool {
@@ -127,6 +162,7 @@ impl InjectionState {
         self.rules.clear();
         self.delays.clear();
         self.partitions.clear();
+        self.strikes.clear();
     }
 
     /// A random time up to `most`.

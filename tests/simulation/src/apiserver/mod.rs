@@ -78,8 +78,8 @@ pub struct Settings {
     pub watch_timeout: Duration,
     /// A request that is not answered fails after this time, as in the programs' own client.
     pub response_timeout: Duration,
-    /// Manifests (YAML, any number of documents) that are created at the start: CRDs, namespaces, service accounts.
-    pub manifests: Vec<String>,
+    /// What is created at the start: CRDs, namespaces, service accounts. Shared, because they take long to read: [`documents`].
+    pub manifests: Arc<[Value]>,
 }
 
 impl Default for Settings {
@@ -95,7 +95,7 @@ impl Default for Settings {
             bookmarks: Duration::from_secs(60),
             watch_timeout: Duration::from_secs(290),
             response_timeout: Duration::from_secs(60),
-            manifests: Vec::new(),
+            manifests: Arc::default(),
         }
     }
 }
@@ -281,7 +281,7 @@ impl ApiServer {
     #[expect(clippy::panic, reason = "the test's own manifests")]
     pub fn new(seed: u64, settings: Settings) -> Self {
         let faults = InjectionState::new(seed, settings.faults);
-        let (manifests, establishing) = (settings.manifests.clone(), settings.establishing);
+        let (manifests, establishing) = (Arc::clone(&settings.manifests), settings.establishing);
         let mut store = Store::new(seed, settings);
         store.settings.establishing = Duration::ZERO;
         let state = Mutex::new(State { store, faults, requests: Vec::new() });
@@ -289,8 +289,7 @@ impl ApiServer {
         let server = Self(Arc::new(Shared { state, work, watches: Mutex::default(), start: Instant::now() }));
         let own = ["default", "kube-system"]
             .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
-        let given = manifests.iter().flat_map(|text| documents(text));
-        for object in own.into_iter().chain(given) {
+        for object in own.into_iter().chain(manifests.iter().cloned()) {
             if let Err(error) = server.put(object.clone()) {
                 panic!("{error}: {object}");
             }
@@ -522,6 +521,19 @@ impl ApiServer {
         self.change(|state| state.faults.end(process));
     }
 
+    /// The process ends at its next write but `writes`, those of leases apart: after that is executed, or before.
+    pub fn end_at_write(&self, process: &str, writes: u32, is_executed: bool) {
+        self.change(|state| state.faults.end_at_write(process, writes, is_executed));
+    }
+
+    /// Returns when the process has ended.
+    pub async fn until_ended(&self, process: &str) {
+        let end = self.state().faults.end_of(process);
+        if let Some(end) = end {
+            end.notified().await;
+        }
+    }
+
     /// Nothing of this process arrives and its watches are silent, until the partition is ended with `false`.
     pub fn partition(&self, process: &str, is_cut_off: bool) {
         self.change(|state| state.faults.partition(process, is_cut_off));
@@ -654,9 +666,12 @@ struct ObjectRef {
     has_status: bool,
 }
 
-/// The documents of a YAML text; a text that is none is one document that no kind fits.
-fn documents(yaml: &str) -> Vec<Value> {
-    let all: Result<Vec<Value>, _> = serde_saphyr::from_multiple(yaml);
-    let all = all.unwrap_or_else(|error| vec![json!({"kind": error.to_string()})]);
-    all.into_iter().filter(|document| !document.is_null()).collect()
+/// The documents of YAML texts; a text that is none is one document that no kind fits.
+#[must_use]
+pub fn documents(yaml: &[&str]) -> Arc<[Value]> {
+    let all = yaml.iter().flat_map(|text| {
+        let all: Result<Vec<Value>, _> = serde_saphyr::from_multiple(text);
+        all.unwrap_or_else(|error| vec![json!({"kind": error.to_string()})])
+    });
+    all.filter(|document| !document.is_null()).collect()
 }

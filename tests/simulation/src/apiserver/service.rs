@@ -84,7 +84,15 @@ impl Endpoint {
             Some(InjectedError::TimeoutAfter | InjectedError::ResetAfter | InjectedError::DelayAnswer(_))
             | None => {}
         }
+        let strike = server.state().faults.strike(&call);
+        if strike == Some(false) {
+            server.end(&process);
+            return std::future::pending().await;
+        }
         let (reply, record) = server.execute_recorded(&call);
+        if strike == Some(true) {
+            server.end(&process);
+        }
         server.pause(&process).await;
         server.unless_ended(&process).await;
         match fault {

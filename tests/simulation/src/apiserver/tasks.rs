@@ -1,4 +1,5 @@
-//! Controllers of the control plane: garbage collection, namespaces, CustomResourceDefinitions, and the status of Deployments.
+//! Controllers of the control plane: garbage collection, namespaces, CustomResourceDefinitions, aggregated ClusterRoles, and the status of
+//! Deployments.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +28,11 @@ pub(crate) enum Task {
     Definition(String),
     /// Write the status of a Deployment; the second time it is available.
     Deployment(ObjectName, bool),
+    /// Write the rules of ClusterRoles that other ones are aggregated to.
+    Aggregate,
 }
 
+const RBAC: &str = "rbac.authorization.k8s.io";
 const CRD: (&str, &str) = ("customresourcedefinitions", "apiextensions.k8s.io");
 
 fn key((plural, group): (&str, &str)) -> ResourceKey {
@@ -95,6 +99,12 @@ impl Store {
                     self.later(delay, Task::Deployment(name.clone(), true));
                 }
             }
+            ("clusterroles", RBAC) => {
+                let roles = self.resources.get(resource).into_iter().flat_map(|it| it.objects.values());
+                if roles.into_iter().any(|role| role.get("aggregationRule").is_some()) {
+                    self.later(collection, Task::Aggregate);
+                }
+            }
             _ => {}
         }
     }
@@ -128,6 +138,7 @@ impl Store {
             Task::Establish(name) => self.establish(&name),
             Task::Definition(name) => self.remove_definition(&name),
             Task::Deployment(name, is_available) => self.report_deployment(&name, is_available),
+            Task::Aggregate => self.aggregate(),
         }
     }
 
@@ -323,6 +334,41 @@ impl Store {
             .collect();
         new["metadata"]["finalizers"] = json!(left);
         self.change(&request, &crd, new, Verb::Update, "");
+    }
+
+    fn aggregate(&mut self) {
+        let key = key(("clusterroles", RBAC));
+        let Some(resource) = self.resources.get(&key) else { return };
+        let roles: Vec<(ObjectName, Arc<Value>)> =
+            resource.objects.iter().map(|(name, role)| (name.clone(), Arc::clone(role))).collect();
+        for (name, role) in &roles {
+            let Some(selectors) =
+                role.pointer("/aggregationRule/clusterRoleSelectors").and_then(Value::as_array)
+            else {
+                continue;
+            };
+            let is_part = |part: &Value| {
+                selectors.iter().any(|selector| {
+                    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+                    labels.into_iter().all(|(key, value)| part["metadata"]["labels"].get(key) == Some(value))
+                })
+            };
+            let parts = roles.iter().filter(|(part, it)| part != name && is_part(it));
+            let mut rules: Vec<Value> = Vec::new();
+            for rule in parts.flat_map(|(_, part)| part["rules"].as_array().cloned().unwrap_or_default()) {
+                if !rules.contains(&rule) {
+                    rules.push(rule);
+                }
+            }
+            let live = role["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
+            if live != rules.as_slice()
+                && let Some(request) = self.request(&key, name)
+            {
+                let mut new = Value::clone(role);
+                new["rules"] = rules.into();
+                self.change(&request, role, new, Verb::Patch, "");
+            }
+        }
     }
 
     fn report_deployment(&mut self, name: &ObjectName, is_available: bool) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use olm_kit::{Cluster, Options, eventually, repository};
-use olm_simulation::{ApiServer, Settings};
+use olm_simulation::{ApiServer, Settings, documents};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ async fn apiserver_answers_as_the_real_one() -> Result<()> {
     let settings = Settings {
         garbage_collector: false,
         deployments: None,
-        manifests: vec![gadgets.to_owned(), extensions],
+        manifests: documents(&[gadgets, &extensions]),
         ..Settings::default()
     };
     let simulated = ApiServer::new(1, settings);

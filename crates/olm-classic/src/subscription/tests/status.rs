@@ -100,6 +100,11 @@ fn subscription_adopts_what_an_earlier_one_left() {
     let upgrade = vec![labelled("a.v1", "Replacing", ""), left()];
     assert_eq!(adopted(vec![new()], upgrade).as_deref(), Some("a.v2"), "the newer one of an upgrade");
     assert_eq!(adopted(vec![new()], vec![csv("a.v2", "Succeeded", "")]), None, "made by hand");
+    let mut fallible = labelled("a.v2", "Pending", "");
+    assert_eq!(adopted(vec![new()], vec![fallible.clone()]), None, "its plan may have ended half-way");
+    let earlier = json!([{"phase": "Succeeded"}, {"phase": "Pending"}]);
+    fallible.status.as_mut().unwrap().conditions = serde_json::from_value(earlier).unwrap();
+    assert_eq!(adopted(vec![new()], vec![fallible]).as_deref(), Some("a.v2"), "it was installed");
     assert_eq!(adopted(vec![new()], vec![left(), labelled("a.v5", "Succeeded", "")]), None, "two of them");
     let deleted: ClusterServiceVersion = {
         let mut value = serde_json::to_value(left()).unwrap();

@@ -45,6 +45,23 @@ async fn fault_meets_as_many_requests_as_asked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn process_ends_at_a_write() {
+    for (is_executed, names) in [(false, vec!["x"]), (true, vec!["x", "y"])] {
+        let server = server();
+        let client = server.client("a");
+        server.end_at_write("a", 1, is_executed);
+        assert_eq!(send(&client, "GET", PATH, Value::Null).await, 200, "no write");
+        assert_eq!(create(&client, "x").await, 201, "the first write");
+        let second = timeout(Duration::from_secs(100), create(&client, "y"));
+        let (answer, ()) = tokio::join!(second, server.until_ended("a"));
+        assert!(answer.is_err(), "it is not answered");
+        let present: Vec<&str> = ["x", "y"].into_iter().filter(|name| exists(&server, name)).collect();
+        assert_eq!(present, names, "{is_executed}");
+        assert_eq!(create(&server.client("b"), "z").await, 201, "another process");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn fault_matches_process_name_and_verb() {
     let server = server();
     let rule = Match {

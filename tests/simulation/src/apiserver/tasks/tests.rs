@@ -191,7 +191,8 @@ async fn crd_is_served_when_it_is_established() {
 
 #[tokio::test(start_paused = true)]
 async fn crd_goes_after_its_custom_resources() {
-    let server = ApiServer::new(1, Settings { manifests: vec![CRD.to_owned()], ..Settings::default() });
+    let server =
+        ApiServer::new(1, Settings { manifests: super::super::documents(&[CRD]), ..Settings::default() });
     let fig = json!({"apiVersion": "example.com/v1", "kind": "Fig",
         "metadata": {"name": "one", "namespace": "default", "finalizers": ["example.com/held"]}});
     server.put(fig).unwrap();
@@ -206,4 +207,27 @@ async fn crd_goes_after_its_custom_resources() {
     assert!(server.get("customresourcedefinitions", None, name).is_none());
     let path = "/apis/example.com/v1/namespaces/default/figs";
     assert!(server.call("GET", path, "", &Value::Null).is_err(), "it is not served any longer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn aggregated_role_has_the_rules_of_its_parts() {
+    let server = ApiServer::new(1, Settings::default());
+    let role = |name: &str, part: &str, verbs: &[&str]| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name, "labels": {"part": part}},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": verbs}]})
+    };
+    let mut whole = role("whole", "none", &[]);
+    whole["rules"] = json!([]);
+    whole["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"part": "of-whole"}}]});
+    for object in [role("a", "of-whole", &["get"]), whole, role("b", "of-another", &["list"])] {
+        server.put(object).unwrap();
+    }
+    sleep(LATER).await;
+    let rules = || server.get("clusterroles", None, "whole").unwrap()["rules"].clone();
+    let rule = |verb: &str| json!({"apiGroups": [""], "resources": ["pods"], "verbs": [verb]});
+    assert_eq!(rules(), json!([rule("get")]));
+    server.put(role("c", "of-whole", &["watch"])).unwrap();
+    sleep(LATER).await;
+    assert_eq!(rules(), json!([rule("get"), rule("watch")]));
 }

@@ -1,0 +1,114 @@
+//! Catalogs and bundles of images as the controllers read them, wherever they come from.
+//!
+//! Rule: classic-apis §2.5, §5.5, decision 53.
+
+use std::io;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use olm_api::classic::CatalogSource;
+use olm_catalog::CatalogImage;
+use olm_core::Object;
+use olm_install::bundle::BundleError;
+use olm_oci::Retry;
+use olm_runtime::error_text::chain;
+
+use crate::images::Images;
+
+/// Access to images.
+pub trait ImageSource: Send + Sync {
+    /// The catalog of an image, with the credentials of `source`. A tag is resolved again each time.
+    ///
+    /// # Errors
+    /// When it cannot be pulled or read.
+    fn catalog<'a>(
+        &'a self,
+        source: &'a CatalogSource,
+        reference: &'a str,
+    ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>>;
+
+    /// The manifests of a bundle, its ClusterServiceVersion first, with the credentials of the catalog that names it.
+    ///
+    /// # Errors
+    /// When its image cannot be pulled or read.
+    fn bundle<'a>(
+        &'a self,
+        source: &'a CatalogSource,
+        image: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Object>, FetchError>>;
+}
+
+/// The content of a catalog. Its methods may block.
+pub trait CatalogContent: Send + Sync {
+    /// The reference with the digest of the image.
+    fn reference(&self) -> &str;
+
+    /// Names of the packages, sorted.
+    fn packages(&self) -> Vec<String>;
+
+    /// The JSON lines of one package.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn package_lines(&self, package: &str) -> io::Result<Vec<u8>>;
+}
+
+/// The image of a bundle cannot be pulled or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct FetchError {
+    pub message: String,
+    /// Another attempt at the same image ends in the same error.
+    pub is_final: bool,
+}
+
+impl CatalogContent for CatalogImage {
+    fn reference(&self) -> &str {
+        Self::reference(self)
+    }
+
+    fn packages(&self) -> Vec<String> {
+        Self::packages(self)
+    }
+
+    fn package_lines(&self, package: &str) -> io::Result<Vec<u8>> {
+        Self::package_lines(self, package)
+    }
+}
+
+impl ImageSource for Images {
+    fn catalog<'a>(
+        &'a self,
+        source: &'a CatalogSource,
+        reference: &'a str,
+    ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
+        async move {
+            let opened = self.catalogs(source).await?.open(reference, |_| ()).await;
+            opened.map(|image| Arc::new(image) as _).map_err(|error| chain(&error))
+        }
+        .boxed()
+    }
+
+    fn bundle<'a>(
+        &'a self,
+        source: &'a CatalogSource,
+        image: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Object>, FetchError>> {
+        let failed = |error: BundleError| FetchError {
+            message: chain(&error),
+            is_final: match error {
+                BundleError::Image(error) => matches!(error.retry(), Retry::Slow),
+                BundleError::Parse(_) | BundleError::Quarantined { .. } => true,
+                BundleError::SlowRead { .. } | BundleError::Slow { .. } | BundleError::Task(_) => false,
+            },
+        };
+        async move {
+            let fetcher = self.bundles(source).await;
+            let fetcher = fetcher.map_err(|message| FetchError { message, is_final: false })?;
+            let bundle = fetcher.fetch(image).await.map_err(failed)?;
+            Ok(std::iter::once(bundle.csv.whole()).chain(bundle.crds).chain(bundle.others).collect())
+        }
+        .boxed()
+    }
+}
