@@ -1,7 +1,8 @@
 //! Serving certificates of a CSV's Deployments, and the objects around them.
 //!
 //! The Secret has the form that the reference gives it, so that its certificates stay in use; [`olm_certificates`] decides when one is
-//! issued or rotated, and carries that out. A certificate whose end is near is followed by another one with overlap: callers trust both.
+//! issued or rotated, and carries that out. A certificate whose end is near is followed by another one with overlap: callers trust both. Once
+//! it is served, the pods are replaced, because some read their certificate only when they start.
 //!
 //! Rule: classic-apis §9.
 
@@ -28,7 +29,8 @@ use serde_json::{Value, json};
 use super::Csvs;
 use super::install::decoded;
 use super::installs::InstallError;
-use crate::write::object;
+use super::observe::CA_HASH;
+use crate::write::{named, object};
 
 /// Common name of authorities.
 const AUTHORITY: &str = "olm.operatorframework.io webhook authority";
@@ -45,6 +47,8 @@ pub(super) struct Served {
     pub(super) ca_hash: String,
     /// The authorities that callers trust, in base64.
     pub(super) bundle: String,
+    /// Whether pods may still serve with a certificate of another authority.
+    is_rotated: bool,
     recheck_at: Option<Timestamp>,
 }
 
@@ -92,6 +96,7 @@ impl Csvs {
         Ok(Served {
             ca_hash: serving::ca_hash(&state.current.authority),
             bundle: bundle.as_str().unwrap_or_default().to_owned(),
+            is_rotated: !state.previous.is_empty(),
             recheck_at,
         })
     }
@@ -101,10 +106,13 @@ impl Csvs {
         if !matches!(Phase::read(csv), Phase::Installing | Phase::Succeeded) {
             return None;
         }
-        let (mut bundles, mut wait) = (BTreeMap::new(), None);
+        let (mut bundles, mut rotated, mut wait) = (BTreeMap::new(), Vec::new(), None);
         for deployment in serving::deployments(csv) {
             match self.certificate(csv, deployment).await {
                 Ok(served) => {
+                    if served.is_rotated {
+                        rotated.push((deployment, served.ca_hash));
+                    }
                     bundles.insert(deployment.to_owned(), served.bundle);
                     let until = served.recheck_at.map(until);
                     wait = [wait, until].into_iter().flatten().min();
@@ -115,11 +123,40 @@ impl Csvs {
                 }
             }
         }
-        if let Err(error) = self.write_callers(csv, &bundles).await {
-            tracing::warn!(error = error.message, "callers of a certificate cannot be written");
+        let written = match self.write_callers(csv, &bundles).await {
+            Ok(()) => self.restart_pods(csv, &rotated).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            tracing::warn!(error = error.message, "callers of a certificate or its Secret cannot be written");
             wait = Some(wait.map_or(RETRY, |wait| wait.min(RETRY)));
         }
         wait
+    }
+
+    /// Marks the Secrets of rotated certificates with the hash of the authority. The hash is part of the Deployments, which so are written
+    /// again. A certificate that was never rotated here keeps the mark that it came with.
+    async fn restart_pods(
+        &self,
+        csv: &ClusterServiceVersion,
+        rotated: &[(&str, String)],
+    ) -> Result<(), InstallError> {
+        let namespace = csv.namespace().unwrap_or_default();
+        for (deployment, ca_hash) in rotated {
+            let secret = named("v1", "Secret", Some(&namespace), &serving::secret_name(deployment));
+            let key = format!("{namespace}/{}", secret.name());
+            let cached = self.context.cluster.secrets.find(&key);
+            if cached.is_some_and(|it| it.annotations().get(CA_HASH) == Some(ca_hash)) {
+                continue;
+            }
+            let patch = json!({ "metadata": { "annotations": { CA_HASH: ca_hash } } });
+            let written = self.writer.patch(&secret, &patch).await;
+            let written = written.map_err(|error| InstallError::of_write(&secret, &error))?;
+            if let Some(written) = decoded::<Secret>(written) {
+                self.context.cluster.secrets.insert(key, watched::Object::new(written));
+            }
+        }
+        Ok(())
     }
 
     /// What the callers of a Deployment trust, as PEM.
@@ -225,5 +262,94 @@ impl SecretOwner for Owner<'_> {
 
     async fn written(&self, spec: &CertificateSpec, step: &Step, _: &CertificateState) {
         tracing::info!(secret = spec.title(), ?step, "serving certificate written");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::SignedDuration;
+    use olm_certificates::material::{Generation, Keys, issue};
+    use olm_certificates::secret;
+    use olm_runtime::Shutdown;
+    use olm_runtime::metrics::Metrics;
+
+    use super::*;
+    use crate::cluster::Cluster;
+    use crate::context::{Context, Settings};
+    use crate::testing::Apiserver;
+
+    fn csv() -> ClusterServiceVersion {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "ns", "name": "demo.v1", "uid": "u"},
+            "spec": {
+                "displayName": "demo",
+                "install": {"strategy": "deployment", "spec": {"deployments": [{"name": "demo", "spec": {}}]}},
+                "webhookdefinitions": [{"type": "ValidatingAdmissionWebhook", "generateName": "v.demo.test",
+                    "deploymentName": "demo", "sideEffects": "None", "admissionReviewVersions": ["v1"]}],
+            },
+            "status": {"phase": "Succeeded"},
+        }))
+        .unwrap()
+    }
+
+    fn generation() -> Generation {
+        let names = spec(&csv(), "demo").names;
+        issue(
+            AUTHORITY,
+            &names,
+            Timestamp::now(),
+            SignedDuration::from_hours(9000),
+            Keys::generate().unwrap(),
+        )
+        .unwrap()
+    }
+
+    /// Requests of a pass over certificates, when the Secret has this mark.
+    async fn requests(state: &CertificateState, mark: &str) -> Vec<String> {
+        let apiserver = Apiserver::new(|_, _| (200, json!({"metadata": {"namespace": "ns", "name": "any"}})));
+        let (client, csv, cluster) = (apiserver.client(), csv(), Cluster::new());
+        let mut stored = secret::created(&spec(&csv, "demo"), Owner { csv: &csv }.marks(None), state);
+        stored.metadata.annotations = Some([(CA_HASH.to_owned(), mark.to_owned())].into());
+        cluster.secrets.insert("ns/demo-service-cert".to_owned(), watched::Object::new(stored));
+        let settings = Settings {
+            namespace: "olm".to_owned(),
+            global_namespace: "olm".to_owned(),
+            plan_retry_window: Duration::ZERO,
+            unpack_timeout: Duration::ZERO,
+        };
+        let (metrics, stop) = (Metrics::new(), Shutdown::new());
+        let context = Context::new(("csv", 1), &client, &cluster, &settings, &metrics, &stop);
+        let csvs = Csvs::new(context);
+        csvs.keep_certificates(&csv).await;
+        apiserver.requests()
+    }
+
+    #[tokio::test]
+    async fn certificate_rotation_replaces_pods_once_callers_know_it() {
+        let (old, new) = (generation(), generation());
+        let [old_hash, new_hash] = [&old, &new].map(|it| serving::ca_hash(&it.authority));
+        let state = |previous: &str| CertificateState {
+            current: new.clone(),
+            next: None,
+            previous: previous.to_owned(),
+        };
+        let marked = format!(r#"{{"metadata":{{"annotations":{{"olmcahash":"{new_hash}"}}}}}}"#);
+        for (case, state, mark, is_marked) in [
+            ("rotated", state(&old.authority), old_hash.as_str(), true),
+            ("marked already", state(&old.authority), new_hash.as_str(), false),
+            ("of another issuer", state(""), "another hash", false),
+        ] {
+            let requests = requests(&state, mark).await;
+            let is_caller = |line: &String| line.contains("validatingwebhookconfigurations");
+            let is_mark = |line: &String| line.starts_with("PATCH") && line.contains(&marked);
+            let caller = requests.iter().position(is_caller);
+            let mark = requests.iter().position(is_mark);
+            assert!(caller.is_some() && mark.is_some() == is_marked, "{case}: {requests:#?}");
+            assert!(
+                mark.is_none_or(|mark| caller.is_some_and(|caller| caller < mark)),
+                "{case}: {requests:#?}"
+            );
+            assert_eq!(requests.len(), 1 + usize::from(is_marked), "{case}: {requests:#?}");
+        }
     }
 }

@@ -40,7 +40,7 @@ impl InstallError {
     }
 
     /// A write that the apiserver rejected.
-    fn of_write(object: &Object, error: &kube::Error) -> Self {
+    pub(super) fn of_write(object: &Object, error: &kube::Error) -> Self {
         Self {
             message: format!("{} {}: {}", object.kind(), object.name(), message(error)),
             is_worth_a_retry: !matches!(classify(error), ErrorClass::Forbidden | ErrorClass::Invalid),

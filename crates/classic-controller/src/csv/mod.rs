@@ -64,18 +64,7 @@ pub(crate) struct Csvs {
 
 /// Runs until the process stops.
 pub(crate) async fn controller(context: Arc<Context>) {
-    let edits = Edits::default();
-    let upgrades = metrics::register(&context.metrics, &context.cluster, &edits);
-    let csvs = Arc::new(Csvs {
-        edits,
-        waker: Waker::default(),
-        writer: ObjectWriter::new(context.client.clone()),
-        installs: Installs::default(),
-        discovery: Discovery::new(context.client.clone()),
-        executor: Executor::new(context.client.clone(), MANAGER).slow_when_disputed(),
-        upgrades,
-        context,
-    });
+    let csvs = Arc::new(Csvs::new(context));
     let sources = sources::sources(&csvs.context.cluster, &csvs.waker);
     controller::run(csvs.context.controller(sources), csvs.context.cluster.wait_until_listed(), |key| {
         let Some(csv) = csvs.context.cluster.csvs.find(key) else {
@@ -101,12 +90,28 @@ fn target(csv: &ClusterServiceVersion) -> olm_core::Object {
 }
 
 impl Csvs {
+    fn new(context: Arc<Context>) -> Self {
+        let edits = Edits::default();
+        Self {
+            waker: Waker::default(),
+            writer: ObjectWriter::new(context.client.clone()),
+            installs: Installs::default(),
+            discovery: Discovery::new(context.client.clone()),
+            executor: Executor::new(context.client.clone(), MANAGER).slow_when_disputed(),
+            upgrades: metrics::register(&context.metrics, &context.cluster, &edits),
+            edits,
+            context,
+        }
+    }
+
     async fn reconcile(&self, csv: Arc<ClusterServiceVersion>) -> kube::Result<Requeue> {
         if csv.metadata.deletion_timestamp.is_some() {
             return self.release(&csv).await;
         }
         let mut csv = csv;
-        let mut wait = None;
+        let (mut wait, first) = (None, Phase::read(&csv));
+        // before pods get another certificate, callers trust it
+        let mut recheck = self.keep_certificates(&csv).await;
         for _ in 0..MAX_STEPS {
             let observed = self.observe(&csv).await?;
             let now = Time(Timestamp::now());
@@ -151,7 +156,9 @@ impl Csvs {
                 break;
             }
         }
-        let recheck = self.keep_certificates(&csv).await;
+        if Phase::read(&csv) != first {
+            recheck = self.keep_certificates(&csv).await;
+        }
         let repair = self.keep_deployments(&csv).await?;
         let retry = self.installs.retry_in(&key(&csv));
         let wait = [wait, recheck, repair, retry].into_iter().flatten().min();

@@ -11,6 +11,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostPa
 use kube::{Api, Client, Resource};
 use olm_api::classic::install_plan::Step;
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, Subscription};
+use olm_classic::csv::strategy::serving;
 use olm_classic::install_plan::{
     PlanRun, PlannedBundle, StepAction, StepError, StepManifest, StepObserved, StepReference, StepStatus,
     bundle_objects, decide_step, listed_version, step_object, update_crd, warning_event,
@@ -234,7 +235,9 @@ impl<'a> Run<'a> {
         };
         let csvs = self.plans.context.cluster.csvs.names().into_iter().collect::<BTreeSet<_>>();
         let owner = (self.namespace, step.resolving.as_str());
-        let update = update_crd(&existing, new, &objects, owner, &csvs).map_err(StepError::from)?;
+        let is_converted = self.csvs.iter().any(|csv| serving::converted(csv).contains_key(new.name()));
+        let update =
+            update_crd(&existing, new, &objects, owner, &csvs, is_converted).map_err(StepError::from)?;
         for warning in &update.warnings {
             let about = self.plan.object_ref(&());
             let event =

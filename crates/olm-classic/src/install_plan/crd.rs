@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use olm_core::{Object, go};
+use olm_core::{Object, go, member_map};
 use olm_crd_safety::{ExistingObjects, Fit, Policy, Profile, compare};
 use serde_json::Value;
 
@@ -57,7 +57,8 @@ fn judge(existing: &Object, new: &Object) -> Result<Option<ExistingObjects>, Crd
 /// Whether a definition may be replaced by that of a step, and by what.
 ///
 /// `objects` are the objects of the definition in the version of [`listed_version`]. `csvs` are those of the cluster that are still
-/// there, as `namespace/name`: marks of others are dropped.
+/// there, as `namespace/name`: marks of others are dropped. `is_converted` if one of them in the namespace converts the objects by its own
+/// webhook: it writes the conversion, which stays until then. Without one, objects would be read and stored unconverted.
 ///
 /// # Errors
 /// When data would be lost or objects would not be valid any more. If the new definition converts by webhook, the latter is a warning.
@@ -67,6 +68,7 @@ pub fn update_crd<'a>(
     objects: impl IntoIterator<Item = &'a Value>,
     owner: (&str, &str),
     csvs: &BTreeSet<String>,
+    is_converted: bool,
 ) -> Result<CrdUpdate, CrdUpdateError> {
     let crd = new.name().to_owned();
     let stored = existing.0.get("status").and_then(|status| status.get("storedVersions"));
@@ -110,7 +112,11 @@ pub fn update_crd<'a>(
             }
         }
     }
-    let updated = updated(existing, new, owner, csvs);
+    let mut updated = updated(existing, new, owner, csvs);
+    if is_converted && conversion_strategy(existing) == Some("Webhook") {
+        let conversion = existing.0.get("spec").and_then(|spec| spec.get("conversion")).cloned();
+        member_map(&mut updated.0, "spec").insert("conversion".to_owned(), conversion.into());
+    }
     let object = (updated != *existing).then_some(updated);
     Ok(CrdUpdate { object, warnings })
 }

@@ -4,10 +4,13 @@
 
 #![expect(clippy::print_stdout, reason = "helpers of tests that print what they skip, and figures")]
 
+mod certificates;
+mod classic;
 mod extension;
 mod installation;
 mod machine;
 mod pods;
 mod rehearsal;
+mod sample;
 mod site;
 mod volume;

@@ -10,7 +10,7 @@ use olm_kit::{SYSTEM_NAMESPACE, eventually};
 use serde_json::json;
 
 use crate::extension::Sample;
-use crate::site::{LIMIT, PROGRAMS, Site, is_ready, report, site};
+use crate::site::{LIMIT, OVERLAY_PROGRAMS, PROGRAMS, Site, is_ready, report, site};
 
 /// The memory limit of the manifests.
 const MEMORY: u64 = 512 << 20;
@@ -72,7 +72,7 @@ async fn probes_succeed(site: &Site, pods: &[String]) -> Result<()> {
 #[tokio::test]
 async fn node_pods_have_the_rights_and_limits_of_the_manifests() -> Result<()> {
     let Some(site) = site().await? else { return Ok(()) };
-    for program in PROGRAMS {
+    for program in OVERLAY_PROGRAMS {
         let pods = site.ready_pods(program, 2, &[]).await?;
         probes_succeed(site, &pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>()).await?;
         let processes = processes(program)?;
@@ -149,7 +149,7 @@ async fn node_drain_keeps_one_replica_of_each() -> Result<()> {
     sample.serve(site, &["1.0.0", "1.1.0"]).await?;
     package.want_with(json!({}), json!({"version": "1.0.0"})).await?;
     package.installed("1.0.0").await?;
-    for program in PROGRAMS {
+    for program in OVERLAY_PROGRAMS {
         site.ready_pods(program, 2, &[]).await?;
     }
 
@@ -160,7 +160,7 @@ async fn node_drain_keeps_one_replica_of_each() -> Result<()> {
     let drained = site.kubectl(&["drain", &node, selector, "--delete-emptydir-data", "--timeout=15s"]).await;
     let held = drained.err().context("the budgets did not hold the drain")?;
     ensure!(format!("{held:#}").contains("disruption budget"), "{held:#}");
-    for program in PROGRAMS {
+    for program in OVERLAY_PROGRAMS {
         let pods = site.pods(program).await?;
         let ready = pods.iter().filter(|pod| is_ready(pod)).count();
         assert_eq!((pods.len(), ready), (2, 1), "{program}");
@@ -169,7 +169,7 @@ async fn node_drain_keeps_one_replica_of_each() -> Result<()> {
 
     let started = Instant::now();
     site.kubectl(&["uncordon", &node]).await?;
-    for program in PROGRAMS {
+    for program in OVERLAY_PROGRAMS {
         site.ready_pods(program, 2, &[]).await?;
     }
     package.installed("1.1.0").await?;

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::extension::Sample;
-use crate::site::{Site, must, report, values};
+use crate::site::{PROGRAMS, Site, must, report, values};
 
 /// The programs that a release has as images.
 const IMAGES: [&str; 4] = ["catalogd", "classic-controller", "cluster-operator", "operator-controller"];
@@ -120,7 +120,7 @@ async fn rehearsal_release_installs_from_its_files() -> Result<()> {
     let folder = folder.display().to_string();
     site.kubectl(&["apply", "--server-side", "-k", &folder]).await?;
     site.trust_registry().await?;
-    site.rolled_out().await?;
+    site.rolled_out(&PROGRAMS).await?;
     report("install-kubernetes.yaml is applied and all pods are Ready", started);
     let started = Instant::now();
     release.serves_extensions("from-file").await?;
@@ -153,7 +153,7 @@ async fn rehearsal_release_installs_from_its_files() -> Result<()> {
     ])
     .await?;
     site.trust_registry().await?;
-    site.rolled_out().await?;
+    site.rolled_out(&PROGRAMS).await?;
     report("the chart is installed and all pods are Ready", started);
     release.serves_extensions("from-chart").await?;
     site.helm(&["uninstall", "olm-rs"]).await?;

@@ -15,8 +15,10 @@ use tokio::sync::OnceCell;
 
 /// Bounds every wait.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
-/// Our programs in an installation, with two replicas each.
+/// Our programs in every installation, with two replicas each.
 pub(crate) const PROGRAMS: [&str; 2] = ["catalogd", "operator-controller"];
+/// Those of the overlay, which has the component `classic`.
+pub(crate) const OVERLAY_PROGRAMS: [&str; 3] = ["catalogd", "operator-controller", "classic-controller"];
 /// The sample operator, as images of bundles name it.
 pub(crate) const OPERATOR: &str = "10.240.0.1:5000/sample/operator:1";
 
@@ -40,7 +42,7 @@ impl Site {
         let images = std::env::var_os("OLM_NODE_IMAGES").context("OLM_NODE_IMAGES is not set")?;
         let site = Self { node };
         let started = Instant::now();
-        for program in PROGRAMS {
+        for program in OVERLAY_PROGRAMS {
             let layout = Path::new(&images).join(program);
             site.node.registry.push_layout(&format!("olm/{program}"), "node", &layout).await?;
         }
@@ -63,7 +65,7 @@ impl Site {
         let started = Instant::now();
         self.kubectl(&["apply", "--server-side", "-k", &overlay()]).await?;
         self.trust_registry().await?;
-        self.rolled_out().await?;
+        self.rolled_out(&OVERLAY_PROGRAMS).await?;
         report("the overlay is applied and all pods are Ready", started);
         Ok(())
     }
@@ -87,9 +89,9 @@ impl Site {
         self.node.cluster.apply(&map.to_string()).await.map(drop)
     }
 
-    /// Waits until the Deployments of the installation have replaced all their pods.
-    pub(crate) async fn rolled_out(&self) -> Result<()> {
-        for program in PROGRAMS {
+    /// Waits until the Deployments of these programs have replaced all their pods.
+    pub(crate) async fn rolled_out(&self, programs: &[&str]) -> Result<()> {
+        for program in programs {
             let deployment = format!("deployment/{program}-controller-manager");
             let timeout = format!("--timeout={}s", LIMIT.as_secs());
             let rolled =
@@ -102,13 +104,13 @@ impl Site {
     }
 
     /// What a user looks at when pods do not become Ready.
-    async fn describe(&self, program: &str) -> String {
+    pub(crate) async fn describe(&self, program: &str) -> String {
         let label = format!("app.kubernetes.io/name={program}");
         let mut text = String::new();
         for arguments in [
             &["get", "pods", "-o", "wide"][..],
             &["get", "events", "--sort-by=.lastTimestamp"],
-            &["logs", "--tail=20", "--prefix", "-l", &label],
+            &["logs", "--tail=60", "--prefix", "-l", &label],
         ] {
             let output = self.kubectl(&[&["-n", SYSTEM_NAMESPACE], arguments].concat()).await;
             text += &output.unwrap_or_else(|problem| format!("{problem:#}"));

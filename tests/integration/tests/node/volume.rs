@@ -12,7 +12,7 @@ use olm_kit::{SYSTEM_NAMESPACE, eventually, node, repository};
 use serde_json::json;
 
 use crate::extension::Sample;
-use crate::site::{LIMIT, Site, report, site, values};
+use crate::site::{LIMIT, PROGRAMS, Site, report, site, values};
 
 /// The groups of all files below a folder.
 fn groups(folder: &Path, files: &mut Vec<u32>) -> Result<()> {
@@ -63,7 +63,7 @@ async fn node_chart_keeps_the_cache_on_a_volume_claim() -> Result<()> {
     let chart = repository().join("manifests/chart").display().to_string();
     site.helm(&["install", "olm-rs", &chart, "--values", &file.display().to_string()]).await?;
     site.trust_registry().await?;
-    site.rolled_out().await?;
+    site.rolled_out(&PROGRAMS).await?;
     let pod = site.ready_pods("catalogd", 1, &[]).await?.remove(0).name_any();
     report("the chart is installed and all pods are Ready", started);
 

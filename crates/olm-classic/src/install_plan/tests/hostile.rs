@@ -117,7 +117,7 @@ proptest! {
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
         if let Some(existing) = existing {
-            let _ = update_crd(&existing, &manifest, [&json!({})], ("ns", "a"), &BTreeSet::new());
+            let _ = update_crd(&existing, &manifest, [&json!({})], ("ns", "a"), &BTreeSet::new(), true);
         }
     }
 

@@ -205,7 +205,7 @@ fn update_crd_protects_stored_versions_and_objects() {
     existing.set_annotation("operatorframework.io/installed-alongside-1", "ns/gone.v1");
     let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "n"}, "spec": {"size": 7}});
     let csvs = BTreeSet::from(["ns/a.v1".to_owned()]);
-    let update = |new: &Object| update_crd(&existing, new, [&widget], ("ns", "a.v1"), &csvs);
+    let update = |new: &Object| update_crd(&existing, new, [&widget], ("ns", "a.v1"), &csvs, false);
     let error = update(&crd_object(&[("v2", true)], 9)).unwrap_err().to_string();
     let want = "risk of data loss updating \"widgets.example.com\": new CRD removes version v1 that is listed as a stored \
                 version on the existing CRD";
@@ -224,6 +224,33 @@ fn update_crd_protects_stored_versions_and_objects() {
     let wide = update(&crd_object(&[("v1", true), ("v2", true)], 20)).unwrap().object.unwrap();
     let marks: Vec<&str> = wide.annotations().values().copied().collect();
     assert_eq!(marks, ["ns/a.v1"], "the mark of what is gone is dropped");
-    assert_eq!(update_crd(&wide, &wide, [], ("ns", "a.v1"), &csvs).unwrap().object, None, "nothing changes");
+    let again = update_crd(&wide, &wide, [], ("ns", "a.v1"), &csvs, false);
+    assert_eq!(again.unwrap().object, None, "nothing changes");
     assert_eq!(listed_version(&existing, &narrow).unwrap().as_deref(), Some("v1"));
+}
+
+#[test]
+fn update_crd_keeps_the_conversion_of_a_csv() {
+    let with = |conversion: Option<Value>| {
+        let mut crd = crd_object(&[("v1", true), ("v2", true)], 9);
+        if let Some(conversion) = conversion {
+            crd.0["spec"]["conversion"] = conversion;
+        }
+        crd
+    };
+    let webhook = |name: &str| json!({"strategy": "Webhook", "webhook": {"clientConfig": {"service": {"name": name, "namespace": "ns"}}}});
+    let (live, placeholder, none) =
+        (webhook("a-service"), webhook("webhook-service"), json!({"strategy": "None"}));
+    for (case, existing, new, is_converted, want) in [
+        ("the bundle has none", &live, None, true, Some(&live)),
+        ("the bundle names another Service", &live, Some(&placeholder), true, Some(&live)),
+        ("no CSV converts", &live, Some(&placeholder), false, Some(&placeholder)),
+        ("no CSV converts, and the bundle has none", &live, None, false, None),
+        ("it was not converted before", &none, Some(&placeholder), true, Some(&placeholder)),
+    ] {
+        let (existing, new) = (with(Some(existing.clone())), with(new.cloned()));
+        let update = update_crd(&existing, &new, [], ("ns", "a.v2"), &BTreeSet::new(), is_converted);
+        let updated = update.unwrap().object.unwrap();
+        assert_eq!(updated.0["spec"].get("conversion"), want, "{case}");
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use olm_api::classic::InstallPlan;
+use olm_classic::csv::strategy::serving;
 use olm_classic::install_plan::{
     PlanDecision, PlanNext, PlanObserved, PlanRun, PlannedBundle, StepAction, StepError, StepObserved,
     StepStatus, bundle_objects, decide_step, next_phase, plan_account, step_object, update_crd,
@@ -94,7 +95,10 @@ impl World<'_> {
                 let namespace = self.names.namespace();
                 let csvs = self.csvs.iter().filter_map(|it| it.metadata.name.as_deref());
                 let csvs: BTreeSet<String> = csvs.map(|name| format!("{namespace}/{name}")).collect();
-                let update = update_crd(&existing, &made, &live, (&namespace, &step.resolving), &csvs)?;
+                let is_converted =
+                    self.csvs.iter().any(|it| serving::converted(it).contains_key(made.name()));
+                let owner = (namespace.as_str(), step.resolving.as_str());
+                let update = update_crd(&existing, &made, &live, owner, &csvs, is_converted)?;
                 if let Some(updated) = update.object {
                     self.put(updated);
                 }
