@@ -274,6 +274,7 @@ mod tests {
     use olm_runtime::metrics::Metrics;
 
     use super::*;
+    use crate::args::RepairDeployments;
     use crate::cluster::Cluster;
     use crate::context::{Context, Settings};
     use crate::testing::Apiserver;
@@ -312,10 +313,10 @@ mod tests {
         stored.metadata.annotations = Some([(CA_HASH.to_owned(), mark.to_owned())].into());
         cluster.secrets.insert("ns/demo-service-cert".to_owned(), watched::Object::new(stored));
         let settings = Settings {
-            namespace: "olm".to_owned(),
             global_namespace: "olm".to_owned(),
             plan_retry_window: Duration::ZERO,
             unpack_timeout: Duration::ZERO,
+            repair_deployments: RepairDeployments::default(),
         };
         let (metrics, stop) = (Metrics::new(), Shutdown::new());
         let context = Context::new(("csv", 1), &client, &cluster, &settings, &metrics, &stop);
