@@ -219,7 +219,8 @@ impl Csvs {
 
     async fn emit_edit(&self, csv: &ClusterServiceVersion, reason: &str, note: &str) {
         let event = NewEvent { warning: false, reason, action: "Compare", note };
-        self.context.events.publish(&csv.object_ref(&()), event).await;
+        // whole: the paths are what a reader looks for
+        self.context.events.publish_whole(&csv.object_ref(&()), event).await;
     }
 }
 

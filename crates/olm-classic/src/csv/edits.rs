@@ -91,7 +91,7 @@ fn restarted_at(spec: &Value) -> Option<&Value> {
 
 /// The specification with the defaults, without the time of a restart, and without fields that are unknown here: a cache of typed objects
 /// does not have them.
-fn stored(deployment: &Object) -> Option<Value> {
+fn persisted(deployment: &Object) -> Option<Value> {
     let spec = spec_hash::canonical_deployment(deployment.0.get("spec")?);
     let typed: DeploymentSpec = serde_json::from_value(spec).ok()?;
     let mut spec = serde_json::to_value(typed).ok()?;
@@ -110,6 +110,6 @@ fn compared(of: &Object, desired: &Object) -> Option<Object> {
         members(of).into_iter().flatten().filter(|(key, _)| names.contains_key(key)).collect()
     };
     let metadata = json!({ "labels": named("labels"), "annotations": named("annotations") });
-    let members = [("metadata".to_owned(), metadata), ("spec".to_owned(), stored(of)?)];
+    let members = [("metadata".to_owned(), metadata), ("spec".to_owned(), persisted(of)?)];
     Some(Object(members.into_iter().collect()))
 }

@@ -95,7 +95,7 @@ async fn kubectl_classic_verbs_read_a_cluster() -> Result<()> {
     let after = statuses(&plan()?);
     assert!(after.contains(&"ConfigMap Present".to_owned()), "{after:?}");
 
-    check_status(&cluster, &user, &namespace).await?;
+    check_status(&cluster, &namespace).await?;
 
     // a catalog that cannot be had is no answer
     let sources: Api<CatalogSource> = Api::namespaced(client, &namespace);
@@ -109,7 +109,8 @@ async fn kubectl_classic_verbs_read_a_cluster() -> Result<()> {
 }
 
 /// `classic status` of the namespace, whose ClusterServiceVersion gets an edited Deployment.
-async fn check_status(cluster: &Cluster, user: &User, namespace: &str) -> Result<()> {
+async fn check_status(cluster: &Cluster, namespace: &str) -> Result<()> {
+    let user = User::new(cluster, &["-n", namespace])?;
     let pod = json!({"containers": [{"name": "manager", "image": "registry.test/demo:v1"}]});
     let spec = json!({
         "selector": {"matchLabels": {"app": "demo"}}, "template": {"metadata": {"labels": {"app": "demo"}}, "spec": pod},
