@@ -68,7 +68,7 @@ impl Served<'_> {
     }
 
     /// What the Secret holds.
-    pub(crate) async fn stored(&self) -> Result<CertificateState> {
+    pub(crate) async fn certificate_state(&self) -> Result<CertificateState> {
         Ok(secret::read(&self.secrets().get(&self.secret()).await?, AUTHORITY_KEY))
     }
 
@@ -104,7 +104,7 @@ impl Served<'_> {
         let names = ["", ".svc", ".svc.cluster.local"].map(|suffix| format!("{service}.{namespace}{suffix}"));
         let issued_at = Timestamp::now().checked_sub(AGE)?;
         let ending = material::issue("test authority", &names, issued_at, AGE + left, Keys::generate()?)?;
-        let CertificateState { current, previous, .. } = self.stored().await?;
+        let CertificateState { current, previous, .. } = self.certificate_state().await?;
         let bytes = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
         let both = bundle([ending.authority.as_str(), &previous]);
         self.patch(json!({"previous-ca.crt": bytes(&both)})).await?;
@@ -132,7 +132,7 @@ impl Served<'_> {
     /// Waits until pods serve with a certificate that none of these authorities signed. Returns what the Secret holds then.
     pub(crate) async fn serves_another(&self, than: &[&str]) -> Result<CertificateState> {
         eventually("another certificate is served", LIMIT, || async {
-            let stored = self.stored().await?;
+            let stored = self.certificate_state().await?;
             let is_another = than.iter().all(|authority| authority.trim() != stored.current.authority.trim());
             ensure!(is_another, "the Secret has no other");
             let expected = CertificateDer::from_pem_slice(stored.current.certificate.as_bytes())?;

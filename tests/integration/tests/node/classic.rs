@@ -153,9 +153,9 @@ async fn install(site: &Site, served: &Served<'_>) -> Result<()> {
 
 /// Makes the certificate due; returns when new pods serve with its successor.
 async fn rotate(served: &Served<'_>) -> Result<()> {
-    let first = served.stored().await?.current;
+    let first = served.certificate_state().await?.current;
     served.make_due(LEFT).await?;
-    let ending = served.stored().await?.current;
+    let ending = served.certificate_state().await?.current;
     let rotated = served.serves_another(&[&first.authority, &ending.authority]).await?;
     served.pods_are_of(&rotated.current.authority).await?;
     for trusted in served.trusted().await? {
@@ -166,7 +166,7 @@ async fn rotate(served: &Served<'_>) -> Result<()> {
 
 /// Deletes the Secret of the certificate; returns when new pods serve with another one.
 async fn replace(served: &Served<'_>) -> Result<()> {
-    let first = served.stored().await?.current;
+    let first = served.certificate_state().await?.current;
     served.delete_secret().await?;
     let second = served.serves_another(&[&first.authority]).await?;
     served.pods_are_of(&second.current.authority).await
