@@ -4,7 +4,7 @@ pub mod apiserver;
 pub mod classic;
 pub mod command;
 pub mod content;
-pub mod fault;
+pub mod disturbance;
 pub mod harness;
 pub mod invariants;
 pub mod lease;

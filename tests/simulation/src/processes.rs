@@ -31,11 +31,11 @@ pub struct Processes {
     server: ApiServer,
     /// The name of their lease.
     pub lease: &'static str,
-    places: Vec<Place>,
+    places: Vec<Slot>,
 }
 
 /// A place, in which one process runs after another.
-struct Place {
+struct Slot {
     /// The process that runs now.
     running: Arc<Mutex<Running>>,
     is_lost: watch::Sender<bool>,
@@ -79,7 +79,7 @@ impl Processes {
     where
         F: Future<Output = ()> + Send,
     {
-        let places = (0..PROCESSES).map(|place| Place::start(place, server, run.clone())).collect();
+        let places = (0..PROCESSES).map(|place| Slot::start(place, server, run.clone())).collect();
         Self { server: server.clone(), lease, places }
     }
 
@@ -135,7 +135,7 @@ impl Processes {
     }
 }
 
-impl Place {
+impl Slot {
     fn start<F>(place: usize, server: &ApiServer, run: impl Fn(Running) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send,

@@ -211,7 +211,7 @@ impl Simulation {
                 self.delete_configs(|of| of == *extension);
             }
             Action::Registry { .. } => self.cluster.content.set_outage(true),
-            Action::Fault(fault) => log(fault.begin(&server, &self.cluster.processes, &KINDS)),
+            Action::Disturbance(fault) => log(fault.begin(&server, &self.cluster.processes, &KINDS)),
         }
         Ok(())
     }
@@ -245,7 +245,7 @@ impl Simulation {
                 server.stop_failing(&creation_of_configs());
             }
             Action::Registry { .. } => self.cluster.content.set_outage(false),
-            Action::Fault(fault) => log(fault.end(server, &self.cluster.processes, &KINDS)),
+            Action::Disturbance(fault) => log(fault.end(server, &self.cluster.processes, &KINDS)),
             _ => {}
         }
     }

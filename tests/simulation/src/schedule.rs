@@ -9,7 +9,7 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::content::{PACKAGES, VERSIONS};
-use crate::fault::{ERRORS, Fault, Outage};
+use crate::disturbance::{Disturbance, ERRORS, Outage};
 
 /// What becomes of the objects of an extension that is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub enum Action {
     /// Neither catalogs nor bundles can be read, for a time.
     Registry { time: Duration },
     /// One that does not depend on the controllers.
-    Fault(Fault),
+    Disturbance(Disturbance),
 }
 
 impl Lasting for Action {
@@ -85,7 +85,7 @@ impl Lasting for Action {
             | Self::Flap { time, .. }
             | Self::Registry { time } => Some(*time),
             Self::Unserve { time, .. } => *time,
-            Self::Fault(fault) => fault.time(),
+            Self::Disturbance(fault) => fault.time(),
             Self::Install { .. }
             | Self::Uninstall { .. }
             | Self::Damage { .. }
@@ -234,41 +234,45 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
         }
         44..47 => Action::DeleteRevision { extension },
         47..53 => Action::CustomResource { extension },
-        53..58 => {
-            Action::Fault(Fault::Delay { resource, by: seconds(random, 30), time: seconds(random, 60) })
-        }
-        58..65 => Action::Fault(Fault::Late { seed: random.random(), time: seconds(random, 60) }),
-        65..71 => Action::Fault(Fault::Drop { resource }),
-        71..75 => Action::Fault(Fault::Compact),
+        53..58 => Action::Disturbance(Disturbance::Delay {
+            resource,
+            by: seconds(random, 30),
+            time: seconds(random, 60),
+        }),
+        58..65 => Action::Disturbance(Disturbance::Late { seed: random.random(), time: seconds(random, 60) }),
+        65..71 => Action::Disturbance(Disturbance::Drop { resource }),
+        71..75 => Action::Disturbance(Disturbance::Compact),
         75..79 => Action::DeleteAccount { extension, time: seconds(random, 30) },
         79..81 => {
             let time = seconds(random, 20) + Duration::from_secs(5);
             Action::Unserve { is_hidden: random.random(), time: random.random_ratio(2, 3).then_some(time) }
         }
         81..82 => Action::Flap { extension, time: seconds(random, 20) },
-        82..85 => Action::Fault(Fault::Fail {
+        82..85 => Action::Disturbance(Disturbance::Fail {
             resource,
             writes: random.random(),
             error: random.random_range(0..ERRORS),
             times: random.random_range(1..6),
         }),
-        85..87 => Action::Fault(Fault::Noise { time: seconds(random, 30) }),
-        87..89 => Action::Fault(Fault::DeleteLease),
-        89..91 => Action::Fault(Fault::Suspend { time: seconds(random, 300) + Duration::from_secs(30) }),
+        85..87 => Action::Disturbance(Disturbance::Noise { time: seconds(random, 30) }),
+        87..89 => Action::Disturbance(Disturbance::DeleteLease),
+        89..91 => {
+            Action::Disturbance(Disturbance::Suspend { time: seconds(random, 300) + Duration::from_secs(30) })
+        }
         91..96 => {
             let outages = [Outage::Kill, Outage::Replace, Outage::Partition];
             let outage = outages.choose(random).copied().unwrap_or(Outage::Kill);
-            Action::Fault(Fault::Lose {
+            Action::Disturbance(Disturbance::Lose {
                 process: random.random_range(0..2),
                 outage,
                 time: seconds(random, 40),
             })
         }
-        96..98 => {
-            Action::Fault(Fault::Clock { seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0) })
-        }
+        96..98 => Action::Disturbance(Disturbance::Clock {
+            seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0),
+        }),
         98..100 => Action::Registry { time: seconds(random, 30) },
-        100..102 => Action::Fault(Fault::TakeLease),
+        100..102 => Action::Disturbance(Disturbance::TakeLease),
         102..105 => {
             let time = seconds(random, 10) + Duration::from_secs(10);
             Action::Rival { extension, version: version(random), time }

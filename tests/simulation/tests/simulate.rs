@@ -40,10 +40,11 @@ fn simulation_of_classic_converges_for_a_few_seeds() -> io::Result<()> {
 /// Seeds that failed before a fix and belong to today's schedules: docs/internals/simulation.md.
 #[test]
 fn simulation_converges_for_seeds_that_failed() -> io::Result<()> {
-    for seed in ["4941", "12984", "18781"] {
-        let output = simulate(&["--seed", seed])?;
+    for (scenario, seed) in [("v1", "4941"), ("v1", "12984"), ("v1", "18781"), ("classic", "43")] {
+        let output = simulate(&["--scenario", scenario, "--seed", seed])?;
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains(r#""violation":null"#), "seed {seed}: {text}");
+        let is_ok = output.status.success() && text.contains(r#""violation":null"#);
+        assert!(is_ok, "{scenario}, seed {seed}: {text}");
     }
     Ok(())
 }

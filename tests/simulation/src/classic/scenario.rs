@@ -184,7 +184,7 @@ impl Simulation {
                 log(server.put(custom_resource(package, namespace_of(package), self.custom)).map(drop));
             }
             Action::Registry { .. } => self.cluster.content.set_outage(true),
-            Action::Fault(fault) => log(fault.begin(&server, &self.cluster.processes, &KINDS)),
+            Action::Disturbance(fault) => log(fault.begin(&server, &self.cluster.processes, &KINDS)),
         }
     }
 
@@ -196,7 +196,7 @@ impl Simulation {
             }
             Action::DeleteCsv { package, .. } => self.resubscribe(package),
             Action::Registry { .. } => self.cluster.content.set_outage(false),
-            Action::Fault(fault) => log(fault.end(&server, &self.cluster.processes, &KINDS)),
+            Action::Disturbance(fault) => log(fault.end(&server, &self.cluster.processes, &KINDS)),
             Action::DeleteGroup { .. }
             | Action::DeleteAccount { .. }
             | Action::DeleteCatalog { .. }

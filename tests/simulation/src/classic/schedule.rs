@@ -8,7 +8,7 @@ use rand::{Rng as _, SeedableRng as _};
 
 use super::content::{PACKAGES, packages};
 use super::harness::NAMESPACES;
-use crate::fault::{ERRORS, Fault, Outage};
+use crate::disturbance::{Disturbance, ERRORS, Outage};
 use crate::schedule::{Lasting, Step, gap, seconds};
 
 /// An object of an installed operator that a user deletes, and that comes back.
@@ -73,7 +73,7 @@ pub enum Action {
     /// Neither catalogs nor bundles can be pulled, for a time.
     Registry { time: Duration },
     /// One that does not depend on the controllers.
-    Fault(Fault),
+    Disturbance(Disturbance),
 }
 
 impl Lasting for Action {
@@ -88,7 +88,7 @@ impl Lasting for Action {
             | Self::DeleteNamespace { time, .. }
             | Self::DeleteCrds { time, .. }
             | Self::Registry { time } => Some(*time),
-            Self::Fault(fault) => fault.time(),
+            Self::Disturbance(fault) => fault.time(),
             Self::Subscribe { .. }
             | Self::Unsubscribe { .. }
             | Self::Resubscribe { .. }
@@ -180,35 +180,35 @@ fn action(namespace: &'static str, random: &mut StdRng) -> Action {
         67..69 => Action::Registry { time: seconds(random, 40) },
         69..79 => {
             let writes = random.random_range(0..60);
-            Action::Fault(Fault::Strike { writes, is_executed: random.random() })
+            Action::Disturbance(Disturbance::Strike { writes, is_executed: random.random() })
         }
-        _ => Action::Fault(fault(resource, random)),
+        _ => Action::Disturbance(fault(resource, random)),
     }
 }
 
-fn fault(resource: &'static str, random: &mut StdRng) -> Fault {
+fn fault(resource: &'static str, random: &mut StdRng) -> Disturbance {
     match random.random_range(0..23) {
-        0..3 => Fault::Delay { resource, by: seconds(random, 30), time: seconds(random, 60) },
-        3..6 => Fault::Late { seed: random.random(), time: seconds(random, 60) },
-        6..8 => Fault::Drop { resource },
-        8..10 => Fault::Compact,
-        10..13 => Fault::Fail {
+        0..3 => Disturbance::Delay { resource, by: seconds(random, 30), time: seconds(random, 60) },
+        3..6 => Disturbance::Late { seed: random.random(), time: seconds(random, 60) },
+        6..8 => Disturbance::Drop { resource },
+        8..10 => Disturbance::Compact,
+        10..13 => Disturbance::Fail {
             resource,
             writes: random.random(),
             error: random.random_range(0..ERRORS),
             times: random.random_range(1..6),
         },
-        13..15 => Fault::Noise { time: seconds(random, 30) },
-        15 => Fault::DeleteLease,
-        16 => Fault::TakeLease,
-        17 => Fault::Suspend { time: seconds(random, 300) + Duration::from_secs(30) },
+        13..15 => Disturbance::Noise { time: seconds(random, 30) },
+        15 => Disturbance::DeleteLease,
+        16 => Disturbance::TakeLease,
+        17 => Disturbance::Suspend { time: seconds(random, 300) + Duration::from_secs(30) },
         18..20 => {
             let outages = [Outage::Kill, Outage::Replace, Outage::Partition];
             let outage = outages.choose(random).copied().unwrap_or(Outage::Kill);
-            Fault::Lose { process: random.random_range(0..2), outage, time: seconds(random, 40) }
+            Disturbance::Lose { process: random.random_range(0..2), outage, time: seconds(random, 40) }
         }
-        20..22 => Fault::Down { time: seconds(random, 40) },
-        _ => Fault::Clock { seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0) },
+        20..22 => Disturbance::Down { time: seconds(random, 40) },
+        _ => Disturbance::Clock { seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0) },
     }
 }
 

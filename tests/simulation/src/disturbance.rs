@@ -10,9 +10,9 @@ use serde_json::json;
 use crate::processes::{Processes, SYSTEM, THIEF};
 use crate::{ApiServer, Faults, InjectedError, Match};
 
-/// The most by which [`Fault::Late`] delays events, milliseconds.
+/// The most by which [`Disturbance::Late`] delays events, milliseconds.
 const LATEST: u64 = 15_000;
-/// The number of errors that [`Fault::Fail`] chooses from.
+/// The number of errors that [`Disturbance::Fail`] chooses from.
 pub const ERRORS: usize = 7;
 
 /// The loss of one of the two processes.
@@ -28,7 +28,7 @@ pub enum Outage {
 
 /// A fault.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fault {
+pub enum Disturbance {
     /// Watch events of a kind come later, for a time.
     Delay { resource: &'static str, by: Duration, time: Duration },
     /// Watch events of all kinds come later, for a time: each kind by a time of its own, which follows from `seed`.
@@ -57,7 +57,7 @@ pub enum Fault {
     Suspend { time: Duration },
 }
 
-impl Fault {
+impl Disturbance {
     /// The time until it ends.
     #[must_use]
     pub fn time(&self) -> Option<Duration> {
