@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use olm_classic::csv::InstallResult;
+use olm_classic::csv::{InstallResult, Phase};
 use olm_runtime::backoff;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -74,9 +74,12 @@ impl Installs {
         }
     }
 
-    /// Ends the success of a CSV that is not InstallReady any more: the next time there it is installed again.
-    pub(super) fn leave(&self, key: &str) {
-        if let Some(attempt) = self.0.lock().get_mut(key)
+    /// Ends the success of a CSV that becomes InstallReady, or is not any more: the next time there it is installed again. It may have a
+    /// success at the beginning, because an installing CSV is installed again when a Deployment changes.
+    pub(super) fn phase_changed(&self, key: &str, from: Phase, to: Phase) {
+        if from != to
+            && [from, to].contains(&Phase::InstallReady)
+            && let Some(attempt) = self.0.lock().get_mut(key)
             && attempt.result == InstallResult::Succeeded
         {
             attempt.result = InstallResult::NotTried;
@@ -128,7 +131,24 @@ mod tests {
         assert!(is_tried(1) && installs.retry_in("k").is_none(), "only another input helps");
         installs.record("k", inputs(1), Ok(()));
         assert_eq!(installs.result("k", &inputs(2)), InstallResult::Succeeded);
-        installs.leave("k");
+        installs.phase_changed("k", Phase::InstallReady, Phase::Installing);
         assert!(!is_tried(1));
+    }
+
+    #[test]
+    fn install_success_ends_at_the_next_install() {
+        let installs = Installs::default();
+        for (from, to, ends) in [
+            (Phase::Installing, Phase::Succeeded, false),
+            (Phase::InstallReady, Phase::InstallReady, false),
+            (Phase::Succeeded, Phase::InstallReady, true),
+            (Phase::Pending, Phase::InstallReady, true),
+            (Phase::InstallReady, Phase::Installing, true),
+        ] {
+            installs.record("k", inputs(1), Ok(()));
+            installs.phase_changed("k", from, to);
+            let is_untried = installs.result("k", &inputs(1)) == InstallResult::NotTried;
+            assert_eq!(is_untried, ends, "{from:?} to {to:?}");
+        }
     }
 }

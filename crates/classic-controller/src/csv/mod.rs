@@ -147,9 +147,7 @@ impl Csvs {
             }
             self.emit(&csv, &step).await;
             let next = Phase::read(&csv);
-            if phase == Phase::InstallReady && next != phase {
-                self.installs.leave(&key(&csv));
-            }
+            self.installs.phase_changed(&key(&csv), phase, next);
             // its Deployments were just written: their events come
             let is_begun = phase == Phase::InstallReady && next == Phase::Installing;
             if !has_changed || is_begun {
