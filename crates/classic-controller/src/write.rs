@@ -145,11 +145,15 @@ impl ObjectWriter {
             }
             return self.replace_own(live, desired).await.map(Some);
         }
-        match self.create(desired).await {
-            Err(error) if classify(&error) == ErrorClass::AlreadyExists => {}
+        let rejection = match self.create(desired).await {
+            // what is named may lack a required field that the object has: that is checked first
+            Err(error) if matches!(classify(&error), ErrorClass::AlreadyExists | ErrorClass::Invalid) => {
+                error
+            }
             answer => return answer.map(Some),
-        }
-        let live = object(&self.api(desired).get(desired.name()).await?);
+        };
+        let Some(live) = self.api(desired).get_opt(desired.name()).await? else { return Err(rejection) };
+        let live = object(&live);
         if has(&live, desired) {
             return Ok(Some(live));
         }
@@ -241,6 +245,31 @@ mod tests {
             let want = "Service web belongs to ClusterExtension shop of OLM v1; uninstall one of the two";
             assert_eq!(olm_runtime::apply::message(&error), want);
             assert_eq!(server.requests().len(), requests);
+        }
+    }
+
+    #[tokio::test]
+    async fn write_adds_to_an_object_that_no_cache_has() {
+        let secret = |metadata: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls"});
+        let mut stored = secret(json!({"name": "cert", "namespace": "n", "resourceVersion": "1"}));
+        stored["data"] = json!({"tls.crt": "YQ==", "tls.key": "YQ=="});
+        let failure = |reason: &str, code: u16| {
+            (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
+        };
+        let desired = secret(json!({"name": "cert", "namespace": "n", "annotations": {"olmcahash": "1"}}));
+        for (exists, requests) in [(true, 3), (false, 2)] {
+            let stored = stored.clone();
+            let server = Apiserver::new(move |method, _| match method {
+                "POST" => failure("Invalid", 422),
+                "GET" if !exists => failure("NotFound", 404),
+                _ => (200, stored.clone()),
+            });
+            let written = ObjectWriter::new(server.client()).ensure(&object_of(desired.clone()), None).await;
+            assert_eq!(written.is_ok(), exists, "{written:?}");
+            assert_eq!(server.requests().len(), requests, "{:?}", server.requests());
+            if let Err(error) = written {
+                assert_eq!(classify(&error), ErrorClass::Invalid);
+            }
         }
     }
 
