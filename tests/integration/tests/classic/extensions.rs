@@ -98,8 +98,8 @@ async fn classic_names_the_extension_that_has_an_object() -> Result<()> {
 
     // by a Subscription, with another schema
     let rival = both.subscribed(&client, "rival");
-    let wanted = crd.clone().field("color", json!({"type": "string"}));
-    let content = bundle(&rival.name, "1.0.0").crds([wanted]);
+    let desired = crd.clone().field("color", json!({"type": "string"}));
+    let content = bundle(&rival.name, "1.0.0").crds([desired]);
     rival.serve(&both.stack.registry, [("1.0.0", content)]).await?;
     rival.subscribe("1.0.0").await?;
     let text = conflict(&format!("CustomResourceDefinition {}", crd.name()));
@@ -144,14 +144,14 @@ async fn extension_names_the_csv_that_has_an_object() -> Result<()> {
     let before = Untouched::read(&client, &crd, &owner.name, &deployment).await?;
 
     let definition = both.extension(&client, "definition").await?;
-    let wanted = crd.clone().field("color", json!({"type": "string"}));
-    let of_crd = definition.bundle("1.0.0").crds([wanted]);
+    let desired = crd.clone().field("color", json!({"type": "string"}));
+    let of_crd = definition.bundle("1.0.0").crds([desired]);
     both.request(&definition, of_crd, &definition.name).await?;
     let workload = both.extension(&client, "workload").await?;
-    let mut wanted = content.csv()["spec"]["install"]["spec"]["deployments"][0].take();
-    let account = wanted.pointer_mut("/spec/template/spec/serviceAccountName");
+    let mut desired = content.csv()["spec"]["install"]["spec"]["deployments"][0].take();
+    let account = desired.pointer_mut("/spec/template/spec/serviceAccountName");
     *account.context("the Deployment has an account")? = format!("{}-sa", workload.name).into();
-    let of_deployment = workload.bundle("1.0.0").deployments([wanted]);
+    let of_deployment = workload.bundle("1.0.0").deployments([desired]);
     both.request(&workload, of_deployment, &owner.name).await?;
 
     for (extension, object) in [
