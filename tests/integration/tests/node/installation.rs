@@ -19,7 +19,7 @@ async fn node_metrics_are_scraped_through_services() -> Result<()> {
     for (program, port, series) in [
         ("catalogd", 7443, "catalogd_served_catalogs"),
         ("operator-controller", 8443, "leader_election_master_status"),
-        ("classic-controller", 8443, "csv_count"),
+        ("classic-controller", 8443, "leader_election_master_status"),
     ] {
         let role = format!("{program}-metrics-reader");
         let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
