@@ -103,6 +103,7 @@ impl<'a> Run<'a> {
                 existing: existing.as_ref(),
                 owner_uid: self.owner_uid(&step.resolving),
                 csvs: &self.csvs,
+                global_namespace: &self.plans.context.settings.global_namespace,
             };
             let action = decide_step(self.plan, index, &manifest, observed)?;
             let status = action.status();
@@ -251,10 +252,9 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Copies a pull secret of the namespace `from`; without one, of the global namespace.
+    /// Copies a pull secret of the namespace `from`.
     async fn copy_secret(&self, name: &str, from: &str) -> Result<(), Failed> {
         let context = &self.plans.context;
-        let from = if from.is_empty() { &context.settings.global_namespace } else { from };
         let secrets: Api<Secret> = Api::namespaced(context.client.clone(), from);
         let secret = secrets.get(name).await?;
         let mut copy = Secret { metadata: Default::default(), ..secret };

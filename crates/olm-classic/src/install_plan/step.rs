@@ -226,7 +226,7 @@ pub enum StepAction {
     /// A pull secret is copied into the namespace of the plan.
     CopySecret {
         name: String,
-        /// That of the catalog that the bundle comes from; empty if the step names no catalog.
+        /// The namespace of the catalog that the bundle comes from, which is that of the plan or the global one.
         from: String,
     },
 }
@@ -253,6 +253,8 @@ pub struct StepObserved<'a> {
     pub owner_uid: Option<&'a str>,
     /// The ClusterServiceVersions of the namespace.
     pub csvs: &'a [Arc<ClusterServiceVersion>],
+    /// Its catalogs are available everywhere.
+    pub global_namespace: &'a str,
 }
 
 /// What to do for the step at this place of the plan; `manifest` is its object, see [`super::step_object`].
@@ -302,13 +304,17 @@ pub fn decide_step(
             made.set_annotation("olm.generated-by", plan.metadata.name.as_deref().unwrap_or_default());
             Ok(keep_or_create(made, observed.existing))
         }
-        Handling::PullSecret => Ok(match observed.existing {
-            Some(_) => StepAction::Keep,
-            None => StepAction::CopySecret {
-                name: step.resource.name.clone(),
-                from: step.resource.source_namespace.clone(),
-            },
-        }),
+        Handling::PullSecret if observed.existing.is_some() => Ok(StepAction::Keep),
+        Handling::PullSecret => {
+            let global = observed.global_namespace;
+            let from = Some(step.resource.source_namespace.as_str()).filter(|from| !from.is_empty());
+            let from = from.unwrap_or(global);
+            // the controller may read every Secret, who writes the plan may not
+            if from != namespace && from != global {
+                return Err(unreadable(&format!("namespace {namespace} may not use catalogs of {from}")));
+            }
+            Ok(StepAction::CopySecret { name: step.resource.name.clone(), from: from.to_owned() })
+        }
         Handling::CustomResourceDefinition => Ok(match observed.existing {
             Some(existing) if status == StepStatus::WaitingForApi => {
                 if is_served(existing) {

@@ -26,6 +26,9 @@ impl CatalogFact<'_> {
     }
 }
 
+/// How the message begins that is about the catalog which the Subscription names.
+pub(super) const TARGETED: &str = "targeted catalogsource";
+
 /// What the status of a Subscription reports of catalogs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CatalogsHealth {
@@ -66,12 +69,12 @@ pub fn catalog_health(
         (false, None, _) if has_target => (
             ConditionStatus::True,
             "UnhealthyCatalogSourceFound",
-            format!("targeted catalogsource {}/{} missing", spec.source_namespace, spec.source),
+            format!("{TARGETED} {}/{} missing", spec.source_namespace, spec.source),
         ),
         (false, Some(target), _) if !target.is_healthy => (
             ConditionStatus::True,
             "UnhealthyCatalogSourceFound",
-            format!("targeted catalogsource {}/{} unhealthy", spec.source_namespace, spec.source),
+            format!("{TARGETED} {}/{} unhealthy", spec.source_namespace, spec.source),
         ),
         (false, _, Some(other)) => (
             ConditionStatus::True,

@@ -12,7 +12,7 @@ use olm_api::{ConditionStatus, classic};
 
 use super::conditions::{ConditionFacts, PlanFact, ResolutionFact, UnpackFact, conditions};
 use super::deprecation::{DeprecatedEntries, deprecation_messages};
-use super::health::catalog_health;
+use super::health::{TARGETED, catalog_health};
 use super::pass::{NamespaceFacts, new_status};
 use super::state::StatusValues;
 use crate::install_plan::RETRY;
@@ -110,8 +110,11 @@ pub fn subscription_wait(status: &SubscriptionStatus) -> Option<String> {
     approval
         .or(failed)
         .or_else(|| message("InstalledCSVMissing"))
-        // one that it does not need holds nothing up
-        .or_else(|| message("CatalogSourcesUnhealthy").filter(|_| status.state.is_empty()))
+        // a catalog that it does not name holds nothing up once it has a state
+        .or_else(|| {
+            let unhealthy = message("CatalogSourcesUnhealthy");
+            unhealthy.filter(|text| status.state.is_empty() || text.starts_with(TARGETED))
+        })
         .or_else(|| message("ResolutionFailed"))
         .or_else(|| message("BundleUnpackFailed"))
         .or_else(|| message("BundleUnpacking"))

@@ -111,7 +111,7 @@ proptest! {
         let read = step_object(0, &step, &[]);
         let manifest = read.or_else(|_| Object::from_value(manifest)).unwrap_or_default();
         let existing = Object::from_value(existing).ok();
-        let observed = StepObserved { existing: existing.as_ref(), owner_uid: Some("u"), csvs: &[] };
+        let observed = StepObserved { existing: existing.as_ref(), owner_uid: Some("u"), ..StepObserved::default() };
         match decide_step(&plan, 0, &manifest, observed) {
             Ok(action) => _ = action.status(),
             Err(error) => prop_assert!(!error.to_string().is_empty()),

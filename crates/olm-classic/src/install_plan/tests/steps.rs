@@ -57,13 +57,17 @@ fn decide_step_of_each_kind() {
 
 #[test]
 fn pull_secret_is_that_of_the_catalog() {
-    for namespace in ["olm", ""] {
+    for (of, from) in [("olm", Ok("olm")), ("", Ok("olm")), ("ns", Ok("ns")), ("kube-system", Err(()))] {
         let mut planned = step("Secret", "", "x", "Unknown");
-        planned.resource.source_namespace = namespace.to_owned();
+        planned.resource.source_namespace = of.to_owned();
         let plan = plan_with("Installing", vec![planned]);
-        let action = decide_step(&plan, 0, &plain("v1", "Secret", "x"), StepObserved::default()).unwrap();
-        let want = StepAction::CopySecret { name: "x".to_owned(), from: namespace.to_owned() };
-        assert_eq!(action, want);
+        let observed = StepObserved { global_namespace: "olm", ..StepObserved::default() };
+        let action = decide_step(&plan, 0, &plain("v1", "Secret", "x"), observed);
+        let copy = |from: &str| StepAction::CopySecret { name: "x".to_owned(), from: from.to_owned() };
+        match from {
+            Ok(from) => assert_eq!(action.unwrap(), copy(from), "{of}"),
+            Err(()) => assert!(action.unwrap_err().is_final(), "a Secret of another namespace stays there"),
+        }
     }
 }
 

@@ -77,6 +77,21 @@ fn subscription_without_catalogs_waits_for_one() {
 }
 
 #[test]
+fn subscription_waits_for_catalogs_that_it_needs() {
+    for (unhealthy, state, want) in [
+        ("main", "", Some("targeted catalogsource ns/main unhealthy")),
+        ("main", "AtLatestKnown", Some("targeted catalogsource ns/main unhealthy")),
+        ("other", "", Some("catalogsource ns/other unhealthy")),
+        ("other", "AtLatestKnown", None),
+    ] {
+        let mut cluster = cluster(vec![pending(state, "", "", None)]);
+        cluster.sources = ["main", "other"].map(|name| (source(name, "ns"), name != unhealthy)).into();
+        let (_, wait) = after_pass(&cluster, &ResolutionFact::NotTried);
+        assert_eq!(wait.as_deref(), want, "{unhealthy} {state}");
+    }
+}
+
+#[test]
 fn subscription_adopts_what_an_earlier_one_left() {
     let labelled = |name: &str, phase: &str, replaces: &str| {
         let mut csv = csv(name, phase, replaces);

@@ -76,6 +76,7 @@ impl World<'_> {
             existing: existing.as_ref(),
             owner_uid: owner.and_then(|csv| csv.metadata.uid.as_deref()),
             csvs: &shared(&self.csvs),
+            ..StepObserved::default()
         };
         let action = decide_step(&plan, place, &manifest, observed)?;
         let status = action.status();
