@@ -1,5 +1,5 @@
 //! Entry point of catalogd.
 
 fn main() -> std::process::ExitCode {
-    catalogd::main()
+    catalogd::main(&olm_runtime::build!())
 }

@@ -1,5 +1,5 @@
 //! Entry point of classic-controller.
 
 fn main() -> std::process::ExitCode {
-    classic_controller::main()
+    classic_controller::main(&olm_runtime::build!())
 }

@@ -1,5 +1,5 @@
 //! Entry point of cluster-operator.
 
 fn main() -> std::process::ExitCode {
-    cluster_operator::main()
+    cluster_operator::main(&olm_runtime::build!())
 }

@@ -30,13 +30,38 @@ fn failed(error: &impl Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Which build this is: `OLM_COMMIT`, `OLM_COMMIT_DATE` and `OLM_TREE_STATE` of the environment it was built in.
-#[must_use]
-pub fn build() -> String {
-    let known = |value: Option<&'static str>| value.unwrap_or("unknown");
-    let (version, commit) = (env!("CARGO_PKG_VERSION"), known(option_env!("OLM_COMMIT")));
-    let (date, state) = (known(option_env!("OLM_COMMIT_DATE")), known(option_env!("OLM_TREE_STATE")));
-    format!("version: {version:?}, commit: {commit:?}, date: {date:?}, state: {state:?}")
+/// Which build a program is. [`build!`](crate::build) makes it, in the program itself: another commit compiles that crate again, and no other.
+#[derive(Debug, Clone, Copy)]
+pub struct Build {
+    /// Of the package.
+    pub version: &'static str,
+    /// `OLM_COMMIT` of the environment it was built in.
+    pub commit: Option<&'static str>,
+    /// `OLM_COMMIT_DATE` of that environment.
+    pub date: Option<&'static str>,
+    /// `OLM_TREE_STATE` of that environment: `clean` or `dirty`.
+    pub state: Option<&'static str>,
+}
+
+impl Display for Build {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [commit, date, state] =
+            [self.commit, self.date, self.state].map(|fact| fact.unwrap_or("unknown"));
+        write!(f, "version: {:?}, commit: {commit:?}, date: {date:?}, state: {state:?}", self.version)
+    }
+}
+
+/// The [`process::Build`](crate::process::Build) of the crate that calls it.
+#[macro_export]
+macro_rules! build {
+    () => {
+        $crate::process::Build {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("OLM_COMMIT"),
+            date: option_env!("OLM_COMMIT_DATE"),
+            state: option_env!("OLM_TREE_STATE"),
+        }
+    };
 }
 
 /// Prints one line that was asked for.
@@ -52,10 +77,10 @@ mod tests {
 
     #[test]
     fn process_build_has_all_four_facts() {
-        let build = build();
-        let facts: Vec<&str> =
-            build.split(", ").filter_map(|fact| Some(fact.split_once(": \"")?.0)).collect();
-        assert_eq!(facts, ["version", "commit", "date", "state"], "{build}");
-        assert!(build.contains(concat!("version: \"", env!("CARGO_PKG_VERSION"), "\"")), "{build}");
+        let build = crate::build!();
+        assert_eq!(build.version, env!("CARGO_PKG_VERSION"));
+        let build = Build { version: "1.2.3", commit: Some("abc"), date: None, state: Some("clean") };
+        let want = r#"version: "1.2.3", commit: "abc", date: "unknown", state: "clean""#;
+        assert_eq!(build.to_string(), want);
     }
 }
