@@ -27,7 +27,9 @@ const USER: u32 = 65532;
 /// The settings of glibc's allocator for a program (decision 42).
 fn environment(program: &str) -> &'static [&'static str] {
     match program {
-        "operator-controller" => &["MALLOC_ARENA_MAX=1", "MALLOC_TRIM_THRESHOLD_=131072"],
+        "operator-controller" | "classic-controller" => {
+            &["MALLOC_ARENA_MAX=1", "MALLOC_TRIM_THRESHOLD_=131072"]
+        }
         _ => &["MALLOC_TRIM_THRESHOLD_=131072"],
     }
 }
