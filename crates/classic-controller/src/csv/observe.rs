@@ -32,7 +32,8 @@ impl Csvs {
     pub(super) async fn observe(&self, csv: &ClusterServiceVersion) -> kube::Result<Observed> {
         let cluster = &self.context.cluster;
         let namespace = csv.namespace().unwrap_or_default();
-        let requirements = match Phase::read(csv) {
+        let phase = Phase::read(csv);
+        let requirements = match phase {
             Phase::Replacing | Phase::Deleting => Requirements::default(),
             _ => self.requirements(csv).await?,
         };
@@ -45,7 +46,16 @@ impl Csvs {
             requirements,
             neighbors: chain::neighbors(csv, &cluster.csvs.all()),
             install: self.installs.result(&key(csv), &self.inputs(csv)),
-            health: self.health(csv),
+            // other phases do not depend on it
+            health: match phase {
+                Phase::Installing | Phase::Succeeded | Phase::Failed => self.health(csv),
+                Phase::New
+                | Phase::Pending
+                | Phase::InstallReady
+                | Phase::Replacing
+                | Phase::Deleting
+                | Phase::Unknown => Health::Healthy,
+            },
             api_services: self.api_services(csv),
         })
     }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup, Time};
@@ -64,8 +65,8 @@ fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
             move |change| {
                 let part = |csv: &watched::Object<ClusterServiceVersion>| {
                     let csv = csv.ok()?;
-                    let phase = csv.status.as_ref().map(|status| status.phase.clone());
-                    Some((phase, csv.metadata.generation, csv.metadata.annotations.clone()))
+                    let is_early = operator_group::is_early(csv);
+                    Some((is_early, csv.metadata.generation, csv.metadata.annotations.clone()))
                 };
                 if change.concerns(part) {
                     in_namespace(&cluster, &namespace_of(&change))
@@ -90,7 +91,17 @@ fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
                 named.map(|group| watched::key(&group.metadata)).collect::<Vec<_>>()
             }
         }),
+        // not its rules, which Kubernetes fills from other roles
         Source::new("one of its roles changed", cluster.cluster_roles.subscribe(), |change| {
+            let part = |role: &watched::Object<ClusterRole>| {
+                let metadata = role.meta();
+                let written = (metadata.labels.clone(), metadata.annotations.clone());
+                let rule = role.ok().and_then(|role| role.aggregation_rule.clone());
+                (written, rule, metadata.deletion_timestamp.is_some())
+            };
+            if !change.concerns(part) {
+                return None;
+            }
             let owner = change.latest().filter(|role| role.label(keys::OWNER_KIND) == Some("OperatorGroup"));
             owner.and_then(|role| {
                 Some(format!("{}/{}", role.label(keys::OWNER_NAMESPACE)?, role.label(keys::OWNER)?))

@@ -90,14 +90,17 @@ pub fn prune(
     let members = here().filter(|csv| is_member(csv, groups));
     let needed = members.fold(ApiSet::default(), |all, csv| all.union(&provided(csv)));
     let extra = now.difference(&needed);
-    let is_early = |csv: &&ClusterServiceVersion| {
-        matches!(csv.status.as_ref().map(|status| status.phase.as_str()), None | Some("" | "Pending"))
-    };
-    if here().filter(is_early).any(|csv| !provided(csv).is_disjoint(&extra)) {
+    if here().filter(|csv| is_early(csv)).any(|csv| !provided(csv).is_disjoint(&extra)) {
         return None;
     }
     let after = now.intersection(&needed).to_string();
     (after != before).then_some(after)
+}
+
+/// Whether a CSV is not installed yet, so that the group does not have its APIs for certain.
+#[must_use]
+pub fn is_early(csv: &ClusterServiceVersion) -> bool {
+    matches!(csv.status.as_ref().map(|status| status.phase.as_str()), None | Some("" | "Pending"))
 }
 
 /// The CSVs of any namespace that provide one of these APIs, as (namespace, name): a change of a group's annotation checks them again.

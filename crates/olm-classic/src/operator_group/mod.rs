@@ -28,7 +28,7 @@ use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
 
 pub use api::{Api, ApiError, ApiSet, provided};
 pub use check::{GroupCheck, GroupReason, annotations, check};
-pub use intersection::{Intersection, decide, providers, prune};
+pub use intersection::{Intersection, decide, is_early, providers, prune};
 pub use modes::ModeError;
 pub(crate) use objects::{encode, owner_reference};
 pub use status::status;
