@@ -24,6 +24,7 @@ PROGRAMS = catalogd operator-controller cluster-operator classic-controller kube
 with_programs = OLM_BIN_DIR=$(abspath $(programs_dir))
 
 # the tools that a target needs; progress goes to the terminal, the folder to OLM_TOOLS
+reference_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry opm classic' hack/tools/build.sh)}"; export OLM_TOOLS
 classic_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry opm' hack/tools/build.sh)}"; export OLM_TOOLS
 demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry' hack/tools/build.sh)}"; export OLM_TOOLS
 manifest_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm api-lint actionlint rule-test' hack/tools/build.sh)}"; export OLM_TOOLS
@@ -87,12 +88,16 @@ oracle-classic: ## Compare the dependency solver with OLM Classic's in generated
 
 installs = 20,100
 copies = 200,1000
+.PHONY: tools-classic
+tools-classic: ## Build OLM Classic's reference, which bench-classic measures beside classic-controller
+	@OLM_TOOLS_ONLY=classic hack/tools/build.sh
+
 .PHONY: bench-classic
-bench-classic: ## Measure OLM Classic's solver beside the reference's, and the controllers (SIZES=20,100 NAMESPACES=200,1000 REST=120 CATALOG=128)
+bench-classic: ## Measure OLM Classic's solver and controllers beside the reference's (REFERENCE=20 SIZES=20,100 NAMESPACES=200,1000 REST=120 CATALOG=128)
 	@$(resolver_tools); export OLM_TOOLS; $(CARGO) bench $(locked) -p olm-solver --bench classic
 	@$(call build,$(everything))
 	$(CARGO) build $(locked) --release --workspace --bin classic-controller
-	@$(classic_tools); OLM_CLASSIC=$(or $(SIZES),$(installs)) OLM_CLASSIC_NAMESPACES=$(or $(NAMESPACES),$(copies)) OLM_REST=$(or $(REST),120) \
+	@$(reference_tools); OLM_CLASSIC_REFERENCE=$(or $(REFERENCE),20) OLM_CLASSIC=$(or $(SIZES),$(installs)) OLM_CLASSIC_NAMESPACES=$(or $(NAMESPACES),$(copies)) OLM_REST=$(or $(REST),120) \
 	    OLM_CLASSIC_CATALOG=$(or $(CATALOG),128) OLM_BIN_DIR=$(abspath $(target_dir)/release) \
 	    $(CARGO) bench $(locked) --profile dev --workspace --bench classic_controllers
 

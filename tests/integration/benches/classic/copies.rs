@@ -14,14 +14,14 @@ use olm_integration::classic::{apply, group, phase, subscription};
 use serde_json::json;
 
 use crate::installs::{SOURCE, publish, succeeded};
-use crate::plane::{Checks, Plane};
+use crate::plane::{Checks, Plane, Subject};
 
 const NAME: &str = "global";
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Measures an operator in `size` namespaces beside its own.
 pub(crate) async fn measure(size: usize, slower: f64, bounds: &mut Bounds) -> Result<()> {
-    let mut plane = Plane::start().await?;
+    let mut plane = Plane::start(Subject::Own).await?;
     let client = plane.client.clone();
     let names = [NAME.to_owned()];
     publish(&plane.registry, &client, &names, &[]).await?;

@@ -17,7 +17,7 @@ use olm_kit::{CLASSIC_NAMESPACE, CatalogImage, Entry, Package, Registry};
 use serde_json::json;
 
 use crate::MIB;
-use crate::plane::{Checks, Plane};
+use crate::plane::{Checks, Plane, Subject};
 
 /// Processor seconds of a whole control plane for an install on the machine that the bounds in seconds are for.
 const CONTROL_PLANE: f64 = 1.65;
@@ -28,7 +28,7 @@ const LARGE: &str = "large";
 const SEED: u64 = 1;
 
 /// The packages of one step.
-fn names(step: usize, size: usize) -> Vec<String> {
+pub(crate) fn names(step: usize, size: usize) -> Vec<String> {
     (0..size).map(|index| format!("bench-{step}-{index}")).collect()
 }
 
@@ -39,7 +39,7 @@ pub(crate) async fn measure(
     catalog: usize,
     bounds: &mut Bounds,
 ) -> Result<f64> {
-    let mut plane = Plane::start().await?;
+    let mut plane = Plane::start(Subject::Own).await?;
     plane.wait_until_idle().await?;
     let mut steps = vec![1];
     steps.extend(sizes);
@@ -101,7 +101,7 @@ async fn at_rest(plane: &mut Plane, rest: usize, total: usize, bounds: &mut Boun
     checks.seconds("CPU", resting.cpu, (0.1 * rest as f64 / 120.0).max(0.02));
     checks.count("requests", resting.requests.len() as f64, 0.0);
 
-    let resident = plane.process.memory()?;
+    let resident = plane.memory()?;
     let restart = plane.restart().await?;
     restart.print(&format!("restart with {total}"));
     checks.group = format!("restart with {total}");
@@ -109,7 +109,7 @@ async fn at_rest(plane: &mut Plane, rest: usize, total: usize, bounds: &mut Boun
     checks.seconds("CPU", restart.cpu, 0.4 * (total as f64 / 100.0).max(1.0));
     checks.count("requests", restart.requests.len() as f64, 45.0);
     checks.count("writes", restart.writes() as f64, 0.0);
-    let again = plane.process.memory()?;
+    let again = plane.memory()?;
     println!(
         "classic: resident with {total}: {:.1} MiB, at most {:.1}; after the restart {:.1} MiB, at most {:.1}",
         resident.resident as f64 / MIB,
@@ -128,11 +128,11 @@ async fn memory(size: usize, bounds: &mut Bounds) -> Result<()> {
     generate(size as u64 * 1_000_000, Format::Json, SEED, |path, text| {
         image = std::mem::take(&mut image).file(path, text);
     });
-    let mut plane = Plane::start().await?;
+    let mut plane = Plane::start(Subject::Own).await?;
     let pushed = plane.registry.push("bench/large", "v1", &image.image()).await?;
     drop(image);
     plane.wait_until_idle().await?;
-    let idle = plane.process.memory()?.resident;
+    let idle = plane.memory()?.resident;
     let mut mark = plane.mark()?;
     let sources: Api<CatalogSource> = Api::namespaced(plane.client.clone(), CLASSIC_NAMESPACE);
     apply(&sources, &source(LARGE, &pushed.by_digest())).await?;
@@ -145,7 +145,7 @@ async fn memory(size: usize, bounds: &mut Bounds) -> Result<()> {
     plane.wait_until_idle().await?;
     let spent = plane.since(&mut mark)?;
     spent.print(&format!("a catalog of {size} MB"));
-    let memory = plane.process.memory()?;
+    let memory = plane.memory()?;
     println!(
         "classic: resident idle {:.1} MiB; with a catalog of {size} MB {:.1} MiB, at most {:.1}",
         idle as f64 / MIB,
@@ -191,7 +191,7 @@ pub(crate) async fn publish(
 }
 
 /// Makes namespaces with OperatorGroups that have them as targets.
-async fn furnish(client: &Client, names: &[String]) -> Result<()> {
+pub(crate) async fn furnish(client: &Client, names: &[String]) -> Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let each = names.iter().map(async |name| {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -202,7 +202,7 @@ async fn furnish(client: &Client, names: &[String]) -> Result<()> {
     futures::stream::iter(each).buffer_unordered(8).try_collect().await
 }
 
-async fn subscribe(client: &Client, names: &[String]) -> Result<()> {
+pub(crate) async fn subscribe(client: &Client, names: &[String]) -> Result<()> {
     let each = names.iter().map(async |name| {
         let subscriptions: Api<Subscription> = Api::namespaced(client.clone(), name);
         apply(&subscriptions, &subscription(name, name, SOURCE, "stable")).await

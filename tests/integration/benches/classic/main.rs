@@ -6,8 +6,9 @@
 //!
 //! Each package has eight objects (CRD, service account, two roles with bindings, ConfigMap, Deployment), and its pods run on kwok.
 //! `OLM_CLASSIC=20,100` is how many Subscriptions come at the same time, each in its namespace; the last number stays for the rest and the
-//! restart. `OLM_CLASSIC_NAMESPACES=200,1000` is how many namespaces a global operator is copied to, `OLM_CLASSIC_CATALOG=128` the size of a catalog in MB, and
-//! `OLM_REST=120` the seconds of rest. Requests and writes are those of the apiserver's record, without watches and leases.
+//! restart. `OLM_CLASSIC_NAMESPACES=200,1000` is how many namespaces a global operator is copied to, `OLM_CLASSIC_CATALOG=128` the size of a
+//! catalog in MB, and `OLM_REST=120` the seconds of rest. `OLM_CLASSIC_REFERENCE=20` installs as many with the reference, too (see
+//! [`reference`]). Requests and writes are those of the apiserver's record, without watches and leases.
 //! `OLM_CLASSIC_REQUESTS=1` prints them by verb and resource; with `OLM_CLASSIC_COUNTS=1` only they are checked, which a program without
 //! optimisation passes, too.
 
@@ -16,6 +17,7 @@
 mod copies;
 mod installs;
 mod plane;
+mod reference;
 
 use anyhow::{Context as _, Result};
 use olm_integration::bounds::Bounds;
@@ -31,6 +33,9 @@ async fn main() -> Result<()> {
     let mut bounds = Bounds::default();
     let rest = numbers("OLM_REST", "10")?.and_then(|all| all.first().copied()).unwrap_or(10);
     let catalog = numbers("OLM_CLASSIC_CATALOG", "16")?.and_then(|all| all.first().copied()).unwrap_or(16);
+    for size in numbers("OLM_CLASSIC_REFERENCE", "")?.into_iter().flatten() {
+        reference::measure(size, rest, &mut bounds).await?;
+    }
     let slower = installs::measure(&sizes, rest, catalog, &mut bounds).await?;
     for namespaces in numbers("OLM_CLASSIC_NAMESPACES", "20")?.into_iter().flatten() {
         copies::measure(namespaces, slower, &mut bounds).await?;

@@ -1,4 +1,4 @@
-//! A control plane with classic-controller, and what passes between two moments.
+//! A control plane with classic-controller, or with the reference, and what passes between two moments.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,17 +7,40 @@ use anyhow::{Context as _, Result, bail};
 use kube::Client;
 use olm_integration::bounds::Bounds;
 use olm_integration::until_collected;
-use olm_kit::{AuditTail, Cluster, Options, Process, Program, Registry, Request, SYSTEM_NAMESPACE};
+use olm_kit::{AuditTail, Cluster, Memory, Options, Process, Program, Registry, Request, SYSTEM_NAMESPACE};
 
+use crate::reference::Reference;
 use crate::{MIB, only_counts};
 
 const ACCOUNT: &str = "classic-controller-under-test";
 /// Without work for this long, the process is idle: longer than it waits for further changes.
 const IDLE: Duration = Duration::from_secs(2);
 
+/// Whose programs are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Own,
+    Reference,
+}
+
+/// The programs that are measured.
+enum Programs {
+    Own(Box<Process>),
+    Reference(Reference),
+}
+
+impl Programs {
+    fn cpu(&self) -> Result<Duration> {
+        match self {
+            Self::Own(process) => process.cpu(),
+            Self::Reference(reference) => reference.cpu(),
+        }
+    }
+}
+
 /// A control plane of its own.
 pub(crate) struct Plane {
-    pub(crate) process: Process,
+    programs: Programs,
     pub(crate) registry: Registry,
     pub(crate) client: Client,
     pub(crate) cluster: Cluster,
@@ -34,11 +57,11 @@ pub(crate) struct Mark {
 /// What passed since a mark.
 pub(crate) struct Spent {
     pub(crate) wall: Duration,
-    /// Of classic-controller.
+    /// Of the programs.
     pub(crate) cpu: Duration,
     /// Of the whole control plane.
     pub(crate) plane: Duration,
-    /// Those of classic-controller, without watches and leases.
+    /// Those of the programs, without watches and leases.
     pub(crate) requests: Vec<Request>,
 }
 
@@ -97,20 +120,48 @@ impl Checks<'_> {
 }
 
 impl Plane {
-    pub(crate) async fn start() -> Result<Self> {
+    pub(crate) async fn start(subject: Subject) -> Result<Self> {
         let options = Options { audit: true, ..Options::default() };
         let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
         cluster.install_classic().await?;
         until_collected(&cluster, "operators.coreos.com/v2", "OperatorCondition").await?;
         let kubeconfig = cluster.kubeconfig_that_may_all(ACCOUNT).await?;
-        let process = Program::classic_controller(&cluster)?.kubeconfig(&kubeconfig).start().await?;
+        let programs = match subject {
+            Subject::Own => {
+                let program = Program::classic_controller(&cluster)?.kubeconfig(&kubeconfig);
+                Programs::Own(Box::new(program.start().await?))
+            }
+            Subject::Reference => Programs::Reference(Reference::start(kubeconfig)?),
+        };
         let client = cluster.client().await?;
-        Ok(Self { process, registry, client, cluster })
+        Ok(Self { programs, registry, client, cluster })
+    }
+
+    /// The memory of the programs together.
+    pub(crate) fn memory(&self) -> Result<Memory> {
+        match &self.programs {
+            Programs::Own(process) => process.memory(),
+            Programs::Reference(reference) => reference.memory(),
+        }
+    }
+
+    pub(crate) fn stop(&mut self) {
+        match &mut self.programs {
+            Programs::Own(process) => drop(process.stop()),
+            Programs::Reference(reference) => reference.stop(),
+        }
+    }
+
+    pub(crate) async fn start_again(&mut self) -> Result<()> {
+        match &mut self.programs {
+            Programs::Own(process) => process.restart().await,
+            Programs::Reference(reference) => reference.launch(),
+        }
     }
 
     pub(crate) fn mark(&mut self) -> Result<Mark> {
         let tail = self.cluster.audit_tail()?;
-        let cpu = self.process.cpu().unwrap_or_default();
+        let cpu = self.programs.cpu().unwrap_or_default();
         Ok(Mark { when: Instant::now(), cpu, plane: self.plane_cpu()?, tail })
     }
 
@@ -121,7 +172,7 @@ impl Plane {
         Ok(Spent {
             wall: mark.when.elapsed(),
             // that of a process that was started meanwhile
-            cpu: self.process.cpu().map(|now| now.checked_sub(mark.cpu).unwrap_or(now))?,
+            cpu: self.programs.cpu().map(|now| now.checked_sub(mark.cpu).unwrap_or(now))?,
             plane: self.plane_cpu()?.saturating_sub(mark.plane),
             requests,
         })
@@ -139,14 +190,21 @@ impl Plane {
         Ok(Spent { wall, ..self.since(&mut mark)? })
     }
 
+    /// What has passed by now, and in this time afterwards; the time is that until now.
+    pub(crate) async fn settled(&mut self, mut mark: Mark, afterwards: Duration) -> Result<Spent> {
+        let wall = mark.when.elapsed();
+        tokio::time::sleep(afterwards).await;
+        Ok(Spent { wall, ..self.since(&mut mark)? })
+    }
+
     /// Stops the process and starts it again; the time is that until it is idle.
     pub(crate) async fn restart(&mut self) -> Result<Spent> {
-        self.process.stop();
+        self.stop();
         let mut mark = self.mark()?;
-        self.process.restart().await?;
+        self.start_again().await?;
         let idle = self.wait_until_idle().await?;
         let wall = idle.saturating_duration_since(mark.when);
-        let cpu = self.process.cpu()?;
+        let cpu = self.programs.cpu()?;
         Ok(Spent { wall, cpu, ..self.since(&mut mark)? })
     }
 
@@ -169,10 +227,10 @@ impl Plane {
 
     /// Waits until the process has used almost no CPU for a while; returns when its work ended.
     pub(crate) async fn wait_until_idle(&self) -> Result<Instant> {
-        let (mut since, mut cpu) = (Instant::now(), self.process.cpu()?);
+        let (mut since, mut cpu) = (Instant::now(), self.programs.cpu()?);
         while since.elapsed() < IDLE {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let now = self.process.cpu()?;
+            let now = self.programs.cpu()?;
             // a clock tick now and then is the runtime's own
             if now > cpu + Duration::from_millis(15) {
                 (since, cpu) = (Instant::now(), now);
