@@ -8,6 +8,7 @@ pub mod extension;
 pub mod inventory;
 pub mod package;
 pub mod report;
+pub mod sample;
 
 use std::time::Duration;
 

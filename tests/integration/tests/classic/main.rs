@@ -4,6 +4,7 @@
 
 mod edits;
 mod extensions;
+mod real;
 mod secrets;
 mod site;
 

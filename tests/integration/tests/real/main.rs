@@ -7,7 +7,6 @@
 //! `OLM_REAL_ONLY=name,name` picks packages, to inspect one; then nothing is compared.
 //!
 //! kwok makes pods Running, so no operator's program runs: that is not what is asked here.
-#![expect(clippy::print_stdout, reason = "helpers of tests that print what they skip")]
 
 mod bundles;
 mod operators;

@@ -68,14 +68,8 @@ impl Lab {
     ) -> Result<(CatalogImage, OperatorRun)> {
         let package = operator.package;
         let folder = data.join("bundles").join(package);
-        let mut blobs = sample::catalog(data, package)?;
+        let mut blobs = sample::pushed(&self.stack.registry, data, package, operator.versions).await?;
         let mut versions: Vec<String> = operator.versions.iter().map(|it| (*it).to_owned()).collect();
-        for version in &versions {
-            let image = self.push(package, version, &BundleImage::from_dir(&folder.join(version))?).await?;
-            let written = format!("localhost:5000/bundles/community/{package}:{version}");
-            let bundle = blobs.iter_mut().find(|blob| blob["image"] == *written);
-            bundle.with_context(|| format!("no bundle has the image {written}"))?["image"] = image.into();
-        }
         let made = versions.len() == 1;
         if made {
             let (old, new) = (versions[0].clone(), sample::successor(&versions[0])?);

@@ -1,21 +1,13 @@
-//! The sample's bundles and catalogs, second versions made of bundles that are alone, and stand-ins for kinds of others.
+//! The sample's bundles, second versions made of bundles that are alone, and stand-ins for kinds of others.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+pub(crate) use olm_integration::sample::{data, pushed};
 use olm_kit::BundleImage;
 use olm_kit::image::{Files, read_dir};
 use olm_yaml::{Limits, yaml_to_json};
 use serde_json::{Value, json};
-
-/// The folder of the sample; prints that the test is skipped if there is none.
-pub(crate) fn data() -> Option<PathBuf> {
-    let data = olm_kit::shared_material().map(|folder| folder.join("data")).filter(|it| it.is_dir());
-    if data.is_none() {
-        println!("SKIPPED real content: there is no ../shared/data (OLM_SHARED names another place)");
-    }
-    data
-}
 
 /// Every bundle as `<package>/<version>` with its folder, sorted.
 pub(crate) fn bundles(data: &Path) -> Result<Vec<(String, PathBuf)>> {
@@ -45,24 +37,6 @@ pub(crate) fn stand_in(group: &str, version: &str, kind: &str, plural: &str) -> 
             }}}],
         },
     })
-}
-
-/// The blobs of a package's catalog. The sample's derived catalogs call the range of a needed package `version`, as a bundle's
-/// `dependencies.yaml` does; in a catalog its name is `versionRange`, and anything else is refused.
-pub(crate) fn catalog(data: &Path, package: &str) -> Result<Vec<Value>> {
-    let mut blobs = Vec::new();
-    for text in read_dir(&data.join("bundles-catalog").join(package), "")?.values() {
-        let stream = serde_json::Deserializer::from_slice(text).into_iter();
-        blobs.extend(stream.collect::<Result<Vec<Value>, _>>()?);
-    }
-    let properties = blobs.iter_mut().filter_map(|blob| blob.get_mut("properties")?.as_array_mut()).flatten();
-    for property in properties.filter(|property| property["type"] == "olm.package.required") {
-        let value = property["value"].as_object_mut().context("a needed package is no object")?;
-        if let Some(range) = value.remove("version") {
-            value.insert("versionRange".to_owned(), range);
-        }
-    }
-    Ok(blobs)
 }
 
 /// The next version after one: a patch release.
