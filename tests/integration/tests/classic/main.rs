@@ -7,6 +7,7 @@ mod extensions;
 mod real;
 mod secrets;
 mod site;
+mod unreadable;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
