@@ -7,6 +7,10 @@
 //! The state is that of a thread, so a simulation runs on one thread of its own. tokio counts the runtimes of a process and seeds
 //! its random numbers with the count as well: only the first runtime of a process repeats exactly.
 
+mod fork;
+
+pub use fork::{Copied, Fork, fork};
+
 use std::cell::Cell;
 use std::time::Duration;
 

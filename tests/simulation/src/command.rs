@@ -1,26 +1,28 @@
 //! The program `simulate`: many seeds, each in a process of its own, and the shortest schedule of those that fail.
 //!
 //! A process for each seed: only the first runtime of a process repeats exactly (`olm_determinism`), and a background task that
-//! panics ends its process.
+//! panics ends its process. It is the copy of a process that has read what all seeds have in common ([`crate::worker`]).
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::outcome::Outcome;
 use crate::schedule::{Step, schedule};
-use crate::{classic, scenario};
+use crate::worker::{Worker, cpu_of_worker, serve};
+use crate::{classic, harness, scenario};
 
 /// What is simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Scenario {
+pub(crate) enum Scenario {
     /// operator-controller with extensions
     V1,
     /// classic-controller with Subscriptions
@@ -29,18 +31,18 @@ enum Scenario {
 
 impl Scenario {
     /// The word on the command line.
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::V1 => "v1",
             Self::Classic => "classic",
         }
     }
 
-    fn run(self, seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
-        match self {
-            Self::V1 => scenario::run(seed, without),
-            Self::Classic => classic::scenario::run(seed, without),
-        }
+    fn prepare(self) -> Result<Prepared> {
+        Ok(match self {
+            Self::V1 => Prepared::V1(harness::Prepared::new()?),
+            Self::Classic => Prepared::Classic(classic::harness::Prepared::new()?),
+        })
     }
 
     /// The steps of a schedule, as text.
@@ -52,6 +54,21 @@ impl Scenario {
         match self {
             Self::V1 => texts(schedule(seed)),
             Self::Classic => texts(classic::schedule::schedule(seed)),
+        }
+    }
+}
+
+/// What all seeds of a scenario have in common.
+enum Prepared {
+    V1(harness::Prepared),
+    Classic(classic::harness::Prepared),
+}
+
+impl Prepared {
+    fn run(self, seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
+        match self {
+            Self::V1(prepared) => scenario::run(prepared, seed, without),
+            Self::Classic(prepared) => classic::scenario::run(prepared, seed, without),
         }
     }
 }
@@ -86,6 +103,9 @@ struct Arguments {
     /// Log what the controllers do to standard error; RUST_LOG chooses what
     #[arg(long)]
     trace: bool,
+    /// Run the seeds that standard input names, each in a copy of this process
+    #[arg(long, hide = true)]
+    serve: bool,
 }
 
 /// Bytes of the stack of a simulation: futures of a build without optimization are large.
@@ -99,9 +119,13 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.seed {
-        Some(seed) => {
-            run_seed(arguments.scenario, seed, arguments.without.into_iter().collect(), arguments.trace)
-        }
+        Some(seed) => arguments.scenario.prepare().and_then(|prepared| {
+            run_seed(prepared, seed, arguments.without.into_iter().collect(), arguments.trace)
+        }),
+        None if arguments.serve => arguments
+            .scenario
+            .prepare()
+            .and_then(|prepared| serve(|seed, without| run_seed(prepared, seed, without, false))),
         None => many(&arguments),
     };
     match done {
@@ -114,12 +138,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn print(line: &str) {
+pub(crate) fn print(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Runs one seed; prints its outcome as JSON.
-fn run_seed(scenario: Scenario, seed: u64, without: BTreeSet<usize>, trace: bool) -> Result<bool> {
+fn run_seed(prepared: Prepared, seed: u64, without: BTreeSet<usize>, trace: bool) -> Result<bool> {
     if trace {
         let filter = tracing_subscriber::EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("debug,tower=info,kube=info"));
@@ -134,8 +158,15 @@ fn run_seed(scenario: Scenario, seed: u64, without: BTreeSet<usize>, trace: bool
     }));
     // a thread whose hashers have no seed yet
     let thread = std::thread::Builder::new().stack_size(STACK);
-    let run = thread.spawn(move || scenario.run(seed, &without))?.join();
-    let mut outcome = run.map_err(|_| anyhow::anyhow!("the simulation panicked"))??;
+    let (sender, outcome) = mpsc::channel();
+    thread.spawn(move || {
+        let _ = sender.send(prepared.run(seed, &without));
+        // the process ends soon: to free what the allocator holds for the thread takes a hundredth of the time
+        loop {
+            std::thread::park();
+        }
+    })?;
+    let mut outcome = outcome.recv().map_err(|_| anyhow::anyhow!("the simulation panicked"))??;
     if let Some(panic) = PANICS.lock().first() {
         outcome.violation.get_or_insert_with(|| format!("panic: {panic}"));
     }
@@ -145,32 +176,6 @@ fn run_seed(scenario: Scenario, seed: u64, without: BTreeSet<usize>, trace: bool
         "requests": requests});
     print(&printed.to_string());
     Ok(violation.is_none())
-}
-
-/// Runs a seed in a process of its own.
-fn child(scenario: Scenario, seed: u64, without: &BTreeSet<usize>) -> Result<Value> {
-    let without: Vec<String> = without.iter().map(usize::to_string).collect();
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--scenario", scenario.name()]).arg("--seed").arg(seed.to_string());
-    // one thread allocates, and the process ends soon: from one arena, which grows in large steps and never shrinks
-    command.envs([
-        ("MALLOC_ARENA_MAX", "1"),
-        ("MALLOC_TOP_PAD_", "33554432"),
-        ("MALLOC_TRIM_THRESHOLD_", "1073741824"),
-        // what is freed is used again as it is, and pages come 512 at a time: a fifth less time
-        ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=60000:glibc.malloc.hugetlb=1"),
-    ]);
-    if !without.is_empty() {
-        command.arg("--without").arg(without.join(","));
-    }
-    let output = command.stdin(Stdio::null()).output().context("cannot start a simulation")?;
-    let printed = String::from_utf8_lossy(&output.stdout);
-    if let Some(outcome) = printed.lines().last().and_then(|line| serde_json::from_str(line).ok()) {
-        return Ok(outcome);
-    }
-    let log = String::from_utf8_lossy(&output.stderr);
-    let text = format!("the process ended with {}: {}", output.status, log.trim());
-    Ok(json!({"violation": text, "seconds": 0.0, "writes": 0, "requests": 0}))
 }
 
 /// Totals over all seeds.
@@ -190,14 +195,18 @@ fn many(arguments: &Arguments) -> Result<bool> {
     let end = arguments.first.saturating_add(arguments.seeds);
     let totals = Mutex::new(Totals::default());
     let begun = Instant::now();
-    let work = || -> Result<()> {
+    let mut workers: Vec<Worker> =
+        (0..jobs).map(|_| Worker::start(arguments.scenario)).collect::<Result<_>>()?;
+    let processes: Vec<u32> = workers.iter().map(Worker::id).collect();
+    let cpu = || processes.iter().copied().map(cpu_of_worker).sum::<Duration>();
+    let work = |worker: &mut Worker| -> Result<()> {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            let is_over = arguments.cpu_seconds.is_some_and(|most| cpu_of_children().as_secs() >= most);
+            let is_over = arguments.cpu_seconds.is_some_and(|most| cpu().as_secs() >= most);
             if seed >= end || is_over || failures.load(Ordering::Relaxed) >= arguments.failures {
                 return Ok(());
             }
-            let outcome = child(arguments.scenario, seed, &BTreeSet::new())?;
+            let outcome = worker.run(seed, &BTreeSet::new())?;
             let mut totals = totals.lock();
             totals.seeds += 1;
             totals.seconds += outcome["seconds"].as_f64().unwrap_or_default();
@@ -211,15 +220,15 @@ fn many(arguments: &Arguments) -> Result<bool> {
         }
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| {
-            worker.join().map_err(|_| anyhow::anyhow!("a worker panicked")).and_then(|done| done)
+        let threads = workers.iter_mut().map(|worker| scope.spawn(|| work(worker)));
+        threads.collect::<Vec<_>>().into_iter().try_for_each(|thread| {
+            thread.join().map_err(|_| anyhow::anyhow!("a worker panicked")).and_then(|done| done)
         })
     })?;
-    let (elapsed, cpu) = (begun.elapsed(), cpu_of_children());
+    let (elapsed, cpu) = (begun.elapsed(), cpu());
     let totals = totals.into_inner();
     for (seed, _) in &totals.failed {
-        shortest(arguments.scenario, *seed)?;
+        shortest(arguments.scenario, &mut workers[0], *seed)?;
     }
     let per_minute =
         f64::from(u32::try_from(totals.seeds).unwrap_or(u32::MAX)) * 60.0 / cpu.as_secs_f64().max(0.01);
@@ -238,10 +247,10 @@ fn many(arguments: &Arguments) -> Result<bool> {
 }
 
 /// Leaves out steps one at a time as long as the seed still fails, and prints what remains.
-fn shortest(scenario: Scenario, seed: u64) -> Result<()> {
+fn shortest(scenario: Scenario, worker: &mut Worker, seed: u64) -> Result<()> {
     let steps = scenario.steps(seed);
     let mut without = BTreeSet::new();
-    let mut violation = child(scenario, seed, &without)?["violation"].clone();
+    let mut violation = worker.run(seed, &without)?["violation"].clone();
     loop {
         let before = without.len();
         for index in (0..steps.len()).rev() {
@@ -249,7 +258,7 @@ fn shortest(scenario: Scenario, seed: u64) -> Result<()> {
                 continue;
             }
             without.insert(index);
-            match &child(scenario, seed, &without)?["violation"] {
+            match &worker.run(seed, &without)?["violation"] {
                 Value::Null => _ = without.remove(&index),
                 still => violation = still.clone(),
             }
@@ -270,13 +279,4 @@ fn shortest(scenario: Scenario, seed: u64) -> Result<()> {
         if omitted.is_empty() { String::new() } else { format!(" --without {}", omitted.join(",")) };
     print(&format!("  repeat it: simulate --scenario {} --seed {seed}{omitted} --trace", scenario.name()));
     Ok(())
-}
-
-/// The CPU time of the processes that have ended.
-fn cpu_of_children() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).unwrap_or_default();
-    // cutime and cstime, in ticks of 10 ms
-    let ticks: u64 = fields.split(' ').skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Duration::from_millis(ticks * 10)
 }

@@ -1,7 +1,7 @@
-//! The packages of the simulation: their catalog, their bundles, and what is rendered from them when it is first used.
+//! The packages of the simulation: their catalog, and what is rendered from their bundles.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -32,26 +32,9 @@ const PULL: Duration = Duration::from_millis(300);
 pub struct Content {
     graphs: BTreeMap<String, Arc<PackageGraph>>,
     /// By image reference.
-    bundles: BTreeMap<String, Bundle>,
+    bundles: BTreeMap<String, Rendered>,
     /// The registry and catalogd do not answer.
     outage: Mutex<bool>,
-}
-
-/// A version of a package. Most schedules use few of them.
-struct Bundle {
-    package: &'static str,
-    version: &'static str,
-    rendered: OnceLock<Rendered>,
-}
-
-impl Bundle {
-    #[expect(clippy::panic, reason = "a test renders all of them")]
-    fn rendered(&self) -> &Rendered {
-        self.rendered.get_or_init(|| {
-            let Self { package, version, .. } = self;
-            rendered(package, version).unwrap_or_else(|error| panic!("{package} {version}: {error:#}"))
-        })
-    }
 }
 
 /// The name of another extension of the package, in the same namespace.
@@ -77,7 +60,7 @@ impl Content {
     /// All packages.
     ///
     /// # Errors
-    /// When the catalog cannot be read.
+    /// When the catalog cannot be read, or a bundle not be rendered.
     pub fn new() -> Result<Arc<Self>> {
         let (mut graphs, mut bundles) = (BTreeMap::new(), BTreeMap::new());
         for package in PACKAGES {
@@ -85,8 +68,8 @@ impl Content {
             let content = PackageContent::from_lines(&name, catalog(package).as_bytes())?;
             graphs.insert(package.to_owned(), Arc::new(content.into_graph(ReleaseField::Counts)));
             for version in VERSIONS {
-                bundles
-                    .insert(image(package, version), Bundle { package, version, rendered: OnceLock::new() });
+                let rendered = rendered(package, version).with_context(|| format!("{package} {version}"))?;
+                bundles.insert(image(package, version), rendered);
             }
         }
         Ok(Arc::new(Self { graphs, bundles, outage: Mutex::new(false) }))
@@ -95,7 +78,7 @@ impl Content {
     /// The objects of a bundle.
     pub fn objects(&self, package: &str, version: &str) -> &[Object] {
         let bundle = self.bundles.get(&image(package, version));
-        bundle.map(|bundle| bundle.rendered().objects.as_slice()).unwrap_or_default()
+        bundle.map(|bundle| bundle.objects.as_slice()).unwrap_or_default()
     }
 
     /// Begins or ends an outage of the registry.
@@ -121,7 +104,7 @@ impl BundleSource for Source {
         Box::pin(async move {
             tokio::time::sleep(PULL).await;
             self.0.check().map_err(|why| PassError::new(Class::Transient, why))?;
-            let known = self.0.bundles.get(&bundle.reference).map(|bundle| bundle.rendered().clone());
+            let known = self.0.bundles.get(&bundle.reference).cloned();
             let rendered = known.ok_or_else(|| PassError::new(Class::NeedsChange, "no such image"))?;
             Ok(Rendered { issuer: rendered.issuer.or(settled), ..rendered })
         })

@@ -1,7 +1,7 @@
 //! A simulated cluster: the apiserver, two processes of operator-controller, a catalog, and the operators of installed packages.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -35,13 +35,27 @@ pub const ACCOUNT: &str = "installer";
 /// How often operators finalize custom resources.
 const OPERATOR: Duration = Duration::from_secs(2);
 
-static CRDS: LazyLock<Arc<[Value]>> = LazyLock::new(|| {
-    documents(&[
-        include_str!("../../../manifests/crds/olm.operatorframework.io_clustercatalogs.yaml"),
-        include_str!("../../../manifests/crds/olm.operatorframework.io_clusterextensions.yaml"),
-        include_str!("../../../manifests/crds/olm.operatorframework.io_clusterobjectsets.yaml"),
-    ])
-});
+/// What all seeds have in common, which takes long to read.
+pub struct Prepared {
+    /// The definitions of the controllers' own kinds.
+    manifests: Arc<[Value]>,
+    content: Arc<Content>,
+}
+
+impl Prepared {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Those of [`Content::new`].
+    pub fn new() -> Result<Self> {
+        let manifests = documents(&[
+            include_str!("../../../manifests/crds/olm.operatorframework.io_clustercatalogs.yaml"),
+            include_str!("../../../manifests/crds/olm.operatorframework.io_clusterextensions.yaml"),
+            include_str!("../../../manifests/crds/olm.operatorframework.io_clusterobjectsets.yaml"),
+        ]);
+        Ok(Self { manifests, content: Content::new()? })
+    }
+}
 
 /// The cluster.
 pub struct Cluster {
@@ -54,9 +68,10 @@ impl Cluster {
     /// A cluster with a served catalog, the namespaces of all packages and a foreign object in each, and its processes.
     ///
     /// # Errors
-    /// When the prepared content or an object is not accepted.
-    pub fn start(seed: u64, content: Arc<Content>) -> Result<Self> {
-        let settings = Settings { manifests: Arc::clone(&CRDS), ..Settings::default() };
+    /// When an object is not accepted.
+    pub fn start(seed: u64, prepared: Prepared) -> Result<Self> {
+        let Prepared { manifests, content } = prepared;
+        let settings = Settings { manifests, ..Settings::default() };
         let server = ApiServer::new(seed, settings);
         for namespace in PACKAGES.into_iter().chain([SYSTEM]) {
             server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;

@@ -12,6 +12,7 @@ pub mod outcome;
 pub mod processes;
 pub mod scenario;
 pub mod schedule;
+mod worker;
 
 pub use apiserver::{
     ApiServer, Endpoint, Faults, InjectedError, Match, Request, Settings, USER, Verb, Write, documents,

@@ -12,8 +12,8 @@ use olm_core::{Object, ObjectKey};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::content::{Content, only, rival};
-use crate::harness::{ACCOUNT, Cluster, MONITORS, account, custom_resource, monitors};
+use crate::content::{only, rival};
+use crate::harness::{ACCOUNT, Cluster, MONITORS, Prepared, account, custom_resource, monitors};
 use crate::invariants::{Expected, Invariants, changed_fields, describe, plural, revisions};
 use crate::lease::LeaseHistory;
 use crate::outcome::{Outcome, simulate};
@@ -39,7 +39,7 @@ pub(crate) const POLL: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// When there is no cluster to run on.
-pub fn run(seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
+pub fn run(prepared: Prepared, seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
     let mut steps = Vec::new();
     for (index, step) in schedule(seed).into_iter().enumerate() {
         if !without.contains(&index) {
@@ -47,7 +47,7 @@ pub fn run(seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
         }
     }
     simulate(seed, async || {
-        let cluster = Cluster::start(seed, Content::new()?)?;
+        let cluster = Cluster::start(seed, prepared)?;
         let has_requeue = !relies_on_events(seed);
         let mut simulation =
             Simulation { cluster, invariants: Invariants::default(), custom: 0, has_requeue };

@@ -1,7 +1,7 @@
 //! A few seeds of the simulation, in the build of tests.
 
-use std::io;
-use std::process::{Command, Output};
+use std::io::{self, Write as _};
+use std::process::{Command, Output, Stdio};
 
 fn simulate(arguments: &[&str]) -> io::Result<Output> {
     Command::new(env!("CARGO_BIN_EXE_simulate")).args(arguments).output()
@@ -15,6 +15,26 @@ fn simulation_of_a_seed_repeats_exactly() -> io::Result<()> {
         let text = String::from_utf8_lossy(&first.stdout);
         assert!(text.contains("digest"), "{text}{}", String::from_utf8_lossy(&first.stderr));
         assert_eq!(text, String::from_utf8_lossy(&second.stdout), "{scenario}, seed {seed}");
+    }
+    Ok(())
+}
+
+/// A seed that ran before leaves nothing behind.
+#[test]
+fn simulation_in_a_copy_is_that_of_the_seed() -> io::Result<()> {
+    for scenario in ["v1", "classic"] {
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_simulate"));
+        serve.args(["--scenario", scenario, "--serve"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut worker = serve.spawn()?;
+        writeln!(worker.stdin.take().expect("it is piped"), "[3,[]]\n[8,[0]]\n[3,[]]")?;
+        let served = worker.wait_with_output()?;
+        let ended = "{\"ended\":\"exit status: 0\"}\n";
+        let mut expected = Vec::new();
+        for arguments in [vec!["--seed", "3"], vec!["--seed", "8", "--without", "0"], vec!["--seed", "3"]] {
+            let output = simulate(&[&["--scenario", scenario], arguments.as_slice()].concat())?;
+            expected.extend([output.stdout, ended.into()].concat());
+        }
+        assert_eq!(String::from_utf8_lossy(&served.stdout), String::from_utf8_lossy(&expected), "{scenario}");
     }
     Ok(())
 }

@@ -95,7 +95,8 @@ fn prune(value: &mut Value, schema: &Value) {
             let preserves = schema["x-kubernetes-preserve-unknown-fields"] == true;
             let is_embedded = schema["x-kubernetes-embedded-resource"] == true;
             let others = schema.get("additionalProperties");
-            map.retain(|name, value| match (schema["properties"].get(name), others) {
+            let properties = &schema["properties"];
+            map.retain(|name, value| match (properties.get(name), others) {
                 (Some(schema), _) => {
                     prune(value, schema);
                     true
@@ -113,18 +114,22 @@ fn prune(value: &mut Value, schema: &Value) {
     }
 }
 
-/// The path of the first null that the schema does not allow.
-pub(crate) fn first_null(value: &Value, schema: &Value, path: &str) -> Option<String> {
+/// The path of the first null that the schema does not allow: `.spec.list[0]`.
+pub(crate) fn first_null(value: &Value, schema: &Value) -> Option<String> {
     match value {
-        Value::Null => (schema["nullable"] != true && schema.get("type").is_some()).then(|| path.to_owned()),
+        Value::Null => (schema["nullable"] != true && schema.get("type").is_some()).then(String::new),
         Value::Array(list) => {
             let items = schema.get("items")?;
-            list.iter().enumerate().find_map(|(at, item)| first_null(item, items, &format!("{path}[{at}]")))
+            let mut found = list.iter().enumerate();
+            found.find_map(|(at, item)| Some(format!("[{at}]{}", first_null(item, items)?)))
         }
-        Value::Object(map) => map.iter().find_map(|(name, value)| {
-            let below = schema["properties"].get(name).or(schema.get("additionalProperties"))?;
-            first_null(value, below, &format!("{path}.{name}"))
-        }),
+        Value::Object(map) => {
+            let (properties, others) = (&schema["properties"], schema.get("additionalProperties"));
+            map.iter().find_map(|(name, value)| {
+                let below = properties.get(name).or(others)?;
+                Some(format!(".{name}{}", first_null(value, below)?))
+            })
+        }
         _ => None,
     }
 }

@@ -30,7 +30,8 @@ pub(crate) struct Options {
 
 impl Options {
     fn read(call: &Call) -> Result<Self, Status> {
-        let body = call.json().ok_or_else(|| Status::bad_request("the body of the request is no JSON"))?;
+        let body = call.body.as_ref();
+        let body = body.ok_or_else(|| Status::bad_request("the body of the request is no JSON"))?;
         let text = |path: &str| body.pointer(path).and_then(Value::as_str).map(str::to_owned);
         let query = call.option("propagationPolicy").map(str::to_owned);
         Ok(Self {
@@ -42,7 +43,6 @@ impl Options {
 }
 
 fn actor(request: &Requested, call: &Call) -> Result<Actor, Status> {
-    let body = call.json().unwrap_or_default();
     let manager = Manager {
         name: String::new(),
         is_apply: false,
@@ -55,7 +55,7 @@ fn actor(request: &Requested, call: &Call) -> Result<Actor, Status> {
         impersonated: call.impersonated.clone(),
         verb: call.verb,
         manager,
-        is_dry_run: call.is_dry_run() || body["dryRun"][0] == "All",
+        is_dry_run: call.is_dry_run() || call.body.as_ref().is_some_and(|body| body["dryRun"][0] == "All"),
     })
 }
 

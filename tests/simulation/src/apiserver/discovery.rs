@@ -90,7 +90,7 @@ impl Store {
         if (review.is_none() && !is_token) || call.verb != Verb::Create {
             return None;
         }
-        let Some(mut body) = call.json() else { return Some(Err(Status::bad_request("no JSON"))) };
+        let Some(mut body) = call.body.clone() else { return Some(Err(Status::bad_request("no JSON"))) };
         body["status"] = match target.resource.as_str() {
             "tokenreviews" => json!({"authenticated": true, "user": {"username": body["spec"]["token"]}}),
             "serviceaccounts" => json!({"token": target.name, "expirationTimestamp": "2100-01-01T00:00:00Z"}),

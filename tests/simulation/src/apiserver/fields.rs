@@ -73,14 +73,29 @@ impl FieldSet {
         }
     }
 
-    /// Without the paths of `other` and everything below them.
-    pub(crate) fn recursive_difference(&self, other: &Self) -> Self {
+    /// Removes the paths of `other` and everything below them.
+    pub(crate) fn subtract_below(&mut self, other: &Self) {
         if other.is_member {
-            return Self::default();
+            *self = Self::default();
+            return;
         }
-        let mut out = self.zip(other, Self::recursive_difference, Self::clone);
-        out.is_member = self.is_member;
-        out
+        for (step, others) in &other.children {
+            if let Some(child) = self.children.get_mut(step) {
+                child.subtract_below(others);
+                if child.is_empty() {
+                    self.children.remove(step);
+                }
+            }
+        }
+    }
+
+    /// Whether all paths of `other` are in the set.
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        let holds = |(step, others): (&String, &Self)| match self.children.get(step) {
+            Some(child) => child.contains(others),
+            None => others.is_empty(),
+        };
+        (self.is_member || !other.is_member) && other.children.iter().all(holds)
     }
 
     pub(crate) fn intersection(&self, other: &Self) -> Self {

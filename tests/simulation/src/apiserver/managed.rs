@@ -124,6 +124,19 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
     meta.insert("managedFields".to_owned(), entries.into_iter().map(entry).collect());
 }
 
+/// A copy of the object without its managed fields.
+pub(crate) fn bare(object: &Value) -> Value {
+    let Value::Object(map) = object else { return object.clone() };
+    let copy = |(name, value): (&String, &Value)| match value {
+        Value::Object(meta) if name == "metadata" => {
+            let fields = meta.iter().filter(|(name, _)| *name != "managedFields");
+            (name.clone(), fields.map(|(name, value)| (name.clone(), value.clone())).collect())
+        }
+        _ => (name.clone(), value.clone()),
+    };
+    map.iter().map(copy).collect()
+}
+
 fn take(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }
@@ -140,7 +153,7 @@ pub(crate) fn update(live: &Value, new: &mut Value, by: &Attribution<'_>) {
     let is_creation = live.pointer("/metadata/uid").is_none();
     let requested = take(new).unwrap_or_default();
     let mut entries = read(live);
-    if by.manager.subresource.is_empty() {
+    if by.manager.subresource.is_empty() && requested != live["metadata"]["managedFields"] {
         if is_reset(&requested) {
             entries.clear();
         } else {
@@ -192,8 +205,7 @@ pub(crate) fn apply(
     force: bool,
     by: &Attribution<'_>,
 ) -> Result<Value, Vec<Conflict>> {
-    let mut bare = live.clone();
-    take(&mut bare);
+    let bare = bare(live);
     let mut entries = read(live);
     if entries.is_empty() && live.pointer("/metadata/uid").is_some() {
         let manager = Manager {
@@ -209,15 +221,19 @@ pub(crate) fn apply(
     let before = entries.clone();
     let position = entries.iter().position(|entry| entry.manager.is(&by.manager));
     let last = position.map(|at| entries[at].fields.clone());
-    let set = typed::set_of(applied, by.node).recursive_difference(by.reset);
+    let mut set = typed::set_of(applied, by.node);
+    set.subtract_below(by.reset);
+    // what it applied last time is applied again: there is nothing to remove
+    let last = last.filter(|last| !set.contains(last));
     let time = position.map_or(Value::Null, |at| entries[at].time.clone());
     let own = Entry { manager: by.manager.clone(), time, fields: set };
     match position {
         Some(at) => entries[at] = own,
         None => entries.push(own),
     }
-    let merged = typed::merge(&bare, applied, by.node);
-    let new = match last.filter(|last| !last.is_empty()) {
+    let mut merged = bare.clone();
+    typed::merge(&mut merged, applied, by.node);
+    let new = match last {
         Some(last) => prune(&merged, &last, &entries, by.node),
         None => merged,
     };

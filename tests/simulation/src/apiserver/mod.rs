@@ -406,22 +406,21 @@ impl ApiServer {
     ///
     /// # Errors
     /// If the server does not accept it: its error message.
-    pub fn put(&self, mut object: Value) -> anyhow::Result<Value> {
+    pub fn put(&self, mut object: Value) -> anyhow::Result<Arc<Value>> {
         let place = self.path_of(&object)?;
         let path = format!("{}/{}", place.collection, place.name);
-        let live = self.call("GET", &path, "", &Value::Null).ok();
-        let mut stored = match &live {
-            None => self.call("POST", &place.collection, "", &object)?,
-            Some(live) => {
+        let has_status = place.has_status && object.get("status").is_some();
+        let with_status = has_status.then(|| object.clone());
+        let stored = match self.call("GET", &path, "", Value::Null) {
+            Err(_) => self.call("POST", &place.collection, "", object)?,
+            Ok(live) => {
                 object["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
-                self.call("PUT", &path, "", &object)?
+                self.call("PUT", &path, "", object)?
             }
         };
-        if place.has_status && object.get("status").is_some() {
-            object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
-            stored = self.call("PUT", &format!("{path}/status"), "", &object)?;
-        }
-        Ok(stored)
+        let Some(mut object) = with_status else { return Ok(stored) };
+        object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+        self.call("PUT", &format!("{path}/status"), "", object)
     }
 
     /// Merge patch of the object; of its status, too, if the patch has one.
@@ -434,16 +433,16 @@ impl ApiServer {
         namespace: Option<&str>,
         name: &str,
         patch: Value,
-    ) -> anyhow::Result<Value> {
+    ) -> anyhow::Result<Arc<Value>> {
         const MERGE: &str = "application/merge-patch+json";
         let live = self.get(resource, namespace, name).unwrap_or_default();
         let place = self.path_of(&live)?;
         let path = format!("{}/{}", place.collection, place.name);
-        let stored = self.call("PATCH", &path, MERGE, &patch)?;
-        if place.has_status && patch.get("status").is_some() {
-            return self.call("PATCH", &format!("{path}/status"), MERGE, &patch);
-        }
-        Ok(stored)
+        let has_status = place.has_status && patch.get("status").is_some();
+        let with_status = has_status.then(|| patch.clone());
+        let stored = self.call("PATCH", &path, MERGE, patch)?;
+        let Some(patch) = with_status else { return Ok(stored) };
+        self.call("PATCH", &format!("{path}/status"), MERGE, patch)
     }
 
     /// Deletes the object in the background; finalizers hold it. Not an error if it does not exist.
@@ -454,7 +453,7 @@ impl ApiServer {
         let Some(live) = self.get(resource, namespace, name) else { return Ok(()) };
         let place = self.path_of(&live)?;
         let path = format!("{}/{}", place.collection, place.name);
-        self.call("DELETE", &path, "", &json!({"propagationPolicy": "Background"})).map(drop)
+        self.call("DELETE", &path, "", json!({"propagationPolicy": "Background"})).map(drop)
     }
 
     /// Removes the object whatever holds it, as if etcd had lost it; watches see it.
@@ -627,13 +626,12 @@ impl ApiServer {
     }
 
     /// A request of the user.
-    fn call(&self, method: &str, path: &str, content_type: &str, body: &Value) -> anyhow::Result<Value> {
+    fn call(&self, method: &str, path: &str, content_type: &str, body: Value) -> anyhow::Result<Arc<Value>> {
         let request = http::Request::builder().method(method).uri(format!("{path}?fieldManager={USER}"));
         let (head, ()) = request.header(http::header::CONTENT_TYPE, content_type).body(())?.into_parts();
-        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
-        match self.execute(&Call::new(self.elapsed(), USER, &head, body)) {
-            Ok(Reply::Object(_, object)) => Ok(Value::clone(&object)),
-            Ok(Reply::Watch(_)) => anyhow::bail!("{path} is no watch"),
+        match self.execute(&mut Call::new(self.elapsed(), USER, &head, Some(body))) {
+            Ok(Reply::Object(_, object)) => Ok(object),
+            Ok(Reply::List(_) | Reply::Watch(_)) => anyhow::bail!("{path} is no object"),
             Err(status) => anyhow::bail!("{}", status.message()),
         }
     }

@@ -33,12 +33,18 @@ pub(crate) struct Call {
     pub(crate) content_type: String,
     /// The response holds metadata only.
     pub(crate) is_partial: bool,
-    pub(crate) body: Vec<u8>,
+    /// Null if there is none; `None`: it is no JSON.
+    pub(crate) body: Option<Value>,
 }
 
 impl Call {
     /// Reads the head of a request.
-    pub(crate) fn new(sent: Duration, process: &str, head: &http::request::Parts, body: Vec<u8>) -> Self {
+    pub(crate) fn new(
+        sent: Duration,
+        process: &str,
+        head: &http::request::Parts,
+        body: Option<Value>,
+    ) -> Self {
         let header =
             |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let path = head.uri.path().to_owned();
@@ -73,10 +79,6 @@ impl Call {
 
     pub(crate) fn is_dry_run(&self) -> bool {
         self.option("dryRun") == Some("All")
-    }
-
-    pub(crate) fn json(&self) -> Option<Value> {
-        if self.body.is_empty() { Some(Value::Null) } else { serde_json::from_slice(&self.body).ok() }
     }
 
     /// The path with its query, for the log.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tower::{BoxError, Service};
 
 use super::request::Call;
 use super::status::Status;
-use super::store::Reply;
+use super::store::{Reply, text};
 use super::watch::{Next, Watch};
 use super::{ApiServer, InjectedError, Request as Record, USER};
 
@@ -52,7 +53,9 @@ impl Endpoint {
     async fn respond(self, request: Request<Body>) -> Result<HttpResponse, BoxError> {
         let (head, body) = request.into_parts();
         let sent = self.server.elapsed();
-        let call = Call::new(sent, &self.process, &head, body.collect_bytes().await?.to_vec());
+        let text = body.collect_bytes().await?;
+        let body = if text.is_empty() { Some(Value::Null) } else { serde_json::from_slice(&text).ok() };
+        let mut call = Call::new(sent, &self.process, &head, body);
         let Self { server, process } = self;
         let breaks = server.state().faults.breaks(&process);
         server.pause(&process).await;
@@ -89,7 +92,7 @@ impl Endpoint {
             server.end(&process);
             return std::future::pending().await;
         }
-        let (reply, record) = server.execute_recorded(&call);
+        let (reply, record) = server.execute_recorded(&mut call);
         if strike == Some(true) {
             server.end(&process);
         }
@@ -106,7 +109,8 @@ impl Endpoint {
             record.answered = Some(server.elapsed());
         }
         match reply {
-            Ok(Reply::Object(code, body)) => Ok(json(code, &body)),
+            Ok(Reply::Object(code, body)) => Ok(answer(code, server.text(&call, &body))),
+            Ok(Reply::List(list)) => Ok(answer(200, list)),
             Err(status) => Ok(json(status.code, &status.body())),
             Ok(Reply::Watch(watch)) => Ok(stream(server, *watch)),
         }
@@ -114,8 +118,11 @@ impl Endpoint {
 }
 
 fn json(code: u16, body: &Value) -> HttpResponse {
-    let bytes = serde_json::to_vec(body).unwrap_or_default();
-    let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync();
+    answer(code, text(body))
+}
+
+fn answer(code: u16, text: Bytes) -> HttpResponse {
+    let body = Full::new(text).map_err(|never| match never {}).boxed_unsync();
     let mut answer = Response::new(body);
     *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
     let headers = answer.headers_mut();
@@ -179,13 +186,23 @@ impl ApiServer {
         state.requests.len() - 1
     }
 
+    /// The body of an answer: an object that watches show as they show it.
+    fn text(&self, call: &Call, body: &Arc<Value>) -> Bytes {
+        let state = self.state();
+        let target = call.target.as_ref();
+        let resource = target
+            .and_then(|target| state.store.resources.get(&(target.resource.clone(), target.group.clone())));
+        let shown = resource.and_then(|resource| resource.text(body));
+        shown.cloned().unwrap_or_else(|| text(body))
+    }
+
     /// Executes a request now.
-    pub(crate) fn execute(&self, call: &Call) -> Result<Reply, Status> {
+    pub(crate) fn execute(&self, call: &mut Call) -> Result<Reply, Status> {
         self.execute_recorded(call).0
     }
 
     /// The same, with the place of its record.
-    fn execute_recorded(&self, call: &Call) -> (Result<Reply, Status>, usize) {
+    fn execute_recorded(&self, call: &mut Call) -> (Result<Reply, Status>, usize) {
         let reply = {
             let mut state = self.state();
             state.store.work();
@@ -201,7 +218,7 @@ impl ApiServer {
         };
         let code = match &reply {
             Ok(Reply::Object(code, _)) => *code,
-            Ok(Reply::Watch(_)) => 200,
+            Ok(Reply::List(_) | Reply::Watch(_)) => 200,
             Err(status) => status.code,
         };
         let record = self.record(call, code);
@@ -287,7 +304,7 @@ impl Stream {
             }
             Next::Wait(_) if self.watch.has_bookmarks && self.bookmark <= state.store.now => {
                 self.bookmark = state.store.now + state.store.settings.bookmarks;
-                Step::Show(super::watch::line(&self.watch.bookmark()), None)
+                Step::Show(self.watch.bookmark(), None)
             }
             Next::Wait(until) if self.watch.has_bookmarks => {
                 Step::Wait(Some(until.map_or(self.bookmark, |until| until.min(self.bookmark))))

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -45,13 +46,44 @@ pub(crate) struct Event {
     /// What watches show: the new state, of a deleted object its last with the version of the deletion.
     pub(crate) shown: Arc<Value>,
     /// The same as text, and its metadata as text, once a watch has shown them.
-    pub(crate) text: OnceCell<Vec<u8>>,
-    pub(crate) partial_text: OnceCell<Vec<u8>>,
+    text: OnceCell<Bytes>,
+    partial_text: OnceCell<Bytes>,
+}
+
+impl Event {
+    /// What watches show as text, which is made once; `is_partial`: its metadata.
+    pub(crate) fn text(&self, is_partial: bool) -> &Bytes {
+        match is_partial {
+            true => self.partial_text.get_or_init(|| text(&partial(&self.shown))),
+            false => self.text.get_or_init(|| text(&self.shown)),
+        }
+    }
+}
+
+impl Resource {
+    /// The text of a state that watches show or have shown.
+    pub(crate) fn text(&self, state: &Arc<Value>) -> Option<&Bytes> {
+        let version: u64 = state["metadata"]["resourceVersion"].as_str()?.parse().ok()?;
+        let place = self.log.partition_point(|event| event.version < version);
+        let event = self.log.get(place).filter(|event| Arc::ptr_eq(&event.shown, state))?;
+        Some(event.text(false))
+    }
+}
+
+/// JSON.
+pub(crate) fn text(value: &Value) -> Bytes {
+    // few objects need more
+    let mut text = Vec::with_capacity(4096);
+    match serde_json::to_writer(&mut text, value) {
+        Ok(()) => text.into(),
+        Err(_) => Bytes::new(),
+    }
 }
 
 /// An answer.
 pub(crate) enum Reply {
     Object(u16, Arc<Value>),
+    List(Bytes),
     Watch(Box<Watch>),
 }
 
@@ -170,7 +202,7 @@ impl Store {
     }
 
     /// Answers a request.
-    pub(crate) fn handle(&mut self, call: &Call) -> Result<Reply, Status> {
+    pub(crate) fn handle(&mut self, call: &mut Call) -> Result<Reply, Status> {
         if self.denied.iter().any(|rule| rule.fits(call)) && call.process != super::USER {
             let target = call.target.as_ref();
             let (resource, group) =
@@ -254,23 +286,28 @@ impl Store {
         {
             meta["continue"] = serde_json::to_string(&(version, &last.0, &last.1)).unwrap_or_default().into();
         }
-        let item = |object: &Arc<Value>| {
-            let mut item = Value::clone(&rendered(object, request, call));
-            if !request.kind.is_custom
-                && !call.is_partial
-                && let Some(map) = item.as_object_mut()
-            {
-                map.remove("apiVersion");
-                map.remove("kind");
-            }
-            item
-        };
-        let items: Vec<Value> = page.into_iter().map(|(_, object)| item(object)).collect();
         let (kind, api_version) = match call.is_partial {
             true => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
             false => (request.kind.list_kind.clone(), request.api_version()),
         };
-        Ok(Reply::ok(json!({"kind": kind, "apiVersion": api_version, "metadata": meta, "items": items})))
+        let head = format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{meta},"items":["#);
+        let mut list = head.into_bytes();
+        for (place, (_, object)) in page.into_iter().enumerate() {
+            if place > 0 {
+                list.push(b',');
+            }
+            let shown = rendered(object, request, call);
+            if !request.kind.is_custom && !call.is_partial {
+                list_untyped(&shown, &mut list);
+                continue;
+            }
+            match resource.text(&shown) {
+                Some(text) => list.extend_from_slice(text),
+                None => list.extend_from_slice(&text(&shown)),
+            }
+        }
+        list.extend_from_slice(b"]}");
+        Ok(Reply::List(list.into()))
     }
 
     /// Stores a new state of an object, or its removal, and returns what is stored (of a removed object its last state).
@@ -410,10 +447,7 @@ impl Requested {
 /// The object as the request wants it: its metadata alone, or in the version of the request.
 pub(crate) fn rendered(object: &Arc<Value>, request: &Requested, call: &Call) -> Arc<Value> {
     if call.is_partial {
-        let meta = &object["metadata"];
-        return Arc::new(
-            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}),
-        );
+        return Arc::new(partial(object));
     }
     let api_version = request.api_version();
     if object["apiVersion"] == api_version.as_str() {
@@ -422,6 +456,23 @@ pub(crate) fn rendered(object: &Arc<Value>, request: &Requested, call: &Call) ->
     let mut object = Value::clone(object);
     object["apiVersion"] = api_version.into();
     Arc::new(object)
+}
+
+fn partial(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}
+
+/// Writes an object of a built-in kind as lists have it: without its type.
+fn list_untyped(object: &Value, list: &mut Vec<u8>) {
+    let fields = object.as_object().into_iter().flatten();
+    let mut separator = b'{';
+    for (name, value) in fields.filter(|(name, _)| !["apiVersion", "kind"].contains(&name.as_str())) {
+        list.push(std::mem::replace(&mut separator, b','));
+        list.extend_from_slice(format!("{name:?}:").as_bytes());
+        // a tree of values is always JSON
+        let _ = serde_json::to_writer(&mut *list, value);
+    }
+    list.push(b'}');
 }
 
 pub(crate) fn uid(object: &Value) -> Option<&str> {

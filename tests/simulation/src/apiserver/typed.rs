@@ -62,12 +62,11 @@ impl Comparison {
     }
 
     /// Without the fields of a set and everything below them.
-    pub(crate) fn without(&self, ignored: &FieldSet) -> Self {
-        Self {
-            added: self.added.recursive_difference(ignored),
-            modified: self.modified.recursive_difference(ignored),
-            removed: self.removed.recursive_difference(ignored),
+    pub(crate) fn without(mut self, ignored: &FieldSet) -> Self {
+        for set in [&mut self.added, &mut self.modified, &mut self.removed] {
+            set.subtract_below(ignored);
         }
+        self
     }
 }
 
@@ -135,26 +134,29 @@ fn fields(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> + Cl
     value.and_then(Value::as_object).into_iter().flatten()
 }
 
-/// The applied configuration over the live object.
-pub(crate) fn merge(live: &Value, applied: &Value, node: &Node) -> Value {
-    match (live, applied) {
+/// Merges the applied configuration over the live object.
+pub(crate) fn merge(live: &mut Value, applied: &Value, node: &Node) {
+    match (&mut *live, applied) {
         (Value::Object(old), Value::Object(new)) if !node.is_atomic() => {
-            let mut out = old.clone();
             for (name, value) in new {
-                let merged = match old.get(name) {
+                match old.get_mut(name) {
                     Some(live) => merge(live, value, node.field(name).0),
-                    None => value.clone(),
-                };
-                out.insert(name.clone(), merged);
+                    None => drop(old.insert(name.clone(), value.clone())),
+                }
             }
-            Value::Object(out)
         }
         (Value::Array(old), Value::Array(new)) => match node.items() {
-            Some(items) => Value::Array(merge_lists(old, new, node, items)),
-            None => applied.clone(),
+            Some(items) => *old = merge_lists(old, new, node, items),
+            None => old.clone_from(new),
         },
-        _ => applied.clone(),
+        _ => live.clone_from(applied),
     }
+}
+
+fn merged(live: &Value, applied: &Value, node: &Node) -> Value {
+    let mut out = live.clone();
+    merge(&mut out, applied, node);
+    out
 }
 
 /// Merges lists by the steps to their items. The order of the applied list holds among items of both; items of the live list alone
@@ -173,7 +175,7 @@ fn merge_lists(old: &[Value], new: &[Value], node: &Node, items: &Node) -> Vec<V
         if let (Some((step, live)), Some((new_step, applied))) = (old.get(left), new.get(right)) {
             if step == new_step {
                 done.insert(step.as_str());
-                out.push(merge(live, applied, items));
+                out.push(merged(live, applied, items));
                 (left, right) = (left + 1, right + 1);
                 next_shared = shared.next();
                 continue;
@@ -196,7 +198,7 @@ fn merge_lists(old: &[Value], new: &[Value], node: &Node, items: &Node) -> Vec<V
         if let Some((step, applied)) = new.get(right) {
             done.insert(step.as_str());
             out.push(match in_old.get(step.as_str()) {
-                Some(live) => merge(live, applied, items),
+                Some(live) => merged(live, applied, items),
                 None => (*applied).clone(),
             });
             right += 1;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::request::Call;
 use super::selector::Selector;
 use super::status::Status;
-use super::store::{Event, Requested, Store, rendered};
+use super::store::{Event, Requested, Store, rendered, text};
 
 /// An open watch.
 pub(crate) struct Watch {
@@ -76,9 +76,8 @@ impl Store {
             let events: VecDeque<Bytes> = fitting.map(|(_, object)| watch.show("ADDED", object)).collect();
             watch.initial = events;
             if sends_initial {
-                let mut bookmark = watch.bookmark();
-                bookmark["object"]["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-                watch.initial.push_back(line(&bookmark));
+                let end = r#","annotations":{"k8s.io/initial-events-end":"true"}"#;
+                watch.initial.push_back(watch.bookmark_with(end));
             }
         }
         Ok(watch)
@@ -89,7 +88,7 @@ impl Watch {
     /// Ends the watch with the error that its version is too old.
     pub(crate) fn expire(&mut self, from: u64, oldest: u64) {
         let status = Status::expired(format!("too old resource version: {from} ({oldest})"));
-        self.initial = VecDeque::from([line(&json!({"type": "ERROR", "object": status.body()}))]);
+        self.initial = VecDeque::from([event("ERROR", &text(&status.body()))]);
         self.is_expired = true;
     }
 
@@ -98,27 +97,34 @@ impl Watch {
     }
 
     fn show(&self, kind: &str, object: &Arc<Value>) -> Bytes {
-        event(kind, &bytes(&rendered(object, &self.request, &self.call)))
+        event(kind, &text(&rendered(object, &self.request, &self.call)))
     }
 
     /// Shows the state of an event, whose text is made once for all watches.
     fn show_event(&self, kind: &str, shown: &Event) -> Bytes {
-        let text = match self.call.is_partial {
-            true => &shown.partial_text,
-            false if shown.shown["apiVersion"] == self.request.api_version() => &shown.text,
-            false => return self.show(kind, &shown.shown),
-        };
-        event(kind, text.get_or_init(|| bytes(&rendered(&shown.shown, &self.request, &self.call))))
+        let is_partial = self.call.is_partial;
+        if is_partial || shown.shown["apiVersion"] == self.request.api_version() {
+            return event(kind, shown.text(is_partial));
+        }
+        self.show(kind, &shown.shown)
     }
 
     /// A bookmark at the version that the watch has reached.
-    pub(crate) fn bookmark(&self) -> Value {
+    pub(crate) fn bookmark(&self) -> Bytes {
+        self.bookmark_with("")
+    }
+
+    /// The same with more metadata.
+    fn bookmark_with(&self, metadata: &str) -> Bytes {
         let (kind, api_version) = match self.call.is_partial {
-            true => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
-            false => (self.request.kind.kind.clone(), self.request.api_version()),
+            true => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
+            false => (self.request.kind.kind.as_str(), self.request.api_version()),
         };
-        json!({"type": "BOOKMARK", "object": {"kind": kind, "apiVersion": api_version,
-            "metadata": {"resourceVersion": self.version.to_string(), "creationTimestamp": null}}})
+        let version = self.version;
+        let object = format!(
+            r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{"resourceVersion":"{version}","creationTimestamp":null{metadata}}}}}"#
+        );
+        event("BOOKMARK", object.as_bytes())
     }
 
     /// The next event, if its time has come: an event is shown `delay` after its change.
@@ -162,17 +168,6 @@ impl Watch {
         object["metadata"]["resourceVersion"] = event.version.to_string().into();
         self.show("DELETED", &Arc::new(object))
     }
-}
-
-fn bytes(value: &Value) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
-}
-
-/// A line of a watch.
-pub(crate) fn line(value: &Value) -> Bytes {
-    let mut line = bytes(value);
-    line.push(b'\n');
-    line.into()
 }
 
 fn event(kind: &str, object: &[u8]) -> Bytes {

@@ -17,10 +17,14 @@ use super::strategic;
 const APPLY: &str = "application/apply-patch+yaml";
 
 impl Store {
-    /// POST, PUT and PATCH: the status code and the object.
-    pub(crate) fn write(&mut self, request: &Requested, call: &Call) -> Result<(u16, Arc<Value>), Status> {
+    /// POST, PUT and PATCH, with the body taken out of the request: the status code and the object.
+    pub(crate) fn write(
+        &mut self,
+        request: &Requested,
+        call: &mut Call,
+    ) -> Result<(u16, Arc<Value>), Status> {
         let is_apply = call.verb == Verb::Patch && call.content_type.starts_with(APPLY);
-        let Some(body) = call.json().filter(|body| !body.is_null()) else {
+        let Some(body) = call.body.take().filter(|body| !body.is_null()) else {
             return Err(Status::bad_request("the body of the request is no JSON"));
         };
         let manager = Manager {
@@ -40,7 +44,7 @@ impl Store {
         match call.verb {
             Verb::Create => self.create(request, body, &actor).map(|object| (201, object)),
             Verb::Update => self.replace(request, body, &actor).map(|object| (200, object)),
-            _ if is_apply => self.apply(request, &body, call, &actor),
+            _ if is_apply => self.apply(request, body, call, &actor),
             _ => self.patch(request, &body, &call.content_type, &actor).map(|object| (200, object)),
         }
     }
@@ -212,6 +216,7 @@ impl Store {
         content_type: &str,
         actor: &Actor,
     ) -> Result<Arc<Value>, Status> {
+        const MERGE: &str = "application/merge-patch+json";
         const STRATEGIC: &str = "application/strategic-merge-patch+json";
         let media_type = content_type.split(';').next().unwrap_or_default();
         // before the object is looked for
@@ -219,10 +224,14 @@ impl Store {
             return Err(Status::unsupported(true));
         }
         let live = self.read(request)?;
-        let mut new = Value::clone(&live);
+        let mut new = match media_type {
+            // what a patch does not name stays as it is
+            MERGE if patch.pointer("/metadata/managedFields").is_none() => managed::bare(&live),
+            _ => Value::clone(&live),
+        };
         new["apiVersion"] = request.api_version().into();
         match media_type {
-            "application/merge-patch+json" => json_patch::merge(&mut new, patch),
+            MERGE => json_patch::merge(&mut new, patch),
             "application/json-patch+json" => {
                 let patch: json_patch::Patch = serde_json::from_value(patch.clone())
                     .map_err(|error| Status::bad_request(error.to_string()))?;
@@ -256,7 +265,7 @@ impl Store {
     fn apply(
         &mut self,
         request: &Requested,
-        applied: &Value,
+        mut applied: Value,
         call: &Call,
         actor: &Actor,
     ) -> Result<(u16, Arc<Value>), Status> {
@@ -268,11 +277,10 @@ impl Store {
         if applied.get("apiVersion").is_none() || applied.get("kind").is_none() {
             return Err(Status::bad_request("the applied configuration has no apiVersion or kind"));
         }
-        Self::check_type(request, applied)?;
+        Self::check_type(request, &applied)?;
         if applied["metadata"].get("managedFields").is_some_and(|fields| !fields.is_null()) {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
-        let mut applied = applied.clone();
         if !has_text(&applied, "name") {
             applied["metadata"]["name"] = name.clone().into();
         }
@@ -406,7 +414,7 @@ impl Store {
             }
         }
         if let Some(path) =
-            request.version.schema.as_ref().and_then(|schema| defaults::first_null(new, schema, ""))
+            request.version.schema.as_ref().and_then(|schema| defaults::first_null(new, schema))
         {
             let field = path.trim_start_matches('.');
             let why = format!("Invalid value: \"null\": {field} in body must be of another type: \"null\"");

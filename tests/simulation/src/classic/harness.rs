@@ -1,6 +1,6 @@
 //! A simulated cluster with two processes of classic-controller, a catalog, and two namespaces with an OperatorGroup each.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -31,18 +31,32 @@ pub const FOREIGN: &str = "foreign";
 
 const API: &str = "operators.coreos.com";
 
-static CRDS: LazyLock<Arc<[Value]>> = LazyLock::new(|| {
-    documents(&[
-        include_str!("../../../../manifests/classic/operators.coreos.com_catalogsources.yaml"),
-        include_str!("../../../../manifests/classic/operators.coreos.com_clusterserviceversions.yaml"),
-        include_str!("../../../../manifests/classic/operators.coreos.com_installplans.yaml"),
-        include_str!("../../../../manifests/classic/operators.coreos.com_olmconfigs.yaml"),
-        include_str!("../../../../manifests/classic/operators.coreos.com_operatorconditions.yaml"),
-        include_str!("../../../../manifests/classic/operators.coreos.com_operatorgroups.yaml"),
-        include_str!("../../../../manifests/classic/operators.coreos.com_operators.yaml"),
-        include_str!("../../../../manifests/classic/operators.coreos.com_subscriptions.yaml"),
-    ])
-});
+/// What all seeds have in common, which takes long to read.
+pub struct Prepared {
+    /// The definitions of the controllers' own kinds.
+    manifests: Arc<[Value]>,
+    content: Arc<Content>,
+}
+
+impl Prepared {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Those of [`Content::new`].
+    pub fn new() -> Result<Self> {
+        let manifests = documents(&[
+            include_str!("../../../../manifests/classic/operators.coreos.com_catalogsources.yaml"),
+            include_str!("../../../../manifests/classic/operators.coreos.com_clusterserviceversions.yaml"),
+            include_str!("../../../../manifests/classic/operators.coreos.com_installplans.yaml"),
+            include_str!("../../../../manifests/classic/operators.coreos.com_olmconfigs.yaml"),
+            include_str!("../../../../manifests/classic/operators.coreos.com_operatorconditions.yaml"),
+            include_str!("../../../../manifests/classic/operators.coreos.com_operatorgroups.yaml"),
+            include_str!("../../../../manifests/classic/operators.coreos.com_operators.yaml"),
+            include_str!("../../../../manifests/classic/operators.coreos.com_subscriptions.yaml"),
+        ]);
+        Ok(Self { manifests, content: Content::new()? })
+    }
+}
 
 /// The cluster.
 pub struct Cluster {
@@ -56,8 +70,9 @@ impl Cluster {
     ///
     /// # Errors
     /// When an object is not accepted.
-    pub fn start(seed: u64, content: Arc<Content>) -> Result<Self> {
-        let settings = Settings { manifests: Arc::clone(&CRDS), ..Settings::default() };
+    pub fn start(seed: u64, prepared: Prepared) -> Result<Self> {
+        let Prepared { manifests, content } = prepared;
+        let settings = Settings { manifests, ..Settings::default() };
         let server = ApiServer::new(seed, settings);
         for namespace in [SYSTEM, YARD] {
             server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;

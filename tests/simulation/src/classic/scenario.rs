@@ -8,8 +8,10 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::content::{Content, crd_names, custom_resource, packages};
-use super::harness::{ACCOUNT, Cluster, NAMESPACES, YARD, catalog_source, furniture, group, subscription};
+use super::content::{crd_names, custom_resource, packages};
+use super::harness::{
+    ACCOUNT, Cluster, NAMESPACES, Prepared, YARD, catalog_source, furniture, group, subscription,
+};
 use super::invariants::{Expected, Invariants, text};
 use super::schedule::{Action, KINDS, Target, schedule};
 use super::state::{csvs, list};
@@ -32,11 +34,11 @@ const SECOND_LOOK: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// When there is no cluster to run on.
-pub fn run(seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
+pub fn run(prepared: Prepared, seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
     let steps = schedule(seed).into_iter().enumerate().filter(|(index, _)| !without.contains(index));
     let steps: Vec<Step<Action>> = steps.map(|(_, step)| step).collect();
     simulate(seed, async || {
-        let cluster = Cluster::start(seed, Content::new()?)?;
+        let cluster = Cluster::start(seed, prepared)?;
         let mut simulation = Simulation {
             cluster,
             invariants: Invariants::default(),

@@ -32,7 +32,8 @@ fn config(server: &ApiServer, name: &str, owners: &[&Value]) -> Value {
     };
     let owners: Vec<Value> = owners.iter().map(owner).collect();
     let metadata = json!({"name": name, "namespace": "default", "ownerReferences": owners});
-    server.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).unwrap()
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    Value::clone(&server.put(object).unwrap())
 }
 
 fn find(server: &ApiServer, name: &str) -> Option<Value> {
@@ -41,7 +42,7 @@ fn find(server: &ApiServer, name: &str) -> Option<Value> {
 
 fn delete(server: &ApiServer, name: &str, policy: &str) {
     let path = format!("/api/v1/namespaces/default/configmaps/{name}");
-    server.call("DELETE", &path, "", &json!({"propagationPolicy": policy})).unwrap();
+    server.call("DELETE", &path, "", json!({"propagationPolicy": policy})).unwrap();
 }
 
 fn finalize(server: &ApiServer, resource: &str, name: &str, finalizers: Value) {
@@ -180,13 +181,13 @@ async fn crd_is_served_when_it_is_established() {
     let crd: Value = serde_saphyr::from_str(CRD).unwrap();
     server.put(crd).unwrap();
     let path = "/apis/example.com/v1/namespaces/default/figs";
-    assert!(server.call("GET", path, "", &Value::Null).is_err());
+    assert!(server.call("GET", path, "", Value::Null).is_err());
     sleep(establishing * 2).await;
     let crd = server.get("customresourcedefinitions", None, "figs.example.com").unwrap();
     let conditions: Vec<&Value> = crd["status"]["conditions"].as_array().unwrap().iter().collect();
     assert!(conditions.iter().any(|it| it["type"] == "Established" && it["status"] == "True"));
     assert_eq!(crd["status"]["storedVersions"], json!(["v1"]));
-    assert!(server.call("GET", path, "", &Value::Null).is_ok());
+    assert!(server.call("GET", path, "", Value::Null).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,7 +207,7 @@ async fn crd_goes_after_its_custom_resources() {
     sleep(LATER).await;
     assert!(server.get("customresourcedefinitions", None, name).is_none());
     let path = "/apis/example.com/v1/namespaces/default/figs";
-    assert!(server.call("GET", path, "", &Value::Null).is_err(), "it is not served any longer");
+    assert!(server.call("GET", path, "", Value::Null).is_err(), "it is not served any longer");
 }
 
 #[tokio::test(start_paused = true)]
