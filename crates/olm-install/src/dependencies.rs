@@ -140,13 +140,26 @@ async fn of_classic(client: &Client) -> Result<Vec<InstalledPackage>, kube::Erro
     }
 }
 
+/// The name of the package of a ClusterServiceVersion, as its plan recorded it.
+pub fn recorded_package(csv: &impl kube::ResourceExt) -> Option<String> {
+    package_property(&recorded_properties(csv)?)?["packageName"].as_str().map(str::to_owned)
+}
+
+fn recorded_properties(csv: &impl kube::ResourceExt) -> Option<Vec<Property>> {
+    let recorded: Value = serde_json::from_str(csv.annotations().get(RECORDED_PROPERTIES)?).ok()?;
+    Some(properties(&recorded["properties"].to_string()))
+}
+
+fn package_property(properties: &[Property]) -> Option<Value> {
+    let package = properties.iter().find(|property| &*property.kind == "olm.package")?;
+    serde_json::from_str(&package.value).ok()
+}
+
 /// The package of a ClusterServiceVersion that is Succeeded, from the properties that its plan recorded; `None` if it has none.
 fn csv_package(csv: &ClusterServiceVersion) -> Option<InstalledPackage> {
     csv.status.as_ref().filter(|status| status.phase == "Succeeded")?;
-    let recorded: Value = serde_json::from_str(csv.annotations().get(RECORDED_PROPERTIES)?).ok()?;
-    let properties = properties(&recorded["properties"].to_string());
-    let package = properties.iter().find(|property| &*property.kind == "olm.package")?;
-    let package: Value = serde_json::from_str(&package.value).ok()?;
+    let properties = recorded_properties(csv)?;
+    let package = package_property(&properties)?;
     Some(InstalledPackage {
         package: package["packageName"].as_str()?.parse().ok()?,
         version: VersionRelease::parse(package["version"].as_str()?, None).ok()?,

@@ -23,7 +23,7 @@ use crate::extension::writer::RevisionWriter;
 use crate::inventory::Inventory;
 use crate::revisions::Revisions;
 use crate::secret_cache::SecretCache;
-use crate::{extension, objectset};
+use crate::{classic, extension, objectset};
 
 /// What the controllers get from outside of the cluster.
 pub struct Content {
@@ -55,6 +55,7 @@ pub fn run(
         let kept = SecretCache::default();
         let (crds, apis) = Crds::watch(&client);
         let interruptions = crds.interruptions();
+        let classic_packages = classic::packages(&client, &crds);
         let judges = settings.resolution.environment.constraints != EnvironmentConstraints::Ignore;
         let cluster = if judges { Polled::default() } else { Polled::fixed(ClusterFacts::default()) };
         let interval = settings.intervals.cluster;
@@ -114,6 +115,7 @@ pub fn run(
             refused_certificates: refused_certificates.changes(),
             trust: content.trust,
             apis,
+            classic_packages,
         };
         let _watches = (extensions.watch(&client), revisions.watch(&client), catalogs.watch(&client));
         let controllers = async {

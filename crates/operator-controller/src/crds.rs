@@ -1,8 +1,8 @@
 //! The CustomResourceDefinitions and API groups of the cluster: an extension that waits for one is reconciled when it appears, and
 //! one that is about to read a CRD learns that it does not exist without a request.
 
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt as _};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::watcher;
@@ -50,6 +50,14 @@ impl Crds {
     /// Counts the times that the watch of CRDs was interrupted, as by an apiserver that starts again.
     pub fn interruptions(&self) -> tokio::sync::watch::Receiver<u64> {
         self.0.interruptions()
+    }
+
+    /// Whether the CRD of this name is there: each time that it appears, changes or goes.
+    pub fn presence(&self, name: &'static str) -> impl Stream<Item = bool> + Send + use<> {
+        let is_present = move |change: Change<String, Definition>| {
+            std::future::ready((change.key == name).then_some(change.after.is_some()))
+        };
+        self.0.subscribe().filter_map(is_present)
     }
 
     /// Watches CRDs and APIServices while the stream is polled. It begins with a change for each of them.

@@ -9,6 +9,7 @@ pub mod args;
 pub mod bundles;
 pub mod catalogs;
 pub mod certificates;
+mod classic;
 pub mod controllers;
 pub mod crds;
 pub mod credentials;

@@ -30,12 +30,15 @@ pub struct Feeds {
     pub trust: BoxStream<'static, ()>,
     /// APIs that appear, change or go.
     pub apis: BoxStream<'static, ApiChange>,
+    /// Packages whose ClusterServiceVersion of OLM Classic changed.
+    pub classic_packages: BoxStream<'static, String>,
 }
 
 /// The table. Own writes of the status wake no pass, unless the last one failed: if it was executed all the same, only its event shows
 /// that the status is another one than the last pass saw.
 pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
-    let [gone, packages, catalogs, apis, trust, constrained] = std::array::from_fn(|_| Arc::clone(context));
+    let [gone, packages, classic, catalogs, apis, trust, constrained] =
+        std::array::from_fn(|_| Arc::clone(context));
     let extensions = context.extensions.subscribe();
     vec![
         Source::new("its spec or metadata changed, or it is gone", extensions, move |change| {
@@ -53,6 +56,9 @@ pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
             package
                 .map(|package| packages.states.names(|state| state.needs_package(&package)))
                 .unwrap_or_default()
+        }),
+        Source::new("OLM Classic installs a package that it needs", feeds.classic_packages, move |package| {
+            classic.states.names(|state| state.needs_package(&package))
         }),
         Source::new(
             "another catalog content may change its bundle",

@@ -280,6 +280,8 @@ pub(crate) const CONTROLLER_UNUSED: &[(&str, &str)] = &[
         "create olm.operatorframework.io/clusterobjectsets",
         "an apply that creates is checked for it, but recorded as a patch",
     ),
+    ("list operators.coreos.com/clusterserviceversions", "where OLM Classic is installed"),
+    ("watch operators.coreos.com/clusterserviceversions", "as above"),
 ];
 
 /// An object of each kind that a bundle may ship.

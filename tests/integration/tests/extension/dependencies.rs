@@ -118,8 +118,8 @@ async fn dependency_is_met_by_a_package_of_olm_classic() -> Result<()> {
     let csvs: Api<ClusterServiceVersion> = Api::namespaced(cluster.client().await?, "olm");
     let status = json!({"status": {"phase": "Succeeded"}});
     csvs.patch_status(&format!("{package}.v1.4.0"), &PatchParams::default(), &Patch::Merge(status)).await?;
-    world.want(json!({"channels": ["stable"]})).await?;
-    world.installed("1.0.0").await?;
+    // far sooner than the slow retry: the change woke the controller
+    tokio::time::timeout(Duration::from_secs(60), world.installed("1.0.0")).await??;
     Ok(())
 }
 
