@@ -109,8 +109,8 @@ impl Endpoint {
             record.answered = Some(server.elapsed());
         }
         match reply {
-            Ok(Reply::Object(code, body)) => Ok(answer(code, server.text(&call, &body))),
-            Ok(Reply::List(list)) => Ok(answer(200, list)),
+            Ok(Reply::Object(code, body)) => Ok(response(code, server.text(&call, &body))),
+            Ok(Reply::List(list)) => Ok(response(200, list)),
             Err(status) => Ok(json(status.code, &status.body())),
             Ok(Reply::Watch(watch)) => Ok(stream(server, *watch)),
         }
@@ -118,19 +118,19 @@ impl Endpoint {
 }
 
 fn json(code: u16, body: &Value) -> HttpResponse {
-    answer(code, text(body))
+    response(code, text(body))
 }
 
-fn answer(code: u16, text: Bytes) -> HttpResponse {
+fn response(code: u16, text: Bytes) -> HttpResponse {
     let body = Full::new(text).map_err(|never| match never {}).boxed_unsync();
-    let mut answer = Response::new(body);
-    *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
-    let headers = answer.headers_mut();
+    let mut response = Response::new(body);
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+    let headers = response.headers_mut();
     headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     if code == 429 {
         headers.insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("1"));
     }
-    answer
+    response
 }
 
 fn injected(code: u16) -> HttpResponse {
