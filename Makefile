@@ -93,7 +93,7 @@ tools-classic: ## Build OLM Classic's reference, which bench-classic measures be
 	@OLM_TOOLS_ONLY=classic hack/tools/build.sh
 
 .PHONY: bench-classic
-bench-classic: ## Measure OLM Classic's solver and controllers beside the reference's (REFERENCE=20 SIZES=20,100 NAMESPACES=200,1000 REST=120 CATALOG=128)
+bench-classic: tools-classic ## Measure OLM Classic's solver and controllers beside the reference's (REFERENCE=20 SIZES=20,100 NAMESPACES=200,1000 REST=120 CATALOG=128)
 	@$(resolver_tools); export OLM_TOOLS; $(CARGO) bench $(locked) -p olm-solver --bench classic
 	@$(call build,$(everything))
 	$(CARGO) build $(locked) --release --workspace --bin classic-controller
