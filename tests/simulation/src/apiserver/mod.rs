@@ -631,7 +631,8 @@ impl ApiServer {
         let (head, ()) = request.header(http::header::CONTENT_TYPE, content_type).body(())?.into_parts();
         match self.execute(&mut Call::new(self.elapsed(), USER, &head, Some(body))) {
             Ok(Reply::Object(_, object)) => Ok(object),
-            Ok(Reply::List(_) | Reply::Watch(_)) => anyhow::bail!("{path} is no object"),
+            Ok(Reply::List(list)) => Ok(Arc::new(serde_json::from_slice(&list)?)),
+            Ok(Reply::Watch(_)) => anyhow::bail!("{path} is a watch"),
             Err(status) => anyhow::bail!("{}", status.message()),
         }
     }
