@@ -81,7 +81,7 @@ pub use registry::{PASSWORD, Pushed, Registry, USER};
 pub use run_dir::RunDir;
 pub use signing::Signer;
 pub use stack::{LogsOnPanic, Stack};
-pub use tools::{Tools, repository, shared_material};
+pub use tools::{Tools, repository, shared_material, without_build_variables};
 pub use wait::{Condition, Wait, condition, eventually, still, wait_for};
 
 /// Chooses the TLS provider of this process, once.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 
-use crate::{Ca, Child, Cluster, Memory, RunDir, eventually, free_port, repository};
+use crate::{Ca, Child, Cluster, Memory, RunDir, eventually, free_port, repository, without_build_variables};
 
 /// The namespace that both processes keep their own objects in.
 pub const SYSTEM_NAMESPACE: &str = "olmv1-system";
@@ -403,10 +403,12 @@ pub fn built(name: &str) -> Result<PathBuf> {
             Some(other) => other,
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
+        let mut command = Command::new(cargo);
+        command
             .args(["build", "--quiet", "--package", name, "--profile", profile_name])
             .current_dir(repository())
-            .env("CARGO_TARGET_DIR", profile.parent().context("no folder")?)
+            .env("CARGO_TARGET_DIR", profile.parent().context("no folder")?);
+        let output = without_build_variables(&mut command)
             .output()
             .with_context(|| format!("cannot run cargo to build {name}"))?;
         if !output.status.success() {

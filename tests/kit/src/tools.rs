@@ -55,6 +55,23 @@ fn find() -> Result<Tools> {
     }
 }
 
+/// Removes from the environment of a command that builds what cargo and make set for this process: build scripts that read such variables
+/// (that of ring does) would run again, and everything that depends on their crates would be compiled again, then and at the next build.
+pub fn without_build_variables(command: &mut Command) -> &mut Command {
+    const NAMES: [&str; 5] =
+        ["CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE", "MAKEFLAGS", "MFLAGS", "MAKELEVEL"];
+    const BEGINNINGS: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
+    for (name, _) in std::env::vars_os() {
+        let is_of_a_build = name.to_str().is_some_and(|name| {
+            NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+        });
+        if is_of_a_build {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// The root of the repository that this crate was built from.
 pub fn repository() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));

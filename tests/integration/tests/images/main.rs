@@ -16,7 +16,7 @@ use olm_images::image::{About, INDEX, MANIFEST, SBOM};
 use olm_images::platform::Platform;
 use olm_images::push::Way;
 use olm_images::release::{self, Made, Order, Target};
-use olm_kit::{Ca, PASSWORD, Registry, USER, built, repository};
+use olm_kit::{Ca, PASSWORD, Registry, USER, built, repository, without_build_variables};
 use olm_oci::{CertificateDirs, Config, Credentials, Limits, Puller, Selection};
 use serde_json::Value;
 
@@ -106,11 +106,7 @@ fn must(command: &mut Command) -> Result<String> {
 /// `make …`, as a user types it.
 fn make(target: &str, settings: &[String]) -> Command {
     let mut command = Command::new("make");
-    command.current_dir(repository()).arg(target).args(settings);
-    // of the make that runs this test
-    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"] {
-        command.env_remove(name);
-    }
+    without_build_variables(command.current_dir(repository()).arg(target).args(settings));
     command
 }
 
