@@ -28,7 +28,7 @@ const SETTLING: Duration = Duration::from_secs(5);
 /// In which what a restart costs is counted, and until an upgrade has no more consequences: Kubernetes changes the status of Deployments
 /// some time later.
 const RESTART: Duration = Duration::from_secs(30);
-/// Until a program listens or has ended.
+/// In which `opm` has to listen.
 const START: Duration = Duration::from_secs(60);
 
 /// The reference's programs.
@@ -216,7 +216,7 @@ struct Goal {
     ends: bool,
 }
 
-/// By work.
+/// For the work of [`Figures`], in its order: the bounds of this bench over what the reference needed on the machine that they are for.
 const GOALS: [Goal; 5] = [
     Goal { cpu: 0.03 / 0.87, requests: 50.0 / 259.0, ends: true },
     Goal { cpu: 0.5 / 11.6, requests: 20.0 * 50.0 / 2432.0, ends: true },
