@@ -46,16 +46,7 @@ impl Csvs {
             requirements,
             neighbors: chain::neighbors(csv, &cluster.csvs.all()),
             install: self.installs.result(&key(csv), &self.inputs(csv)),
-            // other phases do not depend on it
-            health: match phase {
-                Phase::Installing | Phase::Succeeded | Phase::Failed => self.health(csv),
-                Phase::New
-                | Phase::Pending
-                | Phase::InstallReady
-                | Phase::Replacing
-                | Phase::Deleting
-                | Phase::Unknown => Health::Healthy,
-            },
+            health: if phase.depends_on_health() { self.health(csv) } else { Health::Healthy },
             api_services: self.api_services(csv),
         })
     }

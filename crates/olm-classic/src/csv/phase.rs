@@ -53,6 +53,12 @@ impl Phase {
         let text = csv.status.as_ref().map_or("", |status| status.phase.as_str());
         Self::ALL.into_iter().find(|phase| phase.as_str() == text).unwrap_or(Self::Unknown)
     }
+
+    /// Whether a row of the table that counts in this phase depends on [`Observed::health`](super::Observed::health).
+    #[must_use]
+    pub fn depends_on_health(self) -> bool {
+        matches!(self, Self::Installing | Self::Succeeded | Self::Failed)
+    }
 }
 
 macro_rules! reasons {

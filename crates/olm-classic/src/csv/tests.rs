@@ -700,6 +700,17 @@ const STEPS_TO_REST: usize = 10;
 
 proptest! {
     #[test]
+    fn decide_depends_on_health_only_where_the_phase_does(
+        phase in phases().prop_filter("depends on health", |phase| !phase.depends_on_health()),
+        reason in proptest::sample::select(Reason::ALL),
+        observed in facts(),
+    ) {
+        let csv = with_webhook(csv(phase.as_str(), reason.as_str()), "x");
+        let healthy = Observed { health: Health::Healthy, ..observed.clone() };
+        prop_assert_eq!(decide(&csv, &observed, &time(60)), decide(&csv, &healthy, &time(60)));
+    }
+
+    #[test]
     fn decide_rests_with_unchanged_facts(
         phase in phases(),
         reason in proptest::sample::select(Reason::ALL),
