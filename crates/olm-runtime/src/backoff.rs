@@ -1,8 +1,9 @@
-//! The wait before an object is reconciled again: 5 ms, doubled for each failure in a row, at most 1,000 s; after a pass that
+//! The wait before an object is reconciled again: 5 ms, doubled for each failure in a row, at most 45 s to a minute; after a pass that
 //! panicked: 1 s, doubled, at most 10 s; while it is not finished and no event comes: 45 s to a minute; and before a watch is begun
-//! again: half a second, doubled, at most five seconds.
+//! again: half a second, doubled, at most five seconds. What asks a registry waits for up to 1,000 s.
 //!
-//! Rule for objects: operator-controller §3.1. For watches the client's own default goes up to 30 s and stays there for two minutes:
+//! Rule for objects: operator-controller §3.1, whose waits go up to 1,000 s: an object that failed while the apiserver refused would
+//! be left alone for a quarter of an hour after it answers again. For watches the client's own default goes up to 30 s and stays there for two minutes:
 //! an apiserver that comes back refuses for some seconds (rights are not loaded, caches are not filled), and the controller would be
 //! blind for a minute after it.
 
@@ -16,7 +17,12 @@ pub const BASE: Duration = Duration::from_millis(5);
 /// The longest wait after a failure.
 pub const CAP: Duration = Duration::from_secs(1000);
 
-/// The wait after this many earlier failures.
+/// The wait of an object after this many earlier failures.
+pub fn of_object(earlier_failures: u32) -> Duration {
+    delay(earlier_failures).min(unfinished(UNFINISHED))
+}
+
+/// The wait after this many earlier failures, up to [`CAP`].
 pub fn delay(earlier_failures: u32) -> Duration {
     // 5 ms << 18 is above the cap already
     BASE.saturating_mul(1 << earlier_failures.min(18)).min(CAP)
@@ -88,6 +94,12 @@ mod tests {
         assert_eq!(waits[17], 655_360);
         assert_eq!(waits[18..], [1_000_000, 1_000_000]);
         assert_eq!(delay(u32::MAX), CAP);
+    }
+
+    #[test]
+    fn backoff_of_objects_is_at_most_a_minute() {
+        assert_eq!([of_object(0), of_object(1)], [5, 10].map(Duration::from_millis));
+        assert!((14..40).all(|earlier| (UNFINISHED / 2..=UNFINISHED).contains(&of_object(earlier))));
     }
 
     #[test]

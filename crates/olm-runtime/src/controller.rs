@@ -144,7 +144,7 @@ impl Controller {
             workers,
             metrics,
             debounce: Duration::ZERO,
-            backoff: backoff::delay,
+            backoff: backoff::of_object,
             min_interval: Duration::ZERO,
             unfinished: backoff::UNFINISHED,
             sources,

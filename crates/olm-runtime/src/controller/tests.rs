@@ -75,6 +75,22 @@ async fn controller_requeues_by_the_result_of_a_pass() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn controller_retries_failures_within_a_minute() {
+    let (metrics, stop, times) = (Metrics::new(), Shutdown::new(), Arc::new(Mutex::new(Vec::new())));
+    let record = Arc::clone(&times);
+    let running = controller((&metrics, &stop), 1, &["a"], move |_| {
+        record.lock().push(Instant::now());
+        std::future::ready((Requeue::Backoff, Outcome::Error))
+    });
+    assert!(tokio::time::timeout(Duration::from_secs(3600), running).await.is_err());
+    let times = times.lock();
+    let waits: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let longest = waits.iter().max().unwrap();
+    assert!(*longest <= Duration::from_secs(61), "{longest:?}");
+    assert!(waits.len() < 100, "it slows down: {}", waits.len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn controller_requeues_unfinished_objects_within_a_minute() {
     let (metrics, stop, times) = (Metrics::new(), Shutdown::new(), Arc::new(Mutex::new(Vec::new())));
     let record = Arc::clone(&times);
