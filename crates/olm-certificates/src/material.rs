@@ -7,7 +7,6 @@
 //! What a caller would check is checked with the verifier that callers' TLS libraries use, not by comparing fields.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -16,8 +15,8 @@ use rcgen::{
     IsCa, KeyPair, KeyUsagePurpose, PublicKeyData as _, date_time_ymd,
 };
 use rustls::RootCertStore;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier as _;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::server::ParsedCertificate;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -201,23 +200,16 @@ pub fn check(generation: &Generation, names: &[String]) -> Result<Lifetime, Cert
 
     let mut roots = RootCertStore::empty();
     roots.add(authority).map_err(|_| CertificateError::Unreadable("ca.crt"))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        .map_err(|_| CertificateError::Unreadable("ca.crt"))?;
     let seconds = u64::try_from(both.not_before.as_second()).unwrap_or_default();
     let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    let served = ParsedCertificate::try_from(&der).map_err(|_| CertificateError::NotTrusted)?;
+    let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
+    verify_server_cert_signed_by_trust_anchor(&served, &roots, &[], at, algorithms)
+        .map_err(|_| CertificateError::NotTrusted)?;
     for name in names {
-        let host =
-            ServerName::try_from(name.as_str()).map_err(|_| CertificateError::OtherName(name.clone()))?;
-        match verifier.verify_server_cert(&der, &[], &host, &[], at) {
-            Ok(_) => {}
-            Err(rustls::Error::InvalidCertificate(
-                rustls::CertificateError::NotValidForName
-                | rustls::CertificateError::NotValidForNameContext { .. },
-            )) => return Err(CertificateError::OtherName(name.clone())),
-            Err(_) => return Err(CertificateError::NotTrusted),
-        }
+        let other = || CertificateError::OtherName(name.clone());
+        let host = ServerName::try_from(name.as_str()).map_err(|_| other())?;
+        verify_server_name(&served, &host).map_err(|_| other())?;
     }
     Ok(both)
 }
