@@ -6,7 +6,8 @@
 # main package (named like the folder) if it has one; so are the folders of hack/oracles/. A `build.conf` in the folder may say
 # `tags=…`, `ldflags=…`, and `on-demand=yes`: built only where OLM_TOOLS_ONLY names it. Adding a tool is adding a folder.
 # Lines `files=MODULE PATH` or `files=MODULE@VERSION PATH` put a file of a Go module beside the programs, under its own name;
-# `suffix=…` ends the names of the programs.
+# `suffix=…` ends the names of the programs. `variant=…` builds each program once more, with this end of its name, and with the file changed
+# that `variant-edit=MODULE PATH EXPRESSION` names (an expression of sed).
 #
 # Where: ${XDG_CACHE_HOME:-$HOME/.cache}/olm-rs/tools/<hash of all module files>/bin. A module is built once for its own
 # hash into a temporary folder that is renamed when complete, so that an interrupted or failed build is never taken for a
@@ -67,14 +68,29 @@ hash_of() {
     } | sha256sum | cut -c1-16
 }
 
-# copies what `files=…` names; a module without a version is one of go.mod
+# the folder of a Go module; one without a version is that of go.mod
+folder_of() {
+    case $2 in *@*) cd / ;; *) cd "$1" ;; esac
+    go mod download -json "$2" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p'
+}
+
+# copies what `files=…` names
 copy_files() {
     local dir=$1 to=$2 module path root
     while read -r module path; do
-        case $module in *@*) cd / ;; *) cd "$dir" ;; esac
-        root=$(go mod download -json "$module" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p')
+        root=$(folder_of "$dir" "$module")
         install -m 644 "$root/$path" "$to/" || fail "$dir/build.conf: $module has no $path"
     done < <(conf "$dir" files)
+}
+
+# what `variant-edit=…` changes, as go build's -overlay
+overlay_of() {
+    local dir=$1 to=$2 module path expression file
+    read -r module path expression < <(conf "$dir" variant-edit)
+    file=$(folder_of "$dir" "$module")/$path
+    sed "$expression" "$file" >"$to/.edited"
+    if cmp -s "$file" "$to/.edited"; then fail "$dir/build.conf: variant-edit changes nothing in $file"; fi
+    printf '{"Replace": {"%s": "%s"}}\n' "$file" "$to/.edited" >"$to/.overlay.json"
 }
 
 # the import paths that a module builds, one a line
@@ -105,7 +121,7 @@ if command -v flock >/dev/null && ! flock -n 9; then
     flock 9
 fi
 
-# what is to do: "<module folder> <import path> <staging folder>"
+# what is to do: "<module folder> <import path> <end of the variant's name, or -> <staging folder>"
 plan=()
 folders=()
 hashes=
@@ -120,22 +136,29 @@ for dir in "${modules[@]}"; do
     done_dir=$cache/modules/$name-$hash
     folders+=("$done_dir")
     [ -d "$done_dir" ] && continue
-    while read -r path; do plan+=("$dir $path $done_dir"); done < <(programs_of "$dir")
+    for variant in - $(conf "$dir" variant); do
+        while read -r path; do plan+=("$dir $path $variant $done_dir"); done < <(programs_of "$dir")
+    done
 done
 
 total=${#plan[@]}
 number=0
 for item in ${plan[@]+"${plan[@]}"}; do
-    read -r dir path done_dir <<<"$item"
+    read -r dir path variant done_dir <<<"$item"
     number=$((number + 1))
     staging=$done_dir.partial
     program=$(program_name "$dir" "$path")$(conf "$dir" suffix)
     mkdir -p "$staging"
+    overlay=()
+    if [ "$variant" != - ]; then
+        overlay_of "$dir" "$staging"
+        program=$program$variant overlay=(-overlay "$staging/.overlay.json")
+    fi
     started=$SECONDS
     log=$staging/.$program.log
     (
         cd "$dir"
-        exec go build -trimpath -tags "$(conf "$dir" tags)" -ldflags "-s -w $(conf "$dir" ldflags)" \
+        exec go build ${overlay[@]+"${overlay[@]}"} -trimpath -tags "$(conf "$dir" tags)" -ldflags "-s -w $(conf "$dir" ldflags)" \
             -o "$staging/$program" "$path" >"$log" 2>&1 9>&-
     ) &
     pid=$!

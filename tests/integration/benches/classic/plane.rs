@@ -9,7 +9,7 @@ use olm_integration::bounds::Bounds;
 use olm_integration::until_collected;
 use olm_kit::{AuditTail, Cluster, Memory, Options, Process, Program, Registry, Request, SYSTEM_NAMESPACE};
 
-use crate::reference::Reference;
+use crate::reference::{Limits, Reference};
 use crate::{MIB, only_counts};
 
 const ACCOUNT: &str = "classic-controller-under-test";
@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     Own,
-    Reference,
+    Reference(Limits),
 }
 
 /// The programs that are measured.
@@ -131,7 +131,7 @@ impl Plane {
                 let program = Program::classic_controller(&cluster)?.kubeconfig(&kubeconfig);
                 Programs::Own(Box::new(program.start().await?))
             }
-            Subject::Reference => Programs::Reference(Reference::start(kubeconfig)?),
+            Subject::Reference(limits) => Programs::Reference(Reference::start(kubeconfig, limits)?),
         };
         let client = cluster.client().await?;
         Ok(Self { programs, registry, client, cluster })
