@@ -84,34 +84,35 @@ fn read(object: &Value) -> Vec<Entry> {
 }
 
 fn decode(managed: &Value) -> Vec<Entry> {
-    let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
-    let entry = |entry: &Value| Entry {
-        manager: Manager {
-            name: text(entry, "manager"),
-            is_apply: entry["operation"] == "Apply",
-            api_version: text(entry, "apiVersion"),
-            subresource: text(entry, "subresource"),
-        },
-        time: entry["time"].clone(),
-        fields: FieldSet::decode(&entry["fieldsV1"]),
-    };
-    managed.as_array().into_iter().flatten().map(entry).collect()
+    managed.as_array().into_iter().flatten().map(decode_entry).collect()
 }
 
-fn write(object: &mut Value, mut entries: Vec<Entry>) {
+fn decode_entry(entry: &Value) -> Entry {
+    Entry {
+        manager: manager(entry),
+        time: entry["time"].clone(),
+        fields: FieldSet::decode(&entry["fieldsV1"]),
+    }
+}
+
+fn manager(entry: &Value) -> Manager {
+    let text = |name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+    Manager {
+        name: text("manager"),
+        is_apply: entry["operation"] == "Apply",
+        api_version: text("apiVersion"),
+        subresource: text("subresource"),
+    }
+}
+
+/// Writes the entries, and those that are as they were, in the order of the apiserver.
+fn write(object: &mut Value, entries: Vec<Entry>, unchanged: Vec<Value>) {
     let Some(meta) = object["metadata"].as_object_mut() else { return };
-    if entries.is_empty() {
+    if entries.is_empty() && unchanged.is_empty() {
         meta.remove("managedFields");
         return;
     }
-    entries.sort_by(|one, other| {
-        fn key(entry: &Entry) -> (bool, Option<&str>, &str, &str, &str) {
-            let Manager { name, is_apply, api_version, subresource } = &entry.manager;
-            (!is_apply, entry.time.as_str(), name, api_version, subresource)
-        }
-        key(one).cmp(&key(other))
-    });
-    let entry = |entry: Entry| {
+    let encode = |entry: Entry| {
         let Manager { name, is_apply, api_version, subresource } = entry.manager;
         let mut out = json!({"manager": name, "operation": if is_apply { "Apply" } else { "Update" },
             "apiVersion": api_version, "time": entry.time, "fieldsType": "FieldsV1",
@@ -121,7 +122,15 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
         }
         out
     };
-    meta.insert("managedFields".to_owned(), entries.into_iter().map(entry).collect());
+    let mut all: Vec<Value> = entries.into_iter().map(encode).chain(unchanged).collect();
+    all.sort_by(|one, other| {
+        fn key(entry: &Value) -> (bool, [Option<&str>; 4]) {
+            let texts = ["time", "manager", "apiVersion", "subresource"].map(|name| entry[name].as_str());
+            (entry["operation"] != "Apply", texts)
+        }
+        key(one).cmp(&key(other))
+    });
+    meta.insert("managedFields".to_owned(), all.into());
 }
 
 /// A copy of the object without its managed fields.
@@ -152,30 +161,44 @@ fn is_reset(managed: &Value) -> bool {
 pub(crate) fn update(live: &Value, new: &mut Value, by: &Attribution<'_>) {
     let is_creation = live.pointer("/metadata/uid").is_none();
     let requested = take(new).unwrap_or_default();
-    let mut entries = read(live);
-    if by.manager.subresource.is_empty() && requested != live["metadata"]["managedFields"] {
+    let mut stored = &live["metadata"]["managedFields"];
+    let mut entries = Vec::new();
+    if by.manager.subresource.is_empty() && requested != *stored {
         if is_reset(&requested) {
-            entries.clear();
+            stored = &Value::Null;
         } else {
-            let given = decode(&requested);
-            if !given.is_empty() {
-                entries = given;
+            entries = decode(&requested);
+            if !entries.is_empty() {
+                stored = &Value::Null;
             }
         }
     }
+    let stored = stored.as_array().map(Vec::as_slice).unwrap_or_default();
     // what is not tracked stays so until the first apply
-    if entries.is_empty() && !is_creation {
-        write(new, entries);
+    if entries.is_empty() && stored.is_empty() && !is_creation {
+        write(new, entries, Vec::new());
         return;
     }
     // that `new` has no managed fields now is no change: no manager owns them
-    track(live, new, &mut entries, by);
-    write(new, entries);
+    let changes = typed::compare(Some(live), Some(new), by.node).without(by.reset);
+    // most entries have nothing to do with a write: they need not be read
+    let (touched, unchanged): (Vec<&Value>, Vec<&Value>) =
+        stored.iter().partition(|entry| is_touched(entry, &changes, by));
+    entries.extend(touched.into_iter().map(decode_entry));
+    track(&changes, &mut entries, by);
+    write(new, entries, unchanged.into_iter().cloned().collect());
 }
 
-fn track(live: &Value, new: &Value, entries: &mut Vec<Entry>, by: &Attribution<'_>) {
-    let changes = typed::compare(Some(live), Some(new), by.node).without(by.reset);
-    let mut own = changes.added.union(&changes.modified);
+/// Whether the entry is the manager's own, or may lose fields to it.
+fn is_touched(entry: &Value, changes: &typed::Comparison, by: &Attribution<'_>) -> bool {
+    let has_any = |set: &FieldSet| set.children.keys().any(|step| entry["fieldsV1"].get(step).is_some());
+    [&changes.added, &changes.modified, &changes.removed].into_iter().any(has_any)
+        || manager(entry).is(&by.manager)
+}
+
+/// Gives the manager the fields that it has changed.
+fn track(changes: &typed::Comparison, entries: &mut Vec<Entry>, by: &Attribution<'_>) {
+    let mut own = changes.added.clone().union(&changes.modified);
     for entry in entries.iter_mut() {
         entry.fields.subtract(&own);
         entry.fields.subtract(&changes.removed);
@@ -216,7 +239,8 @@ pub(crate) fn apply(
         };
         let before = Attribution { manager, now: by.now.clone(), ..*by };
         let empty = json!({"metadata": {}});
-        track(&empty, &bare, &mut entries, &before);
+        let changes = typed::compare(Some(&empty), Some(&bare), by.node).without(by.reset);
+        track(&changes, &mut entries, &before);
     }
     let before = entries.clone();
     let position = entries.iter().position(|entry| entry.manager.is(&by.manager));
@@ -266,7 +290,7 @@ pub(crate) fn apply(
         entry.time = by.now.clone().into();
     }
     let mut new = new;
-    write(&mut new, entries);
+    write(&mut new, entries, Vec::new());
     Ok(new)
 }
 

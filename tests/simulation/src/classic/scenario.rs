@@ -293,13 +293,19 @@ impl Simulation {
         }
     }
 
-    /// Withdraws the approval of failed plans for which a Subscription waits; the next approval begins them again.
+    /// Follows the messages of failed plans for which a Subscription waits: deletes them, or withdraws the approval, and the next one begins
+    /// them again.
     fn retry_plans(&self, namespace: &str) {
         for waiting in list(&self.cluster.server, "subscriptions", namespace) {
             let plan = text(&waiting, "/status/installPlanRef/name");
             let plan = self.cluster.server.get("installplans", Some(namespace), plan);
             let is_waiting = text(&waiting, "/status/state") != "AtLatestKnown";
-            if let Some(plan) = plan.filter(|plan| is_waiting && plan["status"]["phase"] == "Failed") {
+            let Some(plan) = plan.filter(|plan| is_waiting && plan["status"]["phase"] == "Failed") else {
+                continue;
+            };
+            if plan["status"].to_string().contains("delete the InstallPlan") {
+                self.delete_all("installplans", vec![plan]);
+            } else {
                 self.patch(&plan, json!({"spec": {"approved": false}}));
             }
         }
