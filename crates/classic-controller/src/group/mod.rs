@@ -79,7 +79,12 @@ fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
             let cluster = shared();
             move |change| {
                 let part = |namespace: &watched::Object<Namespace>| namespace.meta().labels.clone();
-                if change.concerns(part) { concerned(&cluster, &change.key) } else { BTreeSet::new() }
+                if !change.concerns(part) {
+                    return BTreeSet::new();
+                }
+                let mut woken = concerned(&cluster, &change.key);
+                woken.extend(change.after.iter().flat_map(|it| gone(&cluster, it.meta().labels.as_ref())));
+                woken
             }
         }),
         Source::new("its ServiceAccount appeared or is gone", cluster.accounts.subscribe(), {
@@ -127,11 +132,35 @@ fn concerned(cluster: &Cluster, namespace: &str) -> BTreeSet<String> {
     concerned.map(|group| watched::key(&group.metadata)).collect()
 }
 
+/// What a pass is for when a namespace has the label of a group that went while no process saw it, and whose name nothing has.
+const GONE: &str = "/";
+
+fn gone(cluster: &Cluster, labels: Option<&BTreeMap<String, String>>) -> Option<String> {
+    let uids = uids(cluster);
+    stale(labels.into_iter().flatten(), &uids).next().map(|_| GONE.to_owned())
+}
+
+/// Those of all groups.
+fn uids(cluster: &Cluster) -> BTreeSet<String> {
+    cluster.groups.all().iter().filter_map(|group| group.uid()).collect()
+}
+
+/// The labels of groups that do not exist.
+fn stale<'a>(
+    labels: impl Iterator<Item = (&'a String, &'a String)>,
+    uids: &BTreeSet<String>,
+) -> impl Iterator<Item = &'a String> {
+    let is_stale =
+        |label: &&String| label.strip_prefix(keys::GROUP_UID).is_some_and(|uid| !uids.contains(uid));
+    labels.map(|(label, _)| label).filter(is_stale)
+}
+
 async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     let cluster = &context.cluster;
     let writer = ObjectWriter::new(context.client.clone());
     let Some(group) = cluster.groups.find(key) else {
         release(cluster, &writer, key).await?;
+        release_namespaces(cluster, &writer, &namespaces(cluster)).await?;
         return Ok(Requeue::Gone);
     };
     let namespace = group.namespace().unwrap_or_default();
@@ -160,6 +189,8 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
         let value = if change.add { json!("") } else { Value::Null };
         label(&writer, &change.namespace, &change.label, &value).await?;
     }
+    // it may have been deleted and made again between two events
+    release_namespaces(cluster, &writer, &namespaces).await?;
     let csvs = cluster.own_csvs(&namespace);
     if let Some(apis) = operator_group::prune(&group, &here, &csvs) {
         group = set_provided_apis(context, &group, &apis).await?;
@@ -246,7 +277,7 @@ async fn label(writer: &ObjectWriter, namespace: &str, label: &str, value: &Valu
     }
 }
 
-/// Deletes what a group leaves behind: its roles, and the labels of groups that do not exist.
+/// Deletes the roles that a group leaves behind.
 async fn release(cluster: &Cluster, writer: &ObjectWriter, key: &str) -> kube::Result<()> {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     for role in cluster.cluster_roles.all() {
@@ -259,13 +290,19 @@ async fn release(cluster: &Cluster, writer: &ObjectWriter, key: &str) -> kube::R
             writer.delete(&object(&*role)).await?;
         }
     }
-    let present: BTreeSet<String> = cluster.groups.all().iter().filter_map(|group| group.uid()).collect();
-    for (namespace, labels) in namespaces(cluster) {
-        for stale in labels
-            .keys()
-            .filter(|label| label.strip_prefix(keys::GROUP_UID).is_some_and(|uid| !present.contains(uid)))
-        {
-            label(writer, &namespace, stale, &Value::Null).await?;
+    Ok(())
+}
+
+/// Removes the labels of groups that do not exist.
+async fn release_namespaces(
+    cluster: &Cluster,
+    writer: &ObjectWriter,
+    namespaces: &targets::Namespaces,
+) -> kube::Result<()> {
+    let uids = uids(cluster);
+    for (namespace, labels) in namespaces {
+        for stale in stale(labels.iter(), &uids) {
+            label(writer, namespace, stale, &Value::Null).await?;
         }
     }
     Ok(())
@@ -277,6 +314,34 @@ mod tests {
 
     use super::*;
     use crate::testing::Apiserver;
+
+    #[tokio::test]
+    async fn group_that_went_unseen_leaves_no_label() {
+        let labels = |uids: &[&str]| -> Value {
+            uids.iter().map(|uid| (format!("{}{uid}", keys::GROUP_UID), json!(""))).collect()
+        };
+        let cluster = Cluster::new();
+        let group = json!({"metadata": {"namespace": "ns", "name": "og", "uid": "now"}});
+        let group: OperatorGroup = serde_json::from_value(group).unwrap();
+        cluster.groups.insert("ns/og".to_owned(), watched::Object::new(group));
+        for (name, labels) in [("a", labels(&["now", "before"])), ("b", labels(&["now"]))] {
+            let namespace = json!({"metadata": {"name": name, "labels": labels}});
+            let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+            let woken = gone(&cluster, namespace.metadata.labels.as_ref());
+            assert_eq!(woken.as_deref(), (name == "a").then_some(GONE), "{name}");
+            cluster.namespaces.insert(name.to_owned(), watched::Object::new(namespace));
+        }
+        let apiserver = Apiserver::new(|_, _| (200, json!({"metadata": {"name": "a"}})));
+        let writer = ObjectWriter::new(apiserver.client());
+        release_namespaces(&cluster, &writer, &namespaces(&cluster)).await.unwrap();
+        let requests = apiserver.requests();
+        let want = format!(r#"{{"metadata":{{"labels":{{"{}before":null}}}}}}"#, keys::GROUP_UID);
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        assert!(
+            requests[0].starts_with("PATCH /api/v1/namespaces/a") && requests[0].ends_with(&want),
+            "{requests:?}"
+        );
+    }
 
     #[tokio::test]
     async fn group_account_gets_the_label_of_the_reference() {

@@ -239,8 +239,8 @@ fn generating_plan<'a>(
     plans.iter().find(lists).map(|plan| &**plan)
 }
 
-/// The ClusterServiceVersion that an earlier Subscription to the package installed, which is known by its label (classic-apis §12): the
-/// only one of the namespace to which no other Subscription refers. One that has never succeeded was not installed: its plan went with the
+/// The ClusterServiceVersion that an earlier Subscription to the package installed, which is known by its label (classic-apis §12), or that
+/// came with this Subscription of a plan that is gone: the only one of the namespace to which no other Subscription refers. One that has never succeeded was not installed: its plan went with the
 /// earlier Subscription, and may have ended half-way.
 fn left_behind<'a>(subscription: &Subscription, facts: &NamespaceFacts<'a>) -> Option<&'a str> {
     let name = &subscription.metadata.name;
@@ -254,10 +254,16 @@ fn left_behind<'a>(subscription: &Subscription, facts: &NamespaceFacts<'a>) -> O
         let mut statuses = others().filter_map(|other| other.status.as_ref());
         statuses.any(|status| status.current_csv == csv || status.installed_csv == csv)
     };
+    let is_generated =
+        subscription.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(GENERATED_BY));
+    let is_of_its_plan = |csv: &ClusterServiceVersion| {
+        is_generated && csv.metadata.name.as_ref() == Some(&subscription.spec.starting_csv)
+    };
     let is_left = |csv: &&Arc<ClusterServiceVersion>| {
         let metadata = &csv.metadata;
+        let is_labelled = metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(&label));
         metadata.deletion_timestamp.is_none()
-            && metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(&label))
+            && (is_labelled || is_of_its_plan(csv))
             && has_succeeded(csv)
             && !is_referenced(metadata.name.as_deref().unwrap_or_default())
             && !is_on_its_way_out(csv, facts.csvs)

@@ -115,6 +115,15 @@ fn subscription_adopts_what_an_earlier_one_left() {
     let upgrade = vec![labelled("a.v1", "Replacing", ""), left()];
     assert_eq!(adopted(vec![new()], upgrade).as_deref(), Some("a.v2"), "the newer one of an upgrade");
     assert_eq!(adopted(vec![new()], vec![csv("a.v2", "Succeeded", "")]), None, "made by hand");
+    let generated = |starting: &str| {
+        let mut it = new();
+        it.metadata.annotations = Some([("olm.generated-by".to_owned(), "p".to_owned())].into());
+        it.spec.starting_csv = starting.to_owned();
+        it
+    };
+    let unlabelled = || vec![csv("a.v2", "Succeeded", "")];
+    assert_eq!(adopted(vec![generated("a.v2")], unlabelled()).as_deref(), Some("a.v2"), "of its plan");
+    assert_eq!(adopted(vec![generated("a.v1")], unlabelled()), None, "of another plan");
     let mut fallible = labelled("a.v2", "Pending", "");
     assert_eq!(adopted(vec![new()], vec![fallible.clone()]), None, "its plan may have ended half-way");
     let earlier = json!([{"phase": "Succeeded"}, {"phase": "Pending"}]);
