@@ -60,6 +60,7 @@ pub enum StateRule {
     TakenOver,
     TakenOverPending,
     Adopted,
+    Abandoned,
     PlanVanished,
     PlanFailed,
     Pending,
@@ -84,7 +85,7 @@ pub struct StateRow {
 use SubscriptionState::{AtLatestKnown, New, UpgradeAvailable, UpgradeFailed, UpgradePending};
 
 /// Evaluated from the top; the first row whose guard holds is taken. The last is taken at the end of a pass.
-pub const STATE_ROWS: [StateRow; 11] = [
+pub const STATE_ROWS: [StateRow; 12] = [
     row(
         StateRule::TakenOver,
         &[New],
@@ -107,6 +108,13 @@ pub const STATE_ROWS: [StateRow; 11] = [
         false,
     ),
     row(StateRule::New, &[], New, "no currentCSV", true),
+    row(
+        StateRule::Abandoned,
+        &[],
+        New,
+        "currentCSV waits for what its plan did not make, and the plan is gone",
+        false,
+    ),
     row(StateRule::Latest, &[AtLatestKnown], AtLatestKnown, "currentCSV exists", true),
     row(
         StateRule::Installed,
@@ -280,6 +288,16 @@ fn has_succeeded(csv: &ClusterServiceVersion) -> bool {
     })
 }
 
+/// Whether a ClusterServiceVersion has only ever waited for its requirements: the plan that it came with may not have ended.
+fn is_incomplete(csv: &ClusterServiceVersion) -> bool {
+    const PENDING: &str = "Pending";
+    csv.status.as_ref().is_some_and(|status| {
+        status.phase == PENDING
+            && status.reason == "RequirementsNotMet"
+            && status.conditions.iter().all(|earlier| earlier.phase == PENDING)
+    })
+}
+
 /// What the cluster and the plans mean for a Subscription.
 pub fn next_state(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> StateDecision {
     let (csvs, plans, is_fail_forward) = (facts.csvs, facts.plans, facts.is_fail_forward());
@@ -305,12 +323,18 @@ pub fn next_state(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> St
         }
         return decided(StateRule::New, status);
     }
-    if exists(&status.current_csv) {
+    let plan = referenced_plan(subscription, plans);
+    if let Some(csv) = csvs.iter().find(|csv| csv.metadata.name.as_ref() == Some(&status.current_csv)) {
+        // resolution then names it as what is in the way, and begins again when it is deleted
+        if status.install_plan_ref.is_some() && plan.is_none() && is_incomplete(csv) {
+            (status.current_csv, status.installed_csv) = (String::new(), String::new());
+            (status.install_plan, status.install_plan_ref) = (None, None);
+            return decided(StateRule::Abandoned, status);
+        }
         status.installed_csv.clone_from(&status.current_csv);
         let is_latest = state == AtLatestKnown;
         return decided(if is_latest { StateRule::Latest } else { StateRule::Installed }, status);
     }
-    let plan = referenced_plan(subscription, plans);
     if state == AtLatestKnown {
         return decided(StateRule::CsvDeleted, status);
     }

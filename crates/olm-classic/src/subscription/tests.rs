@@ -91,6 +91,8 @@ fn next_state_takes_each_row_of_the_table() {
     let csvs = [csv("a.v1", "Succeeded", "")];
     let mut left = csvs.clone();
     left[0].metadata.labels = Some([("operators.coreos.com/a.ns".to_owned(), String::new())].into());
+    let mut incomplete = [csv("a.v1", "Pending", "")];
+    incomplete[0].status.as_mut().unwrap().reason = "RequirementsNotMet".to_owned();
     let mut seen = BTreeSet::new();
     for (subscription, csvs, fail_forward, rule, current, installed) in [
         (subscription(Value::Null), &[][..], false, StateRule::New, "", ""),
@@ -120,6 +122,22 @@ fn next_state_takes_each_row_of_the_table() {
             &[],
             false,
             StateRule::CsvDeleted,
+            "a.v1",
+            "a.v1",
+        ),
+        (
+            pending("AtLatestKnown", "a.v1", "a.v1", Some("gone")),
+            &incomplete,
+            false,
+            StateRule::Abandoned,
+            "",
+            "",
+        ),
+        (
+            pending("UpgradePending", "a.v1", "", Some("p")),
+            &incomplete,
+            false,
+            StateRule::Installed,
             "a.v1",
             "a.v1",
         ),
