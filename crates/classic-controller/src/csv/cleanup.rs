@@ -2,17 +2,25 @@
 //!
 //! Rule: classic-apis §6.6.
 
-use kube::{Resource as _, ResourceExt as _};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::ListParams;
+use kube::{Api, Client, Resource, ResourceExt as _};
 use olm_api::classic::ClusterServiceVersion;
 use olm_classic::csv::strategy::serving::abandoned;
+use olm_classic::operator_group::keys;
 use olm_core::Object;
 use olm_runtime::apply::{ErrorClass, classify};
 use olm_runtime::controller::Requeue;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::install::is_owned;
 use super::{Csvs, FINALIZER, target};
 use crate::write::{named, object};
+
+/// Longer texts cannot be values of labels.
+const LABEL_LIMIT: usize = 63;
 
 impl Csvs {
     /// Deletes what does not go with the CSV by itself, and lets the CSV go.
@@ -21,7 +29,7 @@ impl Csvs {
         if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             return Ok(Requeue::OnChange);
         }
-        for leftover in self.leftovers(csv) {
+        for leftover in leftovers(&self.context.client, csv).await? {
             self.writer.delete(&leftover).await?;
         }
         self.delete_webhooks(csv, |_| false).await?;
@@ -53,21 +61,71 @@ impl Csvs {
         }
         Ok(())
     }
+}
 
-    /// Objects of the cluster, and of other namespaces, that are a CSV's by label.
-    fn leftovers(&self, csv: &ClusterServiceVersion) -> Vec<Object> {
-        let cluster = &self.context.cluster;
-        let own = csv.namespace();
-        let roles = cluster.cluster_roles.all();
-        let bindings = cluster.cluster_role_bindings.all();
-        let elsewhere = cluster.role_bindings.all();
-        let services = cluster.api_services.all();
-        let mut found: Vec<Object> = Vec::new();
-        found.extend(roles.iter().filter(|it| is_owned(&***it, csv)).map(|it| object(&**it)));
-        found.extend(bindings.iter().filter(|it| is_owned(&***it, csv)).map(|it| object(&**it)));
-        found.extend(services.iter().filter(|it| is_owned(&***it, csv)).map(|it| object(&**it)));
-        let elsewhere = elsewhere.iter().filter(|it| it.namespace() != own && is_owned(&***it, csv));
-        found.extend(elsewhere.map(|it| object(&**it)));
-        found
+/// Objects of the cluster, and of other namespaces, that are a CSV's by label. The apiserver is asked: after the finalizer is gone nothing
+/// deletes what a late watch did not show.
+async fn leftovers(client: &Client, csv: &ClusterServiceVersion) -> kube::Result<Vec<Object>> {
+    let (name, namespace) = (csv.name_any(), csv.namespace().unwrap_or_default());
+    if name.len() > LABEL_LIMIT {
+        return Ok(Vec::new());
+    }
+    let selector = format!(
+        "{}={name},{}={namespace},{}=ClusterServiceVersion",
+        keys::OWNER,
+        keys::OWNER_NAMESPACE,
+        keys::OWNER_KIND
+    );
+    let (roles, bindings, services, elsewhere) = tokio::try_join!(
+        labelled::<ClusterRole>(client, &selector),
+        labelled::<ClusterRoleBinding>(client, &selector),
+        labelled::<APIService>(client, &selector),
+        labelled::<RoleBinding>(client, &selector),
+    )?;
+    let elsewhere = elsewhere.into_iter().filter(|it| it.namespace() != Some(&namespace));
+    Ok([roles, bindings, services].into_iter().flatten().chain(elsewhere).collect())
+}
+
+async fn labelled<K>(client: &Client, selector: &str) -> kube::Result<Vec<Object>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let found = Api::<K>::all(client.clone()).list(&ListParams::default().labels(selector)).await?;
+    Ok(found.items.iter().map(object).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Apiserver;
+
+    #[tokio::test]
+    async fn csv_leaves_nothing_that_a_late_watch_does_not_show() {
+        let apiserver = Apiserver::new(|_, uri| {
+            let items = match uri {
+                uri if uri.contains("/clusterrolebindings") => json!([{"metadata": {"name": "b", "uid": "1"},
+                    "roleRef": {"apiGroup": "", "kind": "ClusterRole", "name": "r"}}]),
+                uri if uri.contains("/rolebindings") => json!([
+                    {"metadata": {"name": "own", "namespace": "ns"}, "roleRef": {"apiGroup": "", "kind": "Role", "name": "r"}},
+                    {"metadata": {"name": "other", "namespace": "kube-system"},
+                        "roleRef": {"apiGroup": "", "kind": "Role", "name": "r"}},
+                ]),
+                _ => json!([]),
+            };
+            (200, json!({"metadata": {}, "items": items}))
+        });
+        let csv = |name: &str| -> ClusterServiceVersion {
+            let metadata = json!({"name": name, "namespace": "ns"});
+            let spec = json!({"displayName": "a", "install": {"strategy": "deployment"}});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+        };
+        let found = leftovers(&apiserver.client(), &csv("a.v1")).await.unwrap();
+        let names: Vec<&str> = found.iter().map(Object::name).collect();
+        assert_eq!(names, ["b", "other"]);
+        let labels = "olm.owner%3Da.v1%2Colm.owner.namespace%3Dns%2Colm.owner.kind%3DClusterServiceVersion";
+        let requests = apiserver.requests();
+        assert!(requests.len() == 4 && requests.iter().all(|it| it.contains(labels)), "{requests:?}");
+        assert!(leftovers(&apiserver.client(), &csv(&"a".repeat(64))).await.unwrap().is_empty());
+        assert_eq!(apiserver.requests().len(), 4, "no label has such a value");
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, PostParams, Preconditions};
@@ -19,7 +19,7 @@ use olm_classic::csv::requirements::RuleScope;
 use olm_classic::operator_group::copies::{self, CopySettings, CopyWrite, ObservedCsv, is_copied};
 use olm_classic::operator_group::{keys, rights, roles, targets};
 use olm_core::Object;
-use olm_runtime::apply::{ErrorClass, classify};
+use olm_runtime::apply::{ErrorClass, classify, message};
 use olm_runtime::controller::{self, Controller, Requeue, Source};
 use olm_runtime::events::NewEvent;
 use olm_runtime::watched::{self, Change};
@@ -168,7 +168,9 @@ async fn write_copies(
         context.events.publish_whole(&csv.object_ref(&()), event).await;
     }
     let writes = plan.write.into_iter().map(|write| write_copy(context, write));
-    stream::iter(writes).buffer_unordered(WRITES).try_for_each(async |()| Ok(())).await?;
+    // one that fails keeps no other from being written
+    let written: Vec<kube::Result<()>> = stream::iter(writes).buffer_unordered(WRITES).collect().await;
+    written.into_iter().collect::<kube::Result<()>>()?;
     for namespace in &plan.delete {
         delete(context, namespace, &name).await?;
     }
@@ -213,10 +215,7 @@ async fn write_copy(context: &Context, write: CopyWrite) -> kube::Result<()> {
             api.replace(&copy.name_any(), &params, &body).await
         };
         let written = match written {
-            // the namespace is going, or has just gone
-            Err(error) if matches!(classify(&error), ErrorClass::NotFound | ErrorClass::Forbidden) => {
-                return Ok(());
-            }
+            Err(error) if is_namespace_gone(&error) => return Ok(()),
             written => written?,
         };
         version = written.resource_version();
@@ -229,6 +228,16 @@ async fn write_copy(context: &Context, write: CopyWrite) -> kube::Result<()> {
         cluster.copies.insert(&written);
     }
     Ok(())
+}
+
+/// Whether the namespace is being deleted, or has just gone. What is refused otherwise may be allowed later: an apiserver that starts has
+/// not read the roles yet.
+fn is_namespace_gone(error: &kube::Error) -> bool {
+    match classify(error) {
+        ErrorClass::NotFound => true,
+        ErrorClass::Forbidden => message(error).ends_with("because it is being terminated"),
+        _ => false,
+    }
 }
 
 async fn delete(context: &Context, namespace: &str, name: &str) -> kube::Result<()> {
@@ -350,6 +359,21 @@ mod tests {
         write_copies(&context, &original, &[String::new()]).await.unwrap();
         let short = |line: String| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
         apiserver.requests().into_iter().map(short).collect()
+    }
+
+    #[test]
+    fn copy_that_is_refused_is_tried_again() {
+        let refused = |message: &str| {
+            let status = json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": message});
+            kube::Error::Api(serde_json::from_value::<kube::core::Status>(status).unwrap().boxed())
+        };
+        let ends =
+            "x is forbidden: unable to create new content in namespace b because it is being terminated";
+        assert!(is_namespace_gone(&refused(ends)));
+        let starts =
+            "x is forbidden: User \"u\" cannot create resource \"x\": RBAC: clusterrole \"r\" not found";
+        assert!(!is_namespace_gone(&refused(starts)));
+        assert_eq!(ended(Err(refused(starts))).0, Requeue::Backoff);
     }
 
     #[tokio::test]
