@@ -321,7 +321,7 @@ mod tests {
             uids.iter().map(|uid| (format!("{}{uid}", keys::GROUP_UID), json!(""))).collect()
         };
         let cluster = Cluster::new();
-        let group = json!({"metadata": {"namespace": "ns", "name": "og", "uid": "now"}});
+        let group = json!({"metadata": {"namespace": "ns", "name": "og", "uid": "now"}, "spec": {}});
         let group: OperatorGroup = serde_json::from_value(group).unwrap();
         cluster.groups.insert("ns/og".to_owned(), watched::Object::new(group));
         for (name, labels) in [("a", labels(&["now", "before"])), ("b", labels(&["now"]))] {
