@@ -12,7 +12,7 @@ use crate::exercises;
 const FOLDER: &str = "tests/simulation/without_fixes";
 /// Processor time within which a defect has to be found, seconds.
 const LIMIT: &str = "120";
-/// Less optimised than the simulation, and built in a fraction of the time.
+/// Less optimised than the simulation: each fix is a build of its own.
 const PROFILE: &str = "without-fixes";
 
 /// Whether every patch applies to the checkout.
