@@ -1,16 +1,34 @@
 //! An apiserver for tests, which answers by a function.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
+use olm_runtime::Shutdown;
+use olm_runtime::metrics::Metrics;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::args::RepairDeployments;
+use crate::cluster::Cluster;
+use crate::context::{Context, Settings};
+
 /// Answers a method and an URI with a status code and a body.
 type Handler = dyn Fn(&str, &str) -> (u16, Value) + Send + Sync;
+
+/// The dependencies of a controller that uses this apiserver.
+pub(crate) fn context(name: &'static str, apiserver: &Apiserver, cluster: &Arc<Cluster>) -> Arc<Context> {
+    let settings = Settings {
+        global_namespace: "olm".to_owned(),
+        plan_retry_window: Duration::ZERO,
+        unpack_timeout: Duration::ZERO,
+        repair_deployments: RepairDeployments::default(),
+    };
+    Context::new((name, 1), &apiserver.client(), cluster, &settings, &Metrics::new(), &Shutdown::new())
+}
 
 /// Records what it was asked.
 pub(crate) struct Apiserver {

@@ -44,6 +44,14 @@ pub fn classify(error: &kube::Error) -> ErrorClass {
     }
 }
 
+/// Whether nothing can be created because the namespace is being deleted: the cause by which the apiserver distinguishes that from a
+/// missing right.
+pub fn is_namespace_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
 /// The error message: that of the apiserver, or the chain of causes. Nothing that changes from attempt to attempt.
 pub fn message(error: &kube::Error) -> String {
     match error {
@@ -63,6 +71,18 @@ mod tests {
 
     fn error(status: serde_json::Value) -> kube::Error {
         kube::Error::Api(serde_json::from_value::<Status>(status).unwrap().boxed())
+    }
+
+    #[test]
+    fn apply_finds_namespace_terminating() {
+        let forbidden = |details: serde_json::Value| {
+            error(json!({"code": 403, "reason": "Forbidden", "message": "m", "details": details}))
+        };
+        let cause = json!({"reason": "NamespaceTerminating", "message": "namespace n is being terminated",
+            "field": "metadata.namespace"});
+        assert!(is_namespace_terminating(&forbidden(json!({"causes": [cause]}))));
+        assert!(!is_namespace_terminating(&forbidden(json!({"kind": "pods"}))));
+        assert!(!is_namespace_terminating(&kube::Error::Service("broken pipe".into())));
     }
 
     #[test]

@@ -24,7 +24,9 @@ use crate::{ApiServer, InjectedError, Match, Verb, Write};
 /// How long the cluster may take after the last fault.
 pub(crate) const CONVERGENCE: Duration = Duration::from_secs(600);
 /// How long nothing may be written then.
-pub(crate) const REST: Duration = Duration::from_secs(70);
+const REST: Duration = Duration::from_secs(70);
+/// How long after the last fault what has failed is tried again.
+const RETRY: Duration = olm_runtime::backoff::UNFINISHED;
 /// How long nothing was written when the cluster counts as converged.
 pub(crate) const SETTLE_TIME: Duration = Duration::from_secs(10);
 /// By how much events are delayed that [`Action::Unlabel`] hides; it ends that.
@@ -82,7 +84,7 @@ impl Simulation {
 
     /// Waits until the cluster is as the user wants it and stays so.
     async fn settle(&mut self) -> Result<(), String> {
-        let deadline = Instant::now() + CONVERGENCE;
+        let healed = Instant::now();
         if self.invariants.has_unjudged() {
             // what is left of an extension is repaired, too, at the latest by the next requeue
             tokio::time::sleep(REST).await;
@@ -91,10 +93,12 @@ impl Simulation {
             tokio::time::sleep(POLL).await;
             self.invariants.observe(&self.cluster.server)?;
             let state = self.invariants.converged(&self.cluster.server, &self.cluster.content);
-            let state = state.and_then(|()| self.has_leader()).and_then(|()| self.unchanged_for(SETTLE_TIME));
+            let state = state
+                .and_then(|()| self.has_leader())
+                .and_then(|()| unchanged_for(&self.cluster.server, SETTLE_TIME, |_| true));
             match state {
                 Ok(()) => break,
-                Err(problem) if Instant::now() >= deadline => {
+                Err(problem) if healed.elapsed() >= CONVERGENCE => {
                     return Err(format!(
                         "not converged {} s after the last fault: {problem}",
                         CONVERGENCE.as_secs()
@@ -104,9 +108,20 @@ impl Simulation {
             }
         }
         let passes = self.cluster.processes.passes();
-        tokio::time::sleep(REST).await;
-        self.invariants.observe(&self.cluster.server)?;
-        self.invariants.converged(&self.cluster.server, &self.cluster.content)?;
+        // what is left of an extension is repaired without an event when its account is there again
+        let is_excused =
+            !self.has_requeue && self.invariants.has_unjudged() && self.invariants.has_deleted_accounts();
+        let server = self.cluster.server.clone();
+        rests(
+            &server,
+            healed,
+            |_| !is_excused,
+            || {
+                self.invariants.observe(&server)?;
+                self.invariants.converged(&server, &self.cluster.content)
+            },
+        )
+        .await?;
         let is_blocked = |expected: &Expected| matches!(expected, Expected::Blocked { .. });
         if self.has_requeue
             && self.invariants.expected.values().any(is_blocked)
@@ -117,19 +132,11 @@ impl Simulation {
                 REST.as_secs()
             ));
         }
-        // what is left of an extension is repaired without an event when its account is there again
-        if !self.has_requeue && self.invariants.has_unjudged() && self.invariants.has_deleted_accounts() {
-            return Ok(());
-        }
-        self.unchanged_for(REST).map_err(|problem| format!("at rest: {problem}"))
+        Ok(())
     }
 
     fn has_leader(&self) -> Result<(), String> {
         has_leader(&self.cluster.server, &self.cluster.processes, &self.invariants.lease)
-    }
-
-    fn unchanged_for(&self, time: Duration) -> Result<(), String> {
-        unchanged_for(&self.cluster.server, time, |_| true)
     }
 
     async fn begin(&mut self, action: &Action) -> Result<(), String> {
@@ -533,6 +540,27 @@ pub(crate) fn unchanged_for(
         counts.then(|| format!("{} at {at:.3} s: {}", describe(write), changed_fields(write)))
     });
     last.map_or(Ok(()), Err)
+}
+
+/// Waits for a time of [`REST`] without a write: from now on, or after the last retry. `holds` is asked at its end.
+///
+/// # Errors
+/// A write, or what does not hold.
+pub(crate) async fn rests(
+    server: &ApiServer,
+    healed: Instant,
+    counts: impl Fn(&Write) -> bool,
+    mut holds: impl FnMut() -> Result<(), String>,
+) -> Result<(), String> {
+    let mut since = Instant::now();
+    loop {
+        tokio::time::sleep_until(since + REST).await;
+        holds()?;
+        match unchanged_for(server, REST, &counts) {
+            Err(_) if since < healed + RETRY => since = healed + RETRY,
+            unchanged => return unchanged.map_err(|problem| format!("at rest: {problem}")),
+        }
+    }
 }
 
 /// Whether a revision of the extension is to be archived, and is not yet.

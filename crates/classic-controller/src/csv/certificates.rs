@@ -270,14 +270,10 @@ mod tests {
     use k8s_openapi::jiff::SignedDuration;
     use olm_certificates::material::{Generation, Keys, issue};
     use olm_certificates::secret;
-    use olm_runtime::Shutdown;
-    use olm_runtime::metrics::Metrics;
 
     use super::*;
-    use crate::args::RepairDeployments;
     use crate::cluster::Cluster;
-    use crate::context::{Context, Settings};
-    use crate::testing::Apiserver;
+    use crate::testing::{self, Apiserver};
 
     fn csv() -> ClusterServiceVersion {
         serde_json::from_value(json!({
@@ -308,19 +304,11 @@ mod tests {
     /// Requests of a pass over certificates, when the Secret has this mark.
     async fn requests(state: &CertificateState, mark: &str) -> Vec<String> {
         let apiserver = Apiserver::new(|_, _| (200, json!({"metadata": {"namespace": "ns", "name": "any"}})));
-        let (client, csv, cluster) = (apiserver.client(), csv(), Cluster::new());
+        let (csv, cluster) = (csv(), Cluster::new());
         let mut stored = secret::created(&spec(&csv, "demo"), Owner { csv: &csv }.marks(None), state);
         stored.metadata.annotations = Some([(CA_HASH.to_owned(), mark.to_owned())].into());
         cluster.secrets.insert("ns/demo-service-cert".to_owned(), watched::Object::new(stored));
-        let settings = Settings {
-            global_namespace: "olm".to_owned(),
-            plan_retry_window: Duration::ZERO,
-            unpack_timeout: Duration::ZERO,
-            repair_deployments: RepairDeployments::default(),
-        };
-        let (metrics, stop) = (Metrics::new(), Shutdown::new());
-        let context = Context::new(("csv", 1), &client, &cluster, &settings, &metrics, &stop);
-        let csvs = Csvs::new(context);
+        let csvs = Csvs::new(testing::context("csv", &apiserver, &cluster));
         csvs.keep_certificates(&csv).await;
         apiserver.requests()
     }

@@ -19,7 +19,7 @@ use olm_classic::csv::requirements::RuleScope;
 use olm_classic::operator_group::copies::{self, CopySettings, CopyWrite, ObservedCsv, is_copied};
 use olm_classic::operator_group::{keys, rights, roles, targets};
 use olm_core::Object;
-use olm_runtime::apply::{ErrorClass, classify, message};
+use olm_runtime::apply::{ErrorClass, classify, is_namespace_terminating};
 use olm_runtime::controller::{self, Controller, Requeue, Source};
 use olm_runtime::events::NewEvent;
 use olm_runtime::watched::{self, Change};
@@ -233,11 +233,7 @@ async fn write_copy(context: &Context, write: CopyWrite) -> kube::Result<()> {
 /// Whether the namespace is being deleted, or has just gone. What is refused otherwise may be allowed later: an apiserver that starts has
 /// not read the roles yet.
 fn is_namespace_gone(error: &kube::Error) -> bool {
-    match classify(error) {
-        ErrorClass::NotFound => true,
-        ErrorClass::Forbidden => message(error).ends_with("because it is being terminated"),
-        _ => false,
-    }
+    classify(error) == ErrorClass::NotFound || is_namespace_terminating(error)
 }
 
 async fn delete(context: &Context, namespace: &str, name: &str) -> kube::Result<()> {
@@ -306,16 +302,10 @@ fn has_rights(cluster: &Cluster, csv: &ClusterServiceVersion) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use olm_runtime::Shutdown;
-    use olm_runtime::metrics::Metrics;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::args::RepairDeployments;
-    use crate::context::Settings;
-    use crate::testing::Apiserver;
+    use crate::testing::{self, Apiserver};
 
     fn put<K: Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + std::fmt::Debug>(
         objects: &watched::Objects<K>,
@@ -325,8 +315,9 @@ mod tests {
         objects.insert(watched::key(object.meta()), watched::Object::new(object));
     }
 
-    /// The requests of one pass over the copies of a CSV in all namespaces; `is_disabled` is the switch of the OLMConfig.
-    async fn requests(is_disabled: bool) -> Vec<String> {
+    /// One pass over the copies of a CSV in all namespaces: its requests, and what comes of it. `is_disabled` is the switch of the OLMConfig;
+    /// in the namespace `refused` nothing may be written.
+    async fn pass(is_disabled: bool, refused: &'static str) -> (Vec<String>, kube::Result<()>) {
         let csv = |namespace: &str, labels: Value| {
             json!({
                 "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
@@ -337,9 +328,15 @@ mod tests {
         };
         let copy = csv("b", json!({"olm.copiedFrom": "home"}));
         let answer = copy.clone();
-        let apiserver = Apiserver::new(move |_, _| (200, answer.clone()));
+        let apiserver =
+            Apiserver::new(move |_, uri| match uri.contains(&format!("/namespaces/{refused}/")) {
+                true => {
+                    (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"}))
+                }
+                false => (200, answer.clone()),
+            });
         let cluster = Cluster::new();
-        for namespace in ["home", "b"] {
+        for namespace in ["home", "b", "c"] {
             put(&cluster.namespaces, json!({"metadata": {"name": namespace}}));
         }
         let features = json!({"features": {"disableCopiedCSVs": is_disabled}});
@@ -347,33 +344,38 @@ mod tests {
         if is_disabled {
             cluster.copies.insert(&serde_json::from_value(copy).unwrap());
         }
-        let settings = Settings {
-            global_namespace: "olm".to_owned(),
-            plan_retry_window: Duration::ZERO,
-            unpack_timeout: Duration::ZERO,
-            repair_deployments: RepairDeployments::default(),
-        };
-        let (client, metrics, stop) = (apiserver.client(), Metrics::new(), Shutdown::new());
-        let context = Context::new((NAME, 1), &client, &cluster, &settings, &metrics, &stop);
+        let context = testing::context(NAME, &apiserver, &cluster);
         let original = serde_json::from_value(csv("home", json!({}))).unwrap();
-        write_copies(&context, &original, &[String::new()]).await.unwrap();
+        let outcome = write_copies(&context, &original, &[String::new()]).await;
         let short = |line: String| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
-        apiserver.requests().into_iter().map(short).collect()
+        (apiserver.requests().into_iter().map(short).collect(), outcome)
+    }
+
+    #[tokio::test]
+    async fn copy_that_is_refused_keeps_no_other_from_being_written() {
+        for refused in ["b", "c"] {
+            let (requests, outcome) = pass(false, refused).await;
+            for namespace in ["b", "c"] {
+                let created = format!("/namespaces/{namespace}/clusterserviceversions?");
+                let is_creation = |line: &&String| line.starts_with("POST ") && line.contains(&created);
+                assert_eq!(requests.iter().filter(is_creation).count(), 1, "{refused}: {requests:?}");
+            }
+            assert!(outcome.is_err(), "{refused} is tried again");
+        }
     }
 
     #[test]
     fn copy_that_is_refused_is_tried_again() {
-        let refused = |message: &str| {
-            let status = json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": message});
+        let refused = |causes: Value| {
+            let status = json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no",
+                "details": {"causes": causes}});
             kube::Error::Api(serde_json::from_value::<kube::core::Status>(status).unwrap().boxed())
         };
-        let ends =
-            "x is forbidden: unable to create new content in namespace b because it is being terminated";
-        assert!(is_namespace_gone(&refused(ends)));
-        let starts =
-            "x is forbidden: User \"u\" cannot create resource \"x\": RBAC: clusterrole \"r\" not found";
-        assert!(!is_namespace_gone(&refused(starts)));
-        assert_eq!(ended(Err(refused(starts))).0, Requeue::Backoff);
+        let ends = refused(json!([{"reason": "NamespaceTerminating"}]));
+        assert!(is_namespace_gone(&ends));
+        let starts = refused(json!([]));
+        assert!(!is_namespace_gone(&starts));
+        assert_eq!(ended(Err(starts)).0, Requeue::Backoff);
     }
 
     #[tokio::test]
@@ -382,10 +384,12 @@ mod tests {
             let events = all.iter().filter(|line| line.contains("/events"));
             events.map(|line| line.split(['?', ' ']).next().unwrap_or_default().to_owned()).collect()
         };
-        let disabled = requests(true).await;
+        let (disabled, outcome) = pass(true, "none").await;
+        outcome.unwrap();
         assert_eq!(about_events(&disabled), ["POST"], "it is reported: {disabled:?}");
         assert!(disabled.iter().any(|line| line.starts_with("DELETE ")), "{disabled:?}");
-        let enabled = requests(false).await;
+        let (enabled, outcome) = pass(false, "none").await;
+        outcome.unwrap();
         assert_eq!(about_events(&enabled), Vec::<String>::new());
         assert!(enabled.iter().any(|line| line.starts_with("POST ")), "the copy is written: {enabled:?}");
     }

@@ -313,7 +313,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{self, Apiserver};
 
     #[tokio::test]
     async fn group_that_went_unseen_leaves_no_label() {
@@ -341,6 +341,33 @@ mod tests {
             requests[0].starts_with("PATCH /api/v1/namespaces/a") && requests[0].ends_with(&want),
             "{requests:?}"
         );
+    }
+
+    /// A group may be deleted and made again between two events, so that no pass is for the one that went.
+    #[tokio::test]
+    async fn pass_over_a_group_removes_labels_of_its_predecessor() {
+        let cluster = Cluster::new();
+        let group: OperatorGroup =
+            serde_json::from_value(json!({"apiVersion": "operators.coreos.com/v1", "kind": "OperatorGroup",
+                "metadata": {"namespace": "ns", "name": "og", "uid": "now"}, "spec": {"targetNamespaces": ["ns"]}}))
+            .unwrap();
+        let answer = serde_json::to_value(&group).unwrap();
+        cluster.groups.insert("ns/og".to_owned(), watched::Object::new(group));
+        let label = format!("{}before", keys::GROUP_UID);
+        let namespace = json!({"metadata": {"name": "a", "labels": {(label.as_str()): ""}}});
+        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+        cluster.namespaces.insert("a".to_owned(), watched::Object::new(namespace));
+        let apiserver = Apiserver::new(move |_, uri| match uri.contains("/namespaces/a") {
+            true => (200, json!({"metadata": {"name": "a"}})),
+            false => (200, answer.clone()),
+        });
+        let context = testing::context(NAME, &apiserver, &cluster);
+        reconcile(&context, "ns/og").await.unwrap();
+        let requests = apiserver.requests();
+        let removes = |line: &String| {
+            line.starts_with("PATCH /api/v1/namespaces/a?") && line.contains(&format!(r#""{label}":null"#))
+        };
+        assert!(requests.iter().any(removes), "{requests:?}");
     }
 
     #[tokio::test]

@@ -98,11 +98,16 @@ impl<'a> Run<'a> {
             // what cannot be read is reported when it cannot be created either
             existing = request::read(self.client_of(&named), &named).await.ok().flatten();
         }
+        let subscriptions = match (named.kind(), &existing) {
+            ("Subscription", None) => self.subscriptions().await.map_err(|error| failed(&error))?,
+            _ => Vec::new(),
+        };
         for _ in 0..ATTEMPTS {
             let observed = StepObserved {
                 existing: existing.as_ref(),
                 owner_uid: self.owner_uid(&step.resolving),
                 csvs: &self.csvs,
+                subscriptions: &subscriptions,
                 global_namespace: &self.plans.context.settings.global_namespace,
             };
             let action = decide_step(self.plan, index, &manifest, observed)?;
@@ -140,6 +145,12 @@ impl<'a> Run<'a> {
         };
         let name = |it: &Arc<Subscription>| operator::name(&it.spec.package, self.namespace);
         here.iter().filter(waits).map(|it| operator::label(&name(it))).collect()
+    }
+
+    /// Those of the namespace as the apiserver has them: the watch may not show yet to what a user has just subscribed.
+    async fn subscriptions(&self) -> Result<Vec<Subscription>, kube::Error> {
+        let api: Api<Subscription> = Api::namespaced(self.plans.context.client.clone(), self.namespace);
+        Ok(api.list(&ListParams::default()).await?.items)
     }
 
     fn owner_uid(&self, csv: &str) -> Option<&str> {

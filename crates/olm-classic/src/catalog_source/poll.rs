@@ -68,6 +68,10 @@ impl Polling {
     /// Whether it is time for a poll. `chance` is from 0 to 1 and spreads the checks of many catalogs.
     pub fn poll(&self, source: &CatalogSource, now: Timestamp, chance: f64) -> Poll {
         let last = source.status.as_ref().and_then(|status| status.latest_image_registry_poll.as_ref());
+        if last.is_some_and(|last| last.0 > now) {
+            // the clock was set back: the wait could be as long as it was wrong
+            return Poll::Now;
+        }
         let last = last.or(source.metadata.creation_timestamp.as_ref());
         let Some(last) = last else { return Poll::Now };
         let interval = SignedDuration::try_from(self.interval).unwrap_or(SignedDuration::MAX);

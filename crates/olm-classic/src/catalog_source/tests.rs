@@ -269,6 +269,7 @@ fn polling_is_due_after_the_interval() {
         Some(olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1800)));
     source.status = Some(status);
     assert_eq!(polling.poll(&source, at(1801), 0.0), Poll::After(FALLBACK_INTERVAL));
+    assert_eq!(polling.poll(&source, at(1799), 0.0), Poll::Now, "the clock was set back");
     source.status = None;
     source.metadata.creation_timestamp = None;
     assert_eq!(polling.poll(&source, at(0), 0.0), Poll::Now);

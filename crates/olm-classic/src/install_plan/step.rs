@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use olm_api::classic::cluster_service_version::CustomResourceDefinitions;
 use olm_api::classic::install_plan::Step;
-use olm_api::classic::{ClusterServiceVersion, InstallPlan};
+use olm_api::classic::{ClusterServiceVersion, InstallPlan, Subscription};
 use olm_core::{Object, go, member_map};
 use serde_json::{Map, Value, json};
 
@@ -84,7 +84,8 @@ pub enum Handling {
     ClusterServiceVersion,
     /// Created and waited for, or compared with the one that exists; always with the rights of the controller.
     CustomResourceDefinition,
-    /// Created with the annotation `olm.generated-by`; one that exists stays as it is.
+    /// Created with the annotation `olm.generated-by`; one that exists stays as it is, and also serves if a user made it for the package
+    /// under another name.
     Subscription,
     /// Copied from the namespace of the controller.
     PullSecret,
@@ -253,6 +254,8 @@ pub struct StepObserved<'a> {
     pub owner_uid: Option<&'a str>,
     /// The ClusterServiceVersions of the namespace.
     pub csvs: &'a [Arc<ClusterServiceVersion>],
+    /// The Subscriptions of the namespace, for a step that makes one.
+    pub subscriptions: &'a [Subscription],
     /// Its catalogs are available everywhere.
     pub global_namespace: &'a str,
 }
@@ -302,7 +305,11 @@ pub fn decide_step(
         }
         Handling::Subscription => {
             made.set_annotation("olm.generated-by", plan.metadata.name.as_deref().unwrap_or_default());
-            Ok(keep_or_create(made, observed.existing))
+            // two Subscriptions to a package cannot be resolved, and the user may have subscribed since the plan was made
+            let package = manifest.0.get("spec").and_then(|spec| spec["name"].as_str());
+            let is_subscribed =
+                observed.subscriptions.iter().any(|other| Some(other.spec.package.as_str()) == package);
+            Ok(if is_subscribed { StepAction::Keep } else { keep_or_create(made, observed.existing) })
         }
         Handling::PullSecret if observed.existing.is_some() => Ok(StepAction::Keep),
         Handling::PullSecret => {

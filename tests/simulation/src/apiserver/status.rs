@@ -83,6 +83,16 @@ impl Status {
         Self::new(403, "Forbidden", message).about(resource, group, name)
     }
 
+    /// Nothing is created in a namespace that is being deleted.
+    pub(crate) fn terminating(resource: &str, group: &str, name: &str, namespace: &str) -> Self {
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut status = Self::forbidden(resource, group, name, &why);
+        status.details["causes"] = json!([{"reason": "NamespaceTerminating", "field": "metadata.namespace",
+            "message": format!("namespace {namespace} is being terminated")}]);
+        status
+    }
+
     /// A patch of a type that the kind does not have.
     pub(crate) fn unsupported(is_custom: bool) -> Self {
         let strategic = if is_custom { "" } else { "application/strategic-merge-patch+json, " };

@@ -131,10 +131,7 @@ impl Store {
                 return Err(Status::not_found("namespaces", "", namespace));
             };
             if found["metadata"].get("deletionTimestamp").is_some() {
-                let why = format!(
-                    "unable to create new content in namespace {namespace} because it is being terminated"
-                );
-                return Err(Status::forbidden(plural, group, &name.1, &why));
+                return Err(Status::terminating(plural, group, &name.1, namespace));
             }
         }
         Self::validate(request, &new, None)?;

@@ -18,7 +18,7 @@ use super::state::{csvs, list};
 use crate::invariants::changed_fields;
 use crate::outcome::{Outcome, simulate};
 use crate::processes::{PROCESSES, SYSTEM};
-use crate::scenario::{CONVERGENCE, POLL, REST, SETTLE_TIME, has_leader, log, unchanged_for};
+use crate::scenario::{CONVERGENCE, POLL, SETTLE_TIME, has_leader, log, rests, unchanged_for};
 use crate::schedule::{Step, moments};
 use crate::{ApiServer, Write};
 
@@ -90,6 +90,8 @@ impl Simulation {
                 for (namespace, _) in
                     self.invariants.expected.iter().filter(|(_, it)| **it == Expected::Removed)
                 {
+                    // plans may have made some after the user unsubscribed
+                    self.delete_all("subscriptions", list(&server, "subscriptions", namespace));
                     self.delete_all("clusterserviceversions", csvs(&server, namespace));
                 }
             }
@@ -106,10 +108,11 @@ impl Simulation {
                 Ok(()) | Err(_) => {}
             }
         }
-        tokio::time::sleep(REST).await;
-        self.invariants.observe(&server)?;
-        self.invariants.converged(&server, &self.cluster.content)?;
-        unchanged_for(&server, REST, counts).map_err(|problem| format!("at rest: {problem}"))
+        rests(&server, start, counts, || {
+            self.invariants.observe(&server)?;
+            self.invariants.converged(&server, &self.cluster.content)
+        })
+        .await
     }
 
     fn begin(&mut self, action: &Action) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use olm_api::classic::ClusterServiceVersion;
+use olm_api::classic::{ClusterServiceVersion, Subscription};
 use olm_core::Object;
 use serde_json::{Value, json};
 
@@ -115,6 +115,25 @@ fn decide_step_names_what_cannot_be_done() {
         "Service x belongs to ClusterExtension shop of OLM v1; uninstall one of the two"
     );
     assert!(!conflict.is_final());
+}
+
+#[test]
+fn dependency_is_subscribed_to_once() {
+    let subscription = |name: &str, package: &str| {
+        json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription", "metadata": {"name": name},
+            "spec": {"name": package, "source": "s", "sourceNamespace": "olm"}})
+    };
+    let manifest = object(subscription("pear-stable-s-olm", "pear"));
+    let plan = plan_with(
+        "Installing",
+        vec![step("Subscription", "operators.coreos.com", "pear-stable-s-olm", "Unknown")],
+    );
+    for (package, want) in [("pear", "Present"), ("apple", "Created"), ("", "Created")] {
+        let of_user: Subscription = typed("v1alpha1", "Subscription", subscription("mine", package));
+        let observed = StepObserved { subscriptions: &[of_user], ..StepObserved::default() };
+        let action = decide_step(&plan, 0, &manifest, observed).unwrap();
+        assert_eq!(action.status().as_str(), want, "{package}");
+    }
 }
 
 #[test]
