@@ -290,10 +290,22 @@ async fn attempt(api: &Api<Lease>, election: &Election, observed: &mut ObservedL
 }
 
 async fn try_once(api: &Api<Lease>, election: &Election, observed: &mut ObservedLease) -> kube::Result<bool> {
+    let params = PostParams { field_manager: Some(election.identity.clone()), ..PostParams::default() };
+    // what this process wrote last is there as a rule, and need not be read; its resourceVersion makes sure
+    if let Some(mut lease) = observed.own.take() {
+        lease.spec = Some(written(lease.spec, election, true, Timestamp::now()));
+        match api.replace(&election.name, &params, &lease).await {
+            Ok(written) => {
+                observed.record_own(written, Instant::now());
+                return Ok(true);
+            }
+            Err(error) if matches!(classify(&error), ErrorClass::Conflict | ErrorClass::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
     let stored = api.get_opt(&election.name).await?;
     let spec = stored.as_ref().and_then(|lease| lease.spec.clone());
     let step = observed.decide(stored.as_ref().map(|_| spec.as_ref()), election, Instant::now());
-    let params = PostParams { field_manager: Some(election.identity.clone()), ..PostParams::default() };
     let mut lease = stored.unwrap_or_else(|| Lease {
         metadata: ObjectMeta {
             name: Some(election.name.clone()),
@@ -309,7 +321,7 @@ async fn try_once(api: &Api<Lease>, election: &Election, observed: &mut Observed
         // the resourceVersion makes sure that no one else wrote since we read
         Step::Take | Step::Renew => api.replace(&election.name, &params, &lease).await?,
     };
-    observed.record(written.spec.as_ref(), Instant::now());
+    observed.record_own(written, Instant::now());
     Ok(true)
 }
 
@@ -363,6 +375,8 @@ struct ObservedLease {
     at: Option<Instant>,
     /// Since when there is no lease.
     missing: Option<Instant>,
+    /// The lease as this process wrote it last, if that did not fail since.
+    own: Option<Lease>,
 }
 
 impl ObservedLease {
@@ -372,6 +386,11 @@ impl ObservedLease {
             self.spec = spec.cloned();
             self.at = Some(now);
         }
+    }
+
+    fn record_own(&mut self, written: Lease, now: Instant) {
+        self.record(written.spec.as_ref(), now);
+        self.own = Some(written);
     }
 
     /// Whether the lease, as it is watched, has no holder. An error of the watch is none of the election, which polls anyway.

@@ -42,12 +42,13 @@ struct State {
     mood: Mood,
     lease: Option<Value>,
     version: u64,
+    reads: usize,
     writes: usize,
 }
 
 impl Server {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(State { mood: Mood::Well, lease: None, version: 0, writes: 0 })))
+        Self(Arc::new(Mutex::new(State { mood: Mood::Well, lease: None, version: 0, reads: 0, writes: 0 })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -79,12 +80,16 @@ impl Server {
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let mut state = self.state();
         if method == Method::GET {
+            state.reads += 1;
             return match &state.lease {
                 Some(lease) => response(StatusCode::OK, lease),
                 None => status(StatusCode::NOT_FOUND, "there is no lease"),
             };
         }
         let mut lease: Value = serde_json::from_slice(&body).unwrap();
+        if method == Method::PUT && state.lease.is_none() {
+            return status(StatusCode::NOT_FOUND, "there is no lease");
+        }
         let known = state.lease.as_ref().map(|lease| lease["metadata"]["resourceVersion"].clone());
         if known.is_some_and(|known| known != lease["metadata"]["resourceVersion"]) {
             return status(StatusCode::CONFLICT, "the object has been modified");
@@ -182,6 +187,17 @@ async fn leading(server: &Server) -> Work {
     let work = Work { running, end: Some(end), led };
     server.until("works", |_| work.running.load(Ordering::SeqCst)).await;
     work
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_renews_without_reading() {
+    let server = Server::new();
+    let work = leading(&server).await;
+    let reads = server.state().reads;
+    let writes = server.state().writes;
+    server.until("renews", |server| server.state().writes > writes + 10).await;
+    assert_eq!(server.state().reads, reads);
+    drop(work);
 }
 
 async fn gives_up(mood: Mood) {
