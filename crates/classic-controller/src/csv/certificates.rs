@@ -27,7 +27,7 @@ use olm_runtime::watched;
 use serde_json::{Value, json};
 
 use super::Csvs;
-use super::install::decoded;
+use super::install::{Actor, decoded};
 use super::installs::InstallError;
 use super::observe::CA_HASH;
 use crate::write::{named, object};
@@ -151,7 +151,8 @@ impl Csvs {
             }
             let patch = json!({ "metadata": { "annotations": { CA_HASH: ca_hash } } });
             let written = self.writer.patch(&secret, &patch).await;
-            let written = written.map_err(|error| InstallError::of_write(&secret, &error))?;
+            let written =
+                written.map_err(|error| InstallError::of_write(&secret, Actor::Controller, &error))?;
             if let Some(written) = decoded::<Secret>(written) {
                 self.context.cluster.secrets.insert(key, watched::Object::new(written));
             }

@@ -173,7 +173,7 @@ impl Csvs {
                         continue;
                     };
                     // the next install reports what is wrong with the groups
-                    let Ok(writer) = self.group_writer(csv) else { continue };
+                    let Ok((writer, _)) = self.group_writer(csv) else { continue };
                     let written = writer.replace(live, &repaired(desired, live)).await?;
                     if let Some(written) = decoded(written) {
                         let key = format!("{}/{}", csv.namespace().unwrap_or_default(), edited.name);
@@ -204,7 +204,7 @@ impl Csvs {
 
     /// Deletes Deployments of the CSV that it does not list any more. If others changed, too, the install that follows did that.
     async fn delete_obsolete(&self, csv: &ClusterServiceVersion) -> kube::Result<()> {
-        let Ok(writer) = self.group_writer(csv) else { return Ok(()) };
+        let Ok((writer, _)) = self.group_writer(csv) else { return Ok(()) };
         for obsolete in strategy::obsolete(csv, &self.deployments_of(csv)) {
             writer.delete(obsolete).await?;
             tracing::info!(

@@ -40,12 +40,24 @@ impl InstallError {
     }
 
     /// A write that the apiserver rejected.
-    pub(super) fn of_write(object: &Object, error: &kube::Error) -> Self {
-        Self {
-            message: format!("{} {}: {}", object.kind(), object.name(), message(error)),
-            is_worth_a_retry: !matches!(classify(error), ErrorClass::Forbidden | ErrorClass::Invalid),
-        }
+    pub(super) fn of_write(object: &Object, actor: Actor, error: &kube::Error) -> Self {
+        let is_worth_a_retry = match classify(error) {
+            ErrorClass::Invalid => false,
+            ErrorClass::Forbidden => actor == Actor::Controller,
+            _ => true,
+        };
+        let message = format!("{} {}: {}", object.kind(), object.name(), message(error));
+        Self { message, is_worth_a_retry }
     }
+}
+
+/// Who writes an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Actor {
+    /// It has the rights, so a refusal passes: an apiserver that starts has not read the roles yet, and a quota may be used up.
+    Controller,
+    /// The account of the group: a refusal stays until its rights change.
+    Account,
 }
 
 impl From<ExecutorError> for InstallError {
@@ -74,12 +86,13 @@ impl Csvs {
             bundles.insert(deployment.to_owned(), served.bundle);
         }
         let desired = strategy::deployments(csv, &settings).map_err(InstallError::hopeless)?;
-        let writer = self.group_writer(csv)?;
+        let (writer, actor) = self.group_writer(csv)?;
         for deployment in desired {
-            self.write_deployment(&writer, csv, deployment).await?;
+            self.write_deployment((&writer, actor), csv, deployment).await?;
         }
         for obsolete in strategy::obsolete(csv, &self.deployments_of(csv)) {
-            writer.delete(obsolete).await.map_err(|error| InstallError::of_write(obsolete, &error))?;
+            let deleted = writer.delete(obsolete).await;
+            deleted.map_err(|error| InstallError::of_write(obsolete, actor, &error))?;
         }
         self.write_callers(csv, &bundles).await?;
         if !serving::deployments(csv).is_empty() {
@@ -124,18 +137,22 @@ impl Csvs {
         desired: &Object,
         live: Option<&Object>,
     ) -> Result<Option<Object>, InstallError> {
-        self.writer.ensure(desired, live).await.map_err(|error| InstallError::of_write(desired, &error))
+        let written = self.writer.ensure(desired, live).await;
+        written.map_err(|error| InstallError::of_write(desired, Actor::Controller, &error))
     }
 
     /// Writes as the account of the group, if it names one.
-    pub(super) fn group_writer(&self, csv: &ClusterServiceVersion) -> Result<ObjectWriter, InstallError> {
+    pub(super) fn group_writer(
+        &self,
+        csv: &ClusterServiceVersion,
+    ) -> Result<(ObjectWriter, Actor), InstallError> {
         let namespace = csv.namespace().unwrap_or_default();
         let account = account(&self.context.cluster.groups.in_namespace(&namespace))?;
         Ok(account.map_or_else(
-            || self.writer.clone(),
+            || (self.writer.clone(), Actor::Controller),
             |account| {
                 let user = format!("system:serviceaccount:{namespace}:{account}");
-                ObjectWriter::new(impersonating(&self.context.client, &user))
+                (ObjectWriter::new(impersonating(&self.context.client, &user)), Actor::Account)
             },
         ))
     }
@@ -143,7 +160,7 @@ impl Csvs {
     /// A Deployment that was made from the same specification is not written: what people changed in it stays.
     async fn write_deployment(
         &self,
-        writer: &ObjectWriter,
+        (writer, actor): (&ObjectWriter, Actor),
         csv: &ClusterServiceVersion,
         mut desired: Object,
     ) -> Result<(), InstallError> {
@@ -156,7 +173,7 @@ impl Csvs {
             None => label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv)),
         }
         let written = writer.ensure(&desired, live.as_ref()).await;
-        let written = written.map_err(|error| InstallError::of_write(&desired, &error))?;
+        let written = written.map_err(|error| InstallError::of_write(&desired, actor, &error))?;
         if let Some(written) = written.and_then(decoded::<Deployment>) {
             cluster.deployments.insert(key, watched::Object::new(written));
         }
@@ -188,7 +205,8 @@ impl Csvs {
         });
         let Some(live) = present else {
             let written = self.writer.create(&desired).await;
-            let written = written.map_err(|error| InstallError::of_write(&desired, &error))?;
+            let written =
+                written.map_err(|error| InstallError::of_write(&desired, Actor::Controller, &error))?;
             self.cache_webhook(written);
             return Ok(());
         };
@@ -226,7 +244,7 @@ impl Csvs {
         }
         let patch = json!({ "spec": { "conversion": conversion } });
         let written = self.writer.patch(&desired, &patch).await;
-        written.map(drop).map_err(|error| InstallError::of_write(&desired, &error))
+        written.map(drop).map_err(|error| InstallError::of_write(&desired, Actor::Controller, &error))
     }
 
     /// The admission webhooks of the cluster that are a CSV's.
@@ -313,6 +331,25 @@ pub(super) fn decoded<K: DeserializeOwned>(answer: Object) -> Option<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn install_refusal_is_final_for_the_account_alone() {
+        let error = |code: u16, reason: &str| {
+            let status = json!({"status": "Failure", "code": code, "reason": reason, "message": "m"});
+            kube::Error::Api(serde_json::from_value::<kube::core::Status>(status).unwrap().boxed())
+        };
+        let object = named("apps/v1", "Deployment", Some("n"), "d");
+        for (code, reason, actor, is_worth_a_retry) in [
+            (403, "Forbidden", Actor::Controller, true),
+            (403, "Forbidden", Actor::Account, false),
+            (422, "Invalid", Actor::Controller, false),
+            (500, "InternalError", Actor::Account, true),
+        ] {
+            let got = InstallError::of_write(&object, actor, &error(code, reason));
+            let want = InstallError { message: "Deployment d: m".to_owned(), is_worth_a_retry };
+            assert_eq!(got, want, "{code} {actor:?}");
+        }
+    }
 
     #[test]
     fn install_acts_as_the_account_of_the_only_group() {
