@@ -8,7 +8,7 @@ use std::time::Duration;
 /// First retry after an error.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Slowest retry after many errors.
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// How often an unfinished teardown is checked, beside the events of its objects.
 pub const TEARDOWN_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn schedule_backoff_doubles_up_to_the_limit() {
         for (failures, millis) in
-            [(0, 100), (1, 100), (2, 200), (5, 1600), (12, 204_800), (13, 300_000), (u32::MAX, 300_000)]
+            [(0, 100), (1, 100), (2, 200), (5, 1600), (10, 51_200), (11, 60_000), (u32::MAX, 60_000)]
         {
             assert_eq!(backoff(failures), Duration::from_millis(millis), "{failures}");
         }

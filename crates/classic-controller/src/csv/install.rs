@@ -54,9 +54,9 @@ impl InstallError {
 /// Who writes an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Actor {
-    /// It has the rights, so a refusal passes: an apiserver that starts has not read the roles yet, and a quota may be used up.
+    /// It has the rights, so a 403 passes: an apiserver that starts has not read the roles yet, and a quota may be used up.
     Controller,
-    /// The account of the group: a refusal stays until its rights change.
+    /// The account of the group: a 403 stays until its rights change.
     Account,
 }
 
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn install_refusal_is_final_for_the_account_alone() {
+    fn install_forbidden_is_final_for_the_account_alone() {
         let error = |code: u16, reason: &str| {
             let status = json!({"status": "Failure", "code": code, "reason": reason, "message": "m"});
             kube::Error::Api(serde_json::from_value::<kube::core::Status>(status).unwrap().boxed())
