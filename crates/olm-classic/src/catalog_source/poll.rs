@@ -13,6 +13,9 @@ use super::{Backing, validate};
 /// The interval in the place of one that cannot be read, and the longest time to the next check.
 pub const FALLBACK_INTERVAL: Duration = Duration::from_secs(900);
 
+/// How far the clocks of two machines may be apart.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
+
 /// Parts of the time to the next check that chance adds at most: a tenth.
 const JITTER: u32 = 10;
 
@@ -68,12 +71,12 @@ impl Polling {
     /// Whether it is time for a poll. `chance` is from 0 to 1 and spreads the checks of many catalogs.
     pub fn poll(&self, source: &CatalogSource, now: Timestamp, chance: f64) -> Poll {
         let last = source.status.as_ref().and_then(|status| status.latest_image_registry_poll.as_ref());
-        if last.is_some_and(|last| last.0 > now) {
+        let last = last.or(source.metadata.creation_timestamp.as_ref());
+        let Some(last) = last else { return Poll::Now };
+        if last.0.duration_since(now) > CLOCK_SKEW {
             // the clock was set back: the wait could be as long as it was wrong
             return Poll::Now;
         }
-        let last = last.or(source.metadata.creation_timestamp.as_ref());
-        let Some(last) = last else { return Poll::Now };
         let interval = SignedDuration::try_from(self.interval).unwrap_or(SignedDuration::MAX);
         let left = interval.saturating_sub(now.duration_since(last.0));
         let Ok(left) = Duration::try_from(left) else { return Poll::Now };

@@ -261,6 +261,7 @@ fn polling_is_due_after_the_interval() {
         (0, 1.0, Poll::After(Duration::from_secs(990))),
         (0, f64::NAN, Poll::After(FALLBACK_INTERVAL)),
         (-50, 0.5, Poll::After(Duration::from_secs(945))),
+        (-61, 0.5, Poll::Now),
     ] {
         assert_eq!(polling.poll(&source, at(second), chance), want, "{second} {chance}");
     }
@@ -269,7 +270,8 @@ fn polling_is_due_after_the_interval() {
         Some(olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1800)));
     source.status = Some(status);
     assert_eq!(polling.poll(&source, at(1801), 0.0), Poll::After(FALLBACK_INTERVAL));
-    assert_eq!(polling.poll(&source, at(1799), 0.0), Poll::Now, "the clock was set back");
+    assert_eq!(polling.poll(&source, at(1799), 0.0), Poll::After(FALLBACK_INTERVAL));
+    assert_eq!(polling.poll(&source, at(1739), 0.0), Poll::Now, "the clock was set back");
     source.status = None;
     source.metadata.creation_timestamp = None;
     assert_eq!(polling.poll(&source, at(0), 0.0), Poll::Now);
