@@ -18,6 +18,8 @@ use crate::{
 /// Bytes of the head of a file that decide between JSON and YAML.
 const SNIFFED: usize = 4096;
 const FIRST_WINDOW: usize = 32 << 10;
+/// A window above this is freed after its last document. Real documents are smaller; their window is used again, so that each is read once.
+const LARGE_WINDOW: usize = 8 << 20;
 const USUAL_WINDOW: usize = 512 << 10;
 /// A reader whose window grew beyond this gives memory back between files.
 const KEPT_WINDOW: usize = 2 << 20;
@@ -415,6 +417,17 @@ impl<R: Read> Documents<R> {
         (self.line, self.column) = (line, column);
         self.offset += bytes as u64;
         self.head += bytes;
+        self.release();
+    }
+
+    /// Frees the window of a huge document that was the last one, or nearly: the caller makes a tree of the document next, which is as large.
+    fn release(&mut self) {
+        let pending = self.tail - self.head;
+        if self.window.len() > LARGE_WINDOW && pending <= FIRST_WINDOW / 2 {
+            let mut window = vec![0; FIRST_WINDOW];
+            window[..pending].copy_from_slice(&self.window[self.head..self.tail]);
+            (self.window, self.head, self.tail) = (window, 0, pending);
+        }
     }
 
     /// Line and column behind `bytes`, which lie at the head of the window.

@@ -245,3 +245,17 @@ fn limits_end_a_json_file_without_a_yaml_attempt() {
     assert_eq!(documents.nodes(), 1_001);
     assert!(documents.window.len() <= FIRST_WINDOW, "{} bytes were read", documents.window.len());
 }
+
+#[test]
+fn documents_free_the_window_of_a_huge_last_document() {
+    let huge = format!("{{\"a\":\"{}\"}}\n", "v".repeat(LARGE_WINDOW));
+    let small = "{\"b\":1}\n";
+    for (input, want) in [(format!("{huge}{small}"), 2), (format!("{small}{huge}"), 2), (huge.clone(), 1)] {
+        let mut documents = Documents::from_bytes(input.as_bytes(), Limits::default());
+        let read: Vec<Vec<u8>> = documents.by_ref().map(|document| document.unwrap()).collect();
+        assert_eq!(read.len(), want);
+        let texts = read.iter().map(|it| String::from_utf8_lossy(it));
+        assert_eq!(texts.map(|it| format!("{it}\n")).collect::<String>(), input);
+        assert_eq!(documents.window.len(), FIRST_WINDOW);
+    }
+}
