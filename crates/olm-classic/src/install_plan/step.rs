@@ -291,9 +291,12 @@ pub fn decide_step(
     if let Some(conflict) = observed.existing.and_then(extension_conflict) {
         return Err(StepError::OfExtension(conflict));
     }
+    let csv = step.resolving.as_str();
+    if observed.existing.is_some_and(|existing| is_of_successor(existing, csv, observed.csvs)) {
+        return Ok(StepAction::Keep);
+    }
     let mut made = manifest.clone();
     made.set_label("olm.managed", "true");
-    let csv = step.resolving.as_str();
     let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
     if kind.is_namespaced {
         made.set_namespace(namespace);
@@ -469,6 +472,22 @@ fn references(object: &Object) -> Vec<Value> {
 
 fn has_owner(object: &Object, csv: &str) -> bool {
     references(object).iter().any(|owner| owner["kind"] == "ClusterServiceVersion" && owner["name"] == csv)
+}
+
+/// Whether an object belongs to a ClusterServiceVersion that replaces this one, be it over others: the plan of the newer one has written it,
+/// and that of the older one, which is still tried again, must not put its version back.
+fn is_of_successor(object: &Object, csv: &str, csvs: &[Arc<ClusterServiceVersion>]) -> bool {
+    let mut name = csv;
+    // a circle ends, too
+    for _ in csvs {
+        let next = csvs.iter().find(|it| it.spec.replaces == name && !name.is_empty());
+        let Some(next) = next.and_then(|it| it.metadata.name.as_deref()) else { return false };
+        if has_owner(object, next) || object.labels().get("olm.owner").copied() == Some(next) {
+            return true;
+        }
+        name = next;
+    }
+    false
 }
 
 fn add_owner(object: &mut Object, csv: &str, uid: &str) {

@@ -118,6 +118,41 @@ fn decide_step_names_what_cannot_be_done() {
 }
 
 #[test]
+fn older_plan_leaves_what_a_newer_one_has_written() {
+    let csv = |name: &str, replaces: &str| -> Arc<ClusterServiceVersion> {
+        let value = json!({"metadata": {"name": name}, "spec": {"displayName": name, "replaces": replaces,
+            "install": {"strategy": "deployment"}}});
+        Arc::new(typed("v1alpha1", "ClusterServiceVersion", value))
+    };
+    let csvs = [csv("a.v1", "a.v0"), csv("a.v2", "a.v1"), csv("a.v3", "a.v2"), csv("x", "y"), csv("y", "x")];
+    let manifest = plain("v1", "ConfigMap", "settings");
+    for (owner, resolving, want) in [
+        ("a.v3", "a.v1", true),
+        ("a.v2", "a.v1", true),
+        ("a.v1", "a.v1", false),
+        ("a.v1", "a.v2", false),
+        ("other", "a.v1", false),
+        ("a.v3", "x", false),
+        ("a.v3", "", false),
+    ] {
+        let mut existing = manifest.clone();
+        let owner = json!([{"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion", "name": owner, "uid": "u"}]);
+        existing.metadata_mut().insert("ownerReferences".into(), owner);
+        let mut step = step("ConfigMap", "", "settings", "Unknown");
+        step.resolving = resolving.to_owned();
+        let plan = plan_with("Installing", vec![step]);
+        let observed = StepObserved {
+            existing: Some(&existing),
+            owner_uid: Some("uid"),
+            csvs: &csvs,
+            ..StepObserved::default()
+        };
+        let action = decide_step(&plan, 0, &manifest, observed).unwrap();
+        assert_eq!(action == StepAction::Keep, want, "{existing:?} {resolving}");
+    }
+}
+
+#[test]
 fn dependency_is_subscribed_to_once() {
     let subscription = |name: &str, package: &str| {
         json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription", "metadata": {"name": name},
