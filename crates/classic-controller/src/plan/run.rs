@@ -137,16 +137,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Labels of the operator whose Subscription waits for the ClusterServiceVersion of a step, or is made by the plan: by the label that
-    /// Subscription, or one of a user in its place, knows what came with it.
-    fn component_labels(&self, step: &Step) -> BTreeSet<String> {
+    /// Labels of the operator whose Subscription waits for the ClusterServiceVersion of a step.
+    fn component_labels(&self, step: &Step) -> Vec<String> {
         let here = self.plans.context.cluster.subscriptions.in_namespace(self.namespace);
         let waits = |it: &&Arc<Subscription>| {
             it.status.as_ref().is_some_and(|status| status.current_csv == step.resolving)
         };
-        let waiting = here.iter().filter(waits).map(|it| it.spec.package.clone());
-        let packages = waiting.chain(made_packages(self.plan, &step.resolving));
-        packages.map(|package| operator::label(&operator::name(&package, self.namespace))).collect()
+        let name = |it: &Arc<Subscription>| operator::name(&it.spec.package, self.namespace);
+        here.iter().filter(waits).map(|it| operator::label(&name(it))).collect()
     }
 
     /// Those of the namespace as the apiserver has them: the watch may not show yet to what a user has just subscribed.
@@ -332,14 +330,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The packages of the Subscriptions that a plan makes for a ClusterServiceVersion.
-fn made_packages(plan: &InstallPlan, csv: &str) -> BTreeSet<String> {
-    let steps = plan.status.iter().flat_map(|status| &status.plan);
-    let made = steps.filter(|step| step.resolving == csv && step.resource.kind == "Subscription");
-    let made = made.filter_map(|step| serde_json::from_str::<Subscription>(&step.resource.manifest).ok());
-    made.map(|subscription| subscription.spec.package).collect()
-}
-
 enum Failed {
     Step(StepError),
     Api(kube::Error),
@@ -414,28 +404,4 @@ fn properties(text: &str) -> Result<Vec<Property>, String> {
         serde_json::from_str(text).map_err(|error| format!("properties of a step: {error}"))?;
     let property = |it: TypeAndValue| Property { kind: it.type_.into(), value: it.value.to_string().into() };
     Ok(read.properties.into_iter().map(property).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plan_knows_the_packages_to_which_it_subscribes() {
-        let step = |resolving: &str, kind: &str, manifest: Value| {
-            json!({"resolving": resolving, "status": "Unknown", "resource": {"kind": kind, "name": "x", "group": "", "version": "v1alpha1", "sourceName": "s", "sourceNamespace": "olm",
-                "manifest": manifest.to_string()}})
-        };
-        let subscription = json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription",
-            "metadata": {"name": "x"}, "spec": {"name": "pear", "source": "s", "sourceNamespace": "olm"}});
-        let plan = json!({"metadata": {"name": "p"}, "spec": {"approval": "Automatic", "approved": true, "clusterServiceVersionNames": []},
-        "status": {"phase": "Installing", "catalogSources": [], "plan": [
-            step("apple.v1", "ClusterServiceVersion", json!({})),
-            step("pear.v1", "ClusterServiceVersion", json!({})),
-            step("pear.v1", "Subscription", subscription),
-        ]}});
-        let plan: InstallPlan = serde_json::from_value(plan).unwrap();
-        assert_eq!(made_packages(&plan, "pear.v1"), BTreeSet::from(["pear".to_owned()]));
-        assert_eq!(made_packages(&plan, "apple.v1"), BTreeSet::new());
-    }
 }

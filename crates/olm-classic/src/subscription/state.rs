@@ -247,8 +247,20 @@ fn generating_plan<'a>(
     plans.iter().find(lists).map(|plan| &**plan)
 }
 
+/// Whether a plan makes a Subscription to the package for the ClusterServiceVersion. If the user had subscribed before, that Subscription
+/// serves instead.
+fn subscribes(plan: &InstallPlan, csv: &str, package: &str) -> bool {
+    let mut steps = plan.status.iter().flat_map(|status| &status.plan);
+    steps.any(|step| {
+        step.resolving == csv
+            && step.resource.kind == "Subscription"
+            && serde_json::from_str::<Subscription>(&step.resource.manifest)
+                .is_ok_and(|made| made.spec.package == package)
+    })
+}
+
 /// The ClusterServiceVersion that an earlier Subscription to the package installed, which is known by its label (classic-apis §12), or that
-/// came with this Subscription of a plan that is gone: the only one of the namespace to which no other Subscription refers. One that has never succeeded was not installed: its plan went with the
+/// came with this Subscription of a plan that is gone, or with a plan that would have made it: the only one of the namespace to which no other Subscription refers. One that has never succeeded was not installed: its plan went with the
 /// earlier Subscription, and may have ended half-way.
 fn left_behind<'a>(subscription: &Subscription, facts: &NamespaceFacts<'a>) -> Option<&'a str> {
     let name = &subscription.metadata.name;
@@ -265,7 +277,9 @@ fn left_behind<'a>(subscription: &Subscription, facts: &NamespaceFacts<'a>) -> O
     let is_generated =
         subscription.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(GENERATED_BY));
     let is_of_its_plan = |csv: &ClusterServiceVersion| {
-        is_generated && csv.metadata.name.as_ref() == Some(&subscription.spec.starting_csv)
+        let name = csv.metadata.name.as_deref().unwrap_or_default();
+        is_generated && name == subscription.spec.starting_csv
+            || facts.plans.iter().any(|plan| subscribes(plan, name, package))
     };
     let is_left = |csv: &&Arc<ClusterServiceVersion>| {
         let metadata = &csv.metadata;

@@ -124,6 +124,19 @@ fn subscription_adopts_what_an_earlier_one_left() {
     let unlabelled = || vec![csv("a.v2", "Succeeded", "")];
     assert_eq!(adopted(vec![generated("a.v2")], unlabelled()).as_deref(), Some("a.v2"), "of its plan");
     assert_eq!(adopted(vec![generated("a.v1")], unlabelled()), None, "of another plan");
+    for (package, want) in [("a", Some("a.v2")), ("b", None)] {
+        let made = json!({"metadata": {"name": "made"}, "spec": {"name": package, "source": "s", "sourceNamespace": "olm"}});
+        let mut planned = plan("p", 1, Some("Complete"), &["a.v2"]);
+        let step = json!({"resolving": "a.v2", "status": "Present", "resource": {"kind": "Subscription", "name": "made",
+            "group": "operators.coreos.com", "version": "v1alpha1", "sourceName": "s", "sourceNamespace": "olm",
+            "manifest": made.to_string()}});
+        planned.status.as_mut().unwrap().plan = vec![serde_json::from_value(step).unwrap()];
+        let mut cluster = cluster(vec![new()]);
+        (cluster.csvs, cluster.plans) = (unlabelled(), vec![planned]);
+        let decision = cluster.with_facts(|facts| next_state(&facts.subscriptions[0], facts));
+        let adopted = (decision.rule == StateRule::Adopted).then_some(decision.status.installed_csv);
+        assert_eq!(adopted.as_deref(), want, "a plan subscribes to {package}");
+    }
     let mut fallible = labelled("a.v2", "Pending", "");
     assert_eq!(adopted(vec![new()], vec![fallible.clone()]), None, "its plan may have ended half-way");
     let earlier = json!([{"phase": "Succeeded"}, {"phase": "Pending"}]);
