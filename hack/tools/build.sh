@@ -83,14 +83,20 @@ copy_files() {
     done < <(conf "$dir" files)
 }
 
-# what `variant-edit=…` changes, as go build's -overlay
-overlay_of() {
-    local dir=$1 to=$2 module path expression file
+# a go.mod that has a copy of a module instead of it, with the change that `variant-edit=…` makes (go refuses to replace a file of its
+# module cache by -overlay)
+variant_of() {
+    local dir=$1 to=$2 module path expression
     read -r module path expression < <(conf "$dir" variant-edit)
-    file=$(folder_of "$dir" "$module")/$path
-    sed "$expression" "$file" >"$to/.edited"
-    if cmp -s "$file" "$to/.edited"; then fail "$dir/build.conf: variant-edit changes nothing in $file"; fi
-    printf '{"Replace": {"%s": "%s"}}\n' "$file" "$to/.edited" >"$to/.overlay.json"
+    rm -rf "$to"
+    mkdir "$to"
+    cp -R "$(folder_of "$dir" "$module")" "$to/module"
+    chmod -R u+w "$to/module"
+    sed "$expression" "$to/module/$path" >"$to/edited"
+    if cmp -s "$to/edited" "$to/module/$path"; then fail "$dir/build.conf: variant-edit changes nothing in $path of $module"; fi
+    mv "$to/edited" "$to/module/$path"
+    cp "$dir/go.mod" "$dir/go.sum" "$to/"
+    go mod edit -replace="$module=$to/module" "$to/go.mod"
 }
 
 # the import paths that a module builds, one a line
@@ -149,16 +155,16 @@ for item in ${plan[@]+"${plan[@]}"}; do
     staging=$done_dir.partial
     program=$(program_name "$dir" "$path")$(conf "$dir" suffix)
     mkdir -p "$staging"
-    overlay=()
+    of_variant=()
     if [ "$variant" != - ]; then
-        overlay_of "$dir" "$staging"
-        program=$program$variant overlay=(-overlay "$staging/.overlay.json")
+        variant_of "$dir" "$staging/.variant"
+        program=$program$variant of_variant=(-modfile "$staging/.variant/go.mod")
     fi
     started=$SECONDS
     log=$staging/.$program.log
     (
         cd "$dir"
-        exec go build ${overlay[@]+"${overlay[@]}"} -trimpath -tags "$(conf "$dir" tags)" -ldflags "-s -w $(conf "$dir" ldflags)" \
+        exec go build ${of_variant[@]+"${of_variant[@]}"} -trimpath -tags "$(conf "$dir" tags)" -ldflags "-s -w $(conf "$dir" ldflags)" \
             -o "$staging/$program" "$path" >"$log" 2>&1 9>&-
     ) &
     pid=$!
@@ -186,7 +192,7 @@ for item in ${plan[@]+"${plan[@]}"}; do
     # the last program of a module completes it
     case ${plan[$number]:-} in
         *" $done_dir") ;;
-        *) (copy_files "$dir" "$staging"); mv "$staging" "$done_dir" ;;
+        *) (copy_files "$dir" "$staging"); rm -rf "$staging/.variant"; mv "$staging" "$done_dir" ;;
     esac
 done
 
