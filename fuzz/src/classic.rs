@@ -57,7 +57,7 @@ pub(crate) fn csv(input: &[u8]) {
             requirements,
             neighbors: chain::neighbors(&csv, &all),
             install: InstallResult::Succeeded,
-            health: health::check(&desired, &desired),
+            health: health::check(&desired, &desired, &chain::others(&csv, &all)),
             ..Observed::default()
         }
     };

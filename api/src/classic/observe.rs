@@ -183,7 +183,12 @@ pub const EVENTS: &[Event] = &[
     warning(
         PLAN,
         "CRDValidation",
-        "The CustomResourceDefinition of a step changes in a way that may break its objects.",
+        "Objects do not fit the new CustomResourceDefinition of a step, which converts them by webhook.",
+    ),
+    normal(
+        PLAN,
+        "CRDChanged",
+        "The CustomResourceDefinition of a step changes in a way that may break objects or clients.",
     ),
 ];
 

@@ -89,9 +89,9 @@ pub struct SubscriptionConfig {
     #[schemars(schema_with = "schema::selector")]
     pub selector: Option<LabelSelector>,
 
-    /// Replaces the node selector.
+    /// Replaces the node selector; an empty one removes it.
     #[serde(default, skip_serializing_if = "absent")]
-    pub node_selector: BTreeMap<String, String>,
+    pub node_selector: Option<BTreeMap<String, String>>,
 
     /// Tolerations to add.
     #[serde(default, skip_serializing_if = "absent")]

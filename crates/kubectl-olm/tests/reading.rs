@@ -61,6 +61,7 @@ fn classic_resolve_explains_choices_and_conflicts() {
     let lines = [
         "classic resolve -n candidates -f classic.yaml --content sample=catalog",
         "classic resolve -n upgrading -f classic.yaml --content sample=catalog -o json",
+        "classic resolve -n stuck -f classic.yaml --content sample=catalog",
         "classic resolve -n twice -f classic.yaml --content sample=catalog",
         "classic resolve -n twice -f classic.yaml --content sample=catalog -o yaml",
     ];

@@ -119,7 +119,7 @@ pub fn status(condition: &OperatorCondition) -> Option<OperatorConditionStatus> 
 /// Why the operator of a condition must not be replaced now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotUpgradeable {
-    /// The operator, or an override, reports something other than True, with this message.
+    /// The operator, or an override, reports False, with this message.
     #[error("the operator is not upgradeable: {0}")]
     Reported(String),
     /// The status is about an older generation of the condition.
@@ -135,10 +135,8 @@ pub enum NotUpgradeable {
 pub fn upgradeable(condition: Option<&OperatorCondition>) -> Result<(), NotUpgradeable> {
     let Some(condition) = condition else { return Ok(()) };
     let judge = |status: ConditionStatus, message: &str| match status {
-        ConditionStatus::True => Ok(()),
-        ConditionStatus::False | ConditionStatus::Unknown => {
-            Err(NotUpgradeable::Reported(message.to_owned()))
-        }
+        ConditionStatus::True | ConditionStatus::Unknown => Ok(()),
+        ConditionStatus::False => Err(NotUpgradeable::Reported(message.to_owned())),
     };
     if let Some(set) = condition.spec.overrides.iter().find(|it| it.type_ == UPGRADEABLE) {
         return judge(set.status, &set.message);
@@ -200,7 +198,7 @@ mod tests {
             ),
             ("true", json!({}), json!([entry("True", "go", Some(3))]), None),
             ("false", json!({}), json!([entry("False", "not now", Some(3))]), held("not now")),
-            ("unknown", json!({}), json!([entry("Unknown", "who", Some(3))]), held("who")),
+            ("unknown", json!({}), json!([entry("Unknown", "who", Some(3))]), None),
             ("older generation, false", json!({}), json!([entry("False", "x", Some(2))]), outdated("False")),
             ("older generation, true", json!({}), json!([entry("True", "x", Some(2))]), outdated("True")),
             (
@@ -211,6 +209,7 @@ mod tests {
             ),
             ("override lets through", overridden("True"), json!([entry("False", "x", Some(3))]), None),
             ("override holds", overridden("False"), json!([entry("True", "x", Some(3))]), held("set")),
+            ("override unknown", overridden("Unknown"), json!([entry("False", "x", Some(3))]), None),
             ("override of an outdated one", overridden("True"), json!([entry("False", "x", Some(1))]), None),
         ] {
             let got = upgradeable(Some(&condition(3, spec, status))).err().map(|error| error.to_string());

@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Csvs;
-use super::installs::InstallError;
+use super::installs::{InstallError, Retry};
 use crate::write::{ObjectWriter, has, includes, named, object};
 
 /// The label of a webhook configuration that names the webhook of the CSV.
@@ -32,22 +32,22 @@ const WEBHOOK_NAME: &str = "olm.webhook-description-generate-name";
 
 impl InstallError {
     fn hopeless(error: impl ToString) -> Self {
-        Self { message: error.to_string(), is_worth_a_retry: false }
+        Self { message: error.to_string(), retry: Retry::Hopeless }
     }
 
     fn retried(error: impl ToString) -> Self {
-        Self { message: error.to_string(), is_worth_a_retry: true }
+        Self { message: error.to_string(), retry: Retry::Later }
     }
 
     /// A write that the apiserver rejected.
     pub(super) fn of_write(object: &Object, actor: Actor, error: &kube::Error) -> Self {
-        let is_worth_a_retry = match classify(error) {
-            ErrorClass::Invalid => false,
-            ErrorClass::Forbidden => actor == Actor::Controller,
-            _ => true,
+        let retry = match classify(error) {
+            ErrorClass::Invalid => Retry::OnChange,
+            ErrorClass::Forbidden if actor == Actor::Account => Retry::Hopeless,
+            _ => Retry::Later,
         };
         let message = format!("{} {}: {}", object.kind(), object.name(), message(error));
-        Self { message, is_worth_a_retry }
+        Self { message, retry }
     }
 }
 
@@ -70,7 +70,6 @@ impl Csvs {
     /// Creates or updates all objects of the strategy, and deletes those that are not in it any more.
     pub(super) async fn install(&self, csv: &ClusterServiceVersion) -> Result<(), InstallError> {
         let strategy = strategy::check(csv).map_err(InstallError::hopeless)?;
-        check_conversion(csv, &self.preserving()).map_err(InstallError::retried)?;
         let named: BTreeSet<&str> = strategy.deployments.iter().map(|it| it.name.as_str()).collect();
         let mut bundles = BTreeMap::new();
         let config = self.config(csv);
@@ -94,6 +93,7 @@ impl Csvs {
             let deleted = writer.delete(obsolete).await;
             deleted.map_err(|error| InstallError::of_write(obsolete, actor, &error))?;
         }
+        check_conversion(csv, &self.preserving()).map_err(InstallError::retried)?;
         self.write_callers(csv, &bundles).await?;
         if !serving::deployments(csv).is_empty() {
             self.delete_webhooks(csv, |webhook| {
@@ -339,14 +339,14 @@ mod tests {
             kube::Error::Api(serde_json::from_value::<kube::core::Status>(status).unwrap().boxed())
         };
         let object = named("apps/v1", "Deployment", Some("n"), "d");
-        for (code, reason, actor, is_worth_a_retry) in [
-            (403, "Forbidden", Actor::Controller, true),
-            (403, "Forbidden", Actor::Account, false),
-            (422, "Invalid", Actor::Controller, false),
-            (500, "InternalError", Actor::Account, true),
+        for (code, reason, actor, retry) in [
+            (403, "Forbidden", Actor::Controller, Retry::Later),
+            (403, "Forbidden", Actor::Account, Retry::Hopeless),
+            (422, "Invalid", Actor::Controller, Retry::OnChange),
+            (500, "InternalError", Actor::Account, Retry::Later),
         ] {
             let got = InstallError::of_write(&object, actor, &error(code, reason));
-            let want = InstallError { message: "Deployment d: m".to_owned(), is_worth_a_retry };
+            let want = InstallError { message: "Deployment d: m".to_owned(), retry };
             assert_eq!(got, want, "{code} {actor:?}");
         }
     }

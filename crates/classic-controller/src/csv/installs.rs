@@ -17,8 +17,18 @@ const MIN_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InstallError {
     pub(super) message: String,
-    /// False when only another input helps.
-    pub(super) is_worth_a_retry: bool,
+    pub(super) retry: Retry,
+}
+
+/// When an install that failed is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// After some time.
+    Later,
+    /// When an input changes: the apiserver answers the same until then.
+    OnChange,
+    /// When an input changes; the CSV reports that it is not worth a retry.
+    Hopeless,
 }
 
 /// What an install depends on: a failure counts as long as it stays.
@@ -35,12 +45,13 @@ struct Attempt {
     at: Instant,
     inputs: Inputs,
     result: InstallResult,
+    retry: Option<Retry>,
     failures: u32,
 }
 
 impl Attempt {
     fn retry_at(&self) -> Option<Instant> {
-        let InstallResult::Failed { is_worth_a_retry: true, .. } = self.result else { return None };
+        self.retry.filter(|retry| *retry == Retry::Later)?;
         let wait = backoff::delay(self.failures.saturating_add(7)).clamp(MIN_WAIT, MAX_WAIT);
         Some(self.at + wait)
     }
@@ -54,13 +65,15 @@ impl Installs {
     pub(super) fn record(&self, key: &str, inputs: Inputs, result: Result<(), InstallError>) {
         let mut attempts = self.0.lock();
         let earlier = attempts.get(key).filter(|it| it.inputs == inputs).map_or(0, |it| it.failures);
+        let retry = result.as_ref().err().map(|error| error.retry);
         let (result, failures) = match result {
             Ok(()) => (InstallResult::Succeeded, 0),
-            Err(InstallError { message, is_worth_a_retry }) => {
+            Err(InstallError { message, retry }) => {
+                let is_worth_a_retry = retry != Retry::Hopeless;
                 (InstallResult::Failed { message, is_worth_a_retry }, earlier.saturating_add(1))
             }
         };
-        attempts.insert(key.to_owned(), Attempt { at: Instant::now(), inputs, result, failures });
+        attempts.insert(key.to_owned(), Attempt { at: Instant::now(), inputs, result, retry, failures });
     }
 
     /// The outcome that counts now.
@@ -110,8 +123,8 @@ mod tests {
         Inputs { generation: Some(generation), config: String::new(), account: String::new() }
     }
 
-    fn failed(is_worth_a_retry: bool) -> Result<(), InstallError> {
-        Err(InstallError { message: "m".to_owned(), is_worth_a_retry })
+    fn failed(retry: Retry) -> Result<(), InstallError> {
+        Err(InstallError { message: "m".to_owned(), retry })
     }
 
     #[tokio::test(start_paused = true)]
@@ -119,16 +132,21 @@ mod tests {
         let installs = Installs::default();
         let is_tried = |generation| installs.result("k", &inputs(generation)) != InstallResult::NotTried;
         assert!(!is_tried(1));
-        installs.record("k", inputs(1), failed(true));
+        installs.record("k", inputs(1), failed(Retry::Later));
         assert!(is_tried(1) && !is_tried(2), "another generation is another input");
         let wait = installs.retry_in("k").unwrap();
         tokio::time::advance(wait).await;
         assert!(!is_tried(1));
-        installs.record("k", inputs(1), failed(true));
+        installs.record("k", inputs(1), failed(Retry::Later));
         assert!(installs.retry_in("k").unwrap() > wait, "later and later");
-        installs.record("k", inputs(1), failed(false));
-        tokio::time::advance(Duration::from_hours(1)).await;
-        assert!(is_tried(1) && installs.retry_in("k").is_none(), "only another input helps");
+        for (retry, is_worth_a_retry) in [(Retry::OnChange, true), (Retry::Hopeless, false)] {
+            installs.record("k", inputs(1), failed(retry));
+            tokio::time::advance(Duration::from_hours(1)).await;
+            let message = "m".to_owned();
+            let want = InstallResult::Failed { message, is_worth_a_retry };
+            assert_eq!(installs.result("k", &inputs(1)), want, "only another input helps");
+            assert_eq!(installs.retry_in("k"), None);
+        }
         installs.record("k", inputs(1), Ok(()));
         assert_eq!(installs.result("k", &inputs(2)), InstallResult::Succeeded);
         installs.phase_changed("k", Phase::InstallReady, Phase::Installing);

@@ -48,6 +48,9 @@ impl Csvs {
             install: self.installs.result(&key(csv), &self.inputs(csv)),
             health: if phase.depends_on_health() { self.health(csv) } else { Health::Healthy },
             api_services: self.api_services(csv),
+            is_certificate_missing: serving::deployments(csv).into_iter().any(|deployment| {
+                cluster.secrets.find(&format!("{namespace}/{}", serving::secret_name(deployment))).is_none()
+            }),
         })
     }
 
@@ -167,7 +170,15 @@ impl Csvs {
     fn health(&self, csv: &ClusterServiceVersion) -> Health {
         let config = self.config(csv);
         let desired = strategy::deployments(csv, &self.settings(csv, config.as_ref())).unwrap_or_default();
-        health::check(&desired, &self.live(csv, &desired))
+        let live = self.live(csv, &desired);
+        let name = csv.name_any();
+        let is_taken = live.iter().any(|it| it.labels().get(keys::OWNER).is_some_and(|owner| *owner != name));
+        let here = if is_taken {
+            self.context.cluster.own_csvs(&csv.namespace().unwrap_or_default())
+        } else {
+            vec![]
+        };
+        health::check(&desired, &live, &chain::others(csv, &here))
     }
 
     /// The Deployments of the cluster with the names of these.
@@ -184,6 +195,7 @@ impl Csvs {
         let cluster = &self.context.cluster;
         let namespace = csv.namespace().unwrap_or_default();
         let owned = csv.spec.api_service_definitions.iter().flat_map(|services| &services.owned);
+        let mut are_available = true;
         for service in owned {
             let name = format!("{}.{}", service.version, service.group);
             let backend = serving::service_name(&service.deployment_name);
@@ -205,8 +217,9 @@ impl Csvs {
             if cluster.secrets.find(&secret).is_none() {
                 return ApiServices::Missing(format!("Secret {secret} is not present"));
             }
+            are_available &= api_service(&present).is_available;
         }
-        ApiServices::Present
+        if are_available { ApiServices::Present } else { ApiServices::Unavailable }
     }
 }
 

@@ -121,6 +121,7 @@ impl<'a> Run<'a> {
                         existing = found.map_err(|error| failed(&error))?;
                     }
                     ErrorClass::NotFound if existing.is_some() => existing = None,
+                    ErrorClass::NotFound if names_nothing(&error) => return Err(StepError::no_api(&named)),
                     _ => return Err(failed(&error)),
                 },
             }
@@ -250,10 +251,11 @@ impl<'a> Run<'a> {
         let is_converted = self.csvs.iter().any(|csv| serving::converted(csv).contains_key(new.name()));
         let update =
             update_crd(&existing, new, &objects, owner, &csvs, is_converted).map_err(StepError::from)?;
-        for warning in &update.warnings {
+        let warnings = update.warnings.iter().map(|note| (true, "CRDValidation", note));
+        let notices = update.notices.iter().map(|note| (false, "CRDChanged", note));
+        for (warning, reason, note) in warnings.chain(notices) {
             let about = self.plan.object_ref(&());
-            let event =
-                NewEvent { warning: true, reason: "CRDValidation", action: "Apply", note: warning.as_str() };
+            let event = NewEvent { warning, reason, action: "Apply", note };
             self.plans.context.events.publish(&about, event).await;
         }
         if let Some(object) = &update.object {
@@ -328,6 +330,12 @@ impl<'a> Run<'a> {
         let bundle = PlannedBundle { chosen: &chosen, objects: &raw, properties: &properties, image };
         bundle_objects(&bundle, self.namespace, &[]).map_err(|error| error.to_string())
     }
+}
+
+/// Whether the apiserver has no such URL, rather than no such object.
+fn names_nothing(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.details.as_ref().is_none_or(|details| details.name.is_empty())
 }
 
 enum Failed {

@@ -62,9 +62,7 @@ impl OwnerConflict {
 #[must_use]
 pub fn neighbors(csv: &ClusterServiceVersion, all: &[impl Borrow<ClusterServiceVersion>]) -> Neighbors {
     let originals: Vec<_> = all.iter().map(Borrow::borrow).filter(|other| !is_copy(other)).collect();
-    let mut here: Vec<_> =
-        originals.iter().copied().filter(|other| namespace(other) == namespace(csv)).collect();
-    here.sort_by_key(|other| name(other));
+    let here = of_namespace(csv, &originals);
     let mut walk = Walk { here: &here, visited: BTreeSet::new() };
     let (end, is_cycle) = walk.end(csv);
     let mut chain = walk.visited;
@@ -76,6 +74,32 @@ pub fn neighbors(csv: &ClusterServiceVersion, all: &[impl Borrow<ClusterServiceV
         is_cycle,
         conflict: conflict(csv, &here, &originals, &chain),
     }
+}
+
+/// The names of the CSVs of its namespace that are neither before nor after it in a chain.
+#[must_use]
+pub fn others<'a>(
+    csv: &'a ClusterServiceVersion,
+    all: &'a [impl Borrow<ClusterServiceVersion>],
+) -> BTreeSet<&'a str> {
+    let originals: Vec<_> = all.iter().map(Borrow::borrow).filter(|other| !is_copy(other)).collect();
+    let here = of_namespace(csv, &originals);
+    let mut walk = Walk { here: &here, visited: BTreeSet::new() };
+    walk.end(csv);
+    let mut chain = walk.visited;
+    chain.extend(older(csv, &here));
+    here.iter().copied().map(name).filter(|name| !chain.contains(name)).collect()
+}
+
+/// Those of the namespace of a CSV, by name.
+fn of_namespace<'a>(
+    csv: &ClusterServiceVersion,
+    originals: &[&'a ClusterServiceVersion],
+) -> Vec<&'a ClusterServiceVersion> {
+    let mut here: Vec<_> =
+        originals.iter().copied().filter(|other| namespace(other) == namespace(csv)).collect();
+    here.sort_by_key(|other| name(other));
+    here
 }
 
 /// Whether a CSV is a copy in a target namespace.

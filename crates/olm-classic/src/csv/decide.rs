@@ -17,6 +17,8 @@ use super::{Observed, Phase, Reason};
 pub const HISTORY: usize = 20;
 /// Time in Installing without a change of the status after which the install failed.
 pub const INSTALL_TIMEOUT: Duration = Duration::from_mins(5);
+/// Time that Deployments which were healthy have for a new rollout before they are installed again.
+pub(super) const REINSTALL_DELAY: Duration = Duration::from_secs(2);
 /// Time until an installing CSV is checked again.
 const INSTALL_REQUEUE: Duration = Duration::from_secs(5);
 /// Serving certificates are valid for 730 days and renewed one day before their end.

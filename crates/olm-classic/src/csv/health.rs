@@ -1,9 +1,12 @@
 //! Health of the Deployments of a CSV (classic-apis §6.5).
 
+use std::collections::BTreeSet;
+
 use olm_core::Object;
 use serde_json::Value;
 
 use super::labels::{SPEC_HASH, text};
+use crate::operator_group::keys;
 
 /// The worst of the Deployments; of equally bad ones the first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,19 +33,28 @@ impl Health {
 }
 
 /// Holds the Deployments of the cluster (`live`, of the CSV's namespace) against those of the strategy. The first Deployment of the strategy
-/// that is not healthy counts.
+/// that is not healthy counts. One that a CSV of `others` has taken over is not judged: if each took it back, they would do so for ever.
 #[must_use]
-pub fn check(desired: &[Object], live: &[Object]) -> Health {
+pub fn check(desired: &[Object], live: &[Object], others: &BTreeSet<&str>) -> Health {
+    let is_taken = |desired: &&Object| {
+        let owner = find(desired, live).and_then(|live| live.labels().get(keys::OWNER).copied());
+        owner.is_some_and(|owner| others.contains(owner))
+    };
     desired
         .iter()
+        .filter(|desired| !is_taken(desired))
         .map(|desired| check_one(desired, live))
         .find(|health| *health != Health::Healthy)
         .unwrap_or_default()
 }
 
+fn find<'a>(desired: &Object, live: &'a [Object]) -> Option<&'a Object> {
+    live.iter().find(|live| live.name() == desired.name() && live.kind() == desired.kind())
+}
+
 fn check_one(desired: &Object, live: &[Object]) -> Health {
     let name = desired.name();
-    let Some(live) = live.iter().find(|live| live.name() == name && live.kind() == desired.kind()) else {
+    let Some(live) = find(desired, live) else {
         return Health::Missing(format!("missing deployment with name={name}"));
     };
     if let Some(waiting) = rollout(live) {
@@ -115,6 +127,25 @@ fn condition<'a>(deployment: &'a Object, kind: &str) -> Option<&'a Value> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn deployment_of_another_csv_is_not_judged() {
+        let deployment = |owner: &str, hash: &str| {
+            let labels = json!({"olm.owner": owner, SPEC_HASH: hash});
+            let status = json!({"conditions": [{"type": "Available", "status": "True"}]});
+            let value =
+                json!({"kind": "Deployment", "metadata": {"name": "d", "labels": labels}, "status": status});
+            Object::from_value(value).unwrap()
+        };
+        let desired = [deployment("a.v1", "1")];
+        let others = BTreeSet::from(["b.v1"]);
+        let health = |live: Object| check(&desired, &[live], &others);
+        assert_eq!(health(deployment("a.v1", "1")), Health::Healthy);
+        assert_eq!(health(deployment("b.v1", "2")), Health::Healthy, "b.v1 has it");
+        for owner in ["a.v1", "gone.v1"] {
+            assert!(matches!(health(deployment(owner, "2")), Health::Changed(_)), "{owner}");
+        }
+    }
 
     #[test]
     fn rollout_reports_as_the_reference() {

@@ -18,6 +18,8 @@ pub struct Observed {
     pub install: InstallResult,
     pub health: Health,
     pub api_services: ApiServices,
+    /// Whether the Secret of a serving certificate is not there.
+    pub is_certificate_missing: bool,
 }
 
 /// What the operator groups of the namespace decide (classic-apis §6.3 rows 1 to 7).
@@ -90,12 +92,14 @@ pub enum InstallResult {
     },
 }
 
-/// The objects behind the APIServices that a CSV owns.
+/// The APIServices that a CSV owns, and the objects behind them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ApiServices {
-    /// All are there, or none is needed.
+    /// All are there and available, or none is needed.
     #[default]
     Present,
+    /// All are there, and the apiserver cannot reach one of them.
+    Unavailable,
     /// What is missing.
     Missing(String),
 }

@@ -155,7 +155,12 @@ fn custom_resource_definition(
     version: &str,
 ) -> RequirementStatus {
     let found = cluster.crds.get(crd);
+    let left = found.and_then(|found| leftover(csv, found));
     let (status, message) = match found {
+        _ if left.is_some() => {
+            let others = left.unwrap_or_default();
+            (NOT_SATISFIED, format!("CRD installed alongside other CSV(s): {others}"))
+        }
         None => (NOT_PRESENT, "CRD is not present".to_owned()),
         Some(found) if !found.served_versions.contains(version) => {
             (NOT_PRESENT, "CRD version not served".to_owned())
@@ -166,10 +171,7 @@ fn custom_resource_definition(
         Some(found) if !found.are_names_accepted => {
             (NOT_AVAILABLE, "CRD is present but the NamesAccepted condition is False".to_owned())
         }
-        Some(found) => match leftover(csv, found) {
-            Some(others) => (NOT_SATISFIED, format!("CRD installed alongside other CSV(s): {others}")),
-            None => (PRESENT, "CRD is present and Established condition is true".to_owned()),
-        },
+        Some(_) => (PRESENT, "CRD is present and Established condition is true".to_owned()),
     };
     RequirementStatus {
         group: "apiextensions.k8s.io".to_owned(),

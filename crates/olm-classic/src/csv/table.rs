@@ -1,8 +1,10 @@
 //! The phase machine as a table: the rows of classic-apis §6.3 in their order, one line for each outcome of a row.
 
+use std::time::Duration;
+
 use olm_api::classic::{ClusterServiceVersion, Time};
 
-use super::decide::{Action, INSTALL_TIMEOUT};
+use super::decide::{Action, INSTALL_TIMEOUT, REINSTALL_DELAY};
 use super::labels::TARGET_NAMESPACES;
 use super::{ApiServices, GroupState, Health, InstallResult, Neighbor, Observed, Phase, Reason, UpgradeGate};
 use super::{strategy, webhooks};
@@ -46,7 +48,7 @@ impl Row {
 
     /// Whether the row looks at the requirements, so that the status gets them.
     pub(super) fn checks_requirements(&self) -> bool {
-        matches!(self.number, 11..=15 | 19 | 24)
+        matches!(self.number, 11..=13 | 15 | 19 | 24)
     }
 }
 
@@ -265,10 +267,7 @@ pub static TABLE: &[Row] = &[
         |view| install_failed(view, false),
     ),
     row(17, "healthy", Recorded, INSTALLING, Some((Phase::Succeeded, Reason::InstallSucceeded)), |view| {
-        given(
-            view.observed.health == Health::Healthy && view.observed.api_services == ApiServices::Present,
-            "install strategy completed with no errors",
-        )
+        given(is_healthy(view), INSTALLED)
     }),
     row(17, "timeout", SpecOnly, INSTALLING, Some((Phase::Failed, Reason::InstallCheckFailed)), |view| {
         given(has_timed_out(view), "install timeout")
@@ -277,13 +276,18 @@ pub static TABLE: &[Row] = &[
         Health::Changed(_) => and_do("", vec![Action::ApplyStrategy]),
         Health::Healthy | Health::Waiting(_) | Health::Missing(_) => None,
     }),
-    row(17, "waiting", Recorded, INSTALLING, Some((Phase::Installing, Reason::InstallWaiting)), |view| {
-        let services = match &view.observed.api_services {
-            ApiServices::Missing(what) => Some(what),
-            ApiServices::Present => None,
-        };
-        found(format!("installing: {}", view.observed.health.message().or(services)?))
-    }),
+    row(
+        17,
+        "waiting",
+        Recorded,
+        INSTALLING,
+        Some((Phase::Installing, Reason::InstallWaiting)),
+        |view| match (view.observed.health.message(), &view.observed.api_services) {
+            (Some(what), _) | (None, ApiServices::Missing(what)) => found(format!("installing: {what}")),
+            (None, ApiServices::Unavailable) => found("apiServices not installed"),
+            (None, ApiServices::Present) => None,
+        },
+    ),
     row(18, "replaced", Recorded, SUCCEEDED, Some((Phase::Replacing, Reason::BeingReplaced)), |view| {
         let newer = view.observed.neighbors.replaced_by.as_ref()?;
         being_replaced(format!("being replaced by csv: {}", newer.name), newer, Some(Action::CountUpgrade))
@@ -302,7 +306,12 @@ pub static TABLE: &[Row] = &[
         SpecOnly,
         SUCCEEDED,
         Some((Phase::Pending, Reason::NeedsCertRotation)),
-        |view| given(is_certificate_due(view), "owned APIServices need cert refresh"),
+        |view| {
+            given(
+                is_certificate_due(view) || is_certificate_lost(view),
+                "owned APIServices need cert refresh",
+            )
+        },
     ),
     row(
         21,
@@ -312,7 +321,7 @@ pub static TABLE: &[Row] = &[
         Some((Phase::Failed, Reason::ApiServiceResourceIssue)),
         |view| match &view.observed.api_services {
             ApiServices::Missing(what) => found(what.as_str()),
-            ApiServices::Present => None,
+            ApiServices::Present | ApiServices::Unavailable => None,
         },
     ),
     row(
@@ -354,6 +363,27 @@ pub static TABLE: &[Row] = &[
             )
         },
     ),
+    row(25, "rolls out", SpecOnly, FAILED, None, |view| {
+        let is_rolling_out = view.reason == Some(Reason::ComponentUnhealthy)
+            && matches!(view.observed.health, Health::Waiting(_));
+        let is_new = age(view).is_some_and(|age| age < REINSTALL_DELAY);
+        if is_rolling_out && is_new { and_do("", vec![Action::RequeueAfter(REINSTALL_DELAY)]) } else { None }
+    }),
+    row(25, "healthy again", SpecOnly, FAILED, Some((Phase::Succeeded, Reason::InstallSucceeded)), |view| {
+        let was_installed = matches!(
+            view.reason,
+            Some(Reason::ComponentUnhealthy | Reason::InstallCheckFailed | Reason::ApiServiceResourceIssue)
+        );
+        given(was_installed && is_healthy(view) && !fails_forward(view), INSTALLED)
+    }),
+    row(25, "changed", SpecOnly, FAILED, Some((Phase::InstallReady, Reason::NeedsReinstall)), |view| {
+        match &view.observed.health {
+            Health::Changed(what) if !is_held(view) && !fails_forward(view) && !fails_again(view) => {
+                found(format!("installing: {what}"))
+            }
+            Health::Changed(_) | Health::Healthy | Health::Waiting(_) | Health::Missing(_) => None,
+        }
+    }),
     row(
         25,
         "otherwise unhealthy",
@@ -361,12 +391,11 @@ pub static TABLE: &[Row] = &[
         FAILED,
         Some((Phase::Pending, Reason::NeedsReinstall)),
         |view| {
-            let is_held = view.reason == Some(Reason::InstallComponentFailed) && has_failed(view);
             let message = view.observed.health.message().map_or_else(
                 || "the cause of the failure is gone".to_owned(),
                 |message| format!("installing: {message}"),
             );
-            given(!is_held && !fails_forward(view) && !fails_again(view), message)
+            given(!is_held(view) && !fails_forward(view) && !fails_again(view), message)
         },
     ),
     row(26, "fail-forward", Recorded, FAILED, Some((Phase::Replacing, Reason::BeingReplaced)), |view| {
@@ -441,16 +470,38 @@ fn being_replaced(message: String, newer: &Neighbor, counted: Option<Action>) ->
     and_do(message, counted.into_iter().chain([Action::Requeue(newer.name.clone())]).collect())
 }
 
+/// The message of a CSV that is installed.
+const INSTALLED: &str = "install strategy completed with no errors";
+
+fn is_healthy(view: &View<'_>) -> bool {
+    view.observed.health == Health::Healthy && view.observed.api_services == ApiServices::Present
+}
+
+/// Whether the install failed, and nothing that it depends on has changed since.
+fn is_held(view: &View<'_>) -> bool {
+    view.reason == Some(Reason::InstallComponentFailed) && has_failed(view)
+}
+
+/// The time since the status changed; `None` before, and where the clock was set back.
+fn age(view: &View<'_>) -> Option<Duration> {
+    let since = view.csv.status.as_ref()?.last_update_time.as_ref()?;
+    Duration::try_from(view.now.0.duration_since(since.0)).ok()
+}
+
 fn has_timed_out(view: &View<'_>) -> bool {
-    let since = view.csv.status.as_ref().and_then(|status| status.last_update_time.as_ref());
-    since.is_some_and(|since| {
-        view.now.0.duration_since(since.0).unsigned_abs() >= INSTALL_TIMEOUT && view.now.0 > since.0
-    })
+    age(view).is_some_and(|age| age >= INSTALL_TIMEOUT)
 }
 
 fn is_certificate_due(view: &View<'_>) -> bool {
     let rotate_at = view.csv.status.as_ref().and_then(|status| status.certs_rotate_at.as_ref());
     strategy::serves_certificates(view.csv) && rotate_at.is_some_and(|at| at.0 <= view.now.0)
+}
+
+/// Whether the Secret of a certificate is gone. One that was just written may not be visible yet.
+fn is_certificate_lost(view: &View<'_>) -> bool {
+    let issued = view.csv.status.as_ref().and_then(|status| status.certs_last_updated.as_ref());
+    let age = issued.and_then(|issued| Duration::try_from(view.now.0.duration_since(issued.0)).ok());
+    view.observed.is_certificate_missing && age.is_some_and(|age| age >= REINSTALL_DELAY)
 }
 
 fn fails_forward(view: &View<'_>) -> bool {

@@ -84,6 +84,8 @@ fn cases() -> Vec<Case> {
     bad_strategy.spec.install.spec = None;
     let mut due = with_webhook(csv("Succeeded", "InstallSucceeded"), "x");
     due.status.as_mut().unwrap().certs_rotate_at = Some(time(1));
+    let mut lost = with_webhook(csv("Succeeded", "InstallSucceeded"), "x");
+    lost.status.as_mut().unwrap().certs_last_updated = Some(time(0));
     let service = OwnerConflict::ApiService { name: "v1.x".to_owned() };
     let pending = || csv("Pending", "RequirementsUnknown");
     let succeeded = || csv("Succeeded", "InstallSucceeded");
@@ -312,6 +314,13 @@ fn cases() -> Vec<Case> {
             text("Installing/InstallWaiting: installing: s [RequeueAfter(5s)]"),
         ),
         (
+            17,
+            "waiting",
+            installing(),
+            Observed { api_services: ApiServices::Unavailable, ..met() },
+            text("Installing/InstallWaiting: apiServices not installed [RequeueAfter(5s)]"),
+        ),
+        (
             18,
             "replaced",
             succeeded(),
@@ -332,6 +341,13 @@ fn cases() -> Vec<Case> {
             "certificate due",
             due,
             met(),
+            text("Pending/NeedsCertRotation: owned APIServices need cert refresh []"),
+        ),
+        (
+            20,
+            "certificate due",
+            lost,
+            Observed { is_certificate_missing: true, ..met() },
             text("Pending/NeedsCertRotation: owned APIServices need cert refresh []"),
         ),
         (
@@ -377,6 +393,28 @@ fn cases() -> Vec<Case> {
             broken(),
             unmet(),
             text("Pending/RequirementsNotMet: requirements not met []"),
+        ),
+        (25, "rolls out", broken(), health(Health::Waiting(text("w"))), text("- [RequeueAfter(2s)]")),
+        (
+            25,
+            "otherwise unhealthy",
+            broken(),
+            health(Health::Waiting(text("w"))),
+            text("Pending/NeedsReinstall: installing: w []"),
+        ),
+        (
+            25,
+            "healthy again",
+            broken(),
+            met(),
+            text("Succeeded/InstallSucceeded: install strategy completed with no errors []"),
+        ),
+        (
+            25,
+            "changed",
+            broken(),
+            health(Health::Changed(text("c"))),
+            text("InstallReady/NeedsReinstall: installing: c []"),
         ),
         (
             25,
@@ -446,7 +484,11 @@ fn show(step: &Step) -> String {
 fn decide_gives_each_row_of_the_table() {
     let mut seen = BTreeSet::new();
     for (number, case, csv, observed, want) in cases() {
-        let now = time(if case == "timeout" { 301 } else { 60 });
+        let now = match case {
+            "timeout" => time(301),
+            "rolls out" => time(1),
+            _ => time(60),
+        };
         let step = decide(&csv, &observed, &now);
         let row = step.row.unwrap_or_else(|| panic!("row {number} {case}: none"));
         assert_eq!((row.number, row.case), (number, case), "{want}");
@@ -653,6 +695,19 @@ fn chain_finds_other_owners_of_apis() {
     }
 }
 
+#[test]
+fn chain_others_are_of_no_common_chain() {
+    let named = |name: &str, replaces: &str| {
+        let mut csv = csv("Succeeded", "");
+        csv.metadata.name = Some(name.to_owned());
+        csv.spec.replaces = replaces.to_owned();
+        csv
+    };
+    let all = [named("a.v1", ""), named("a.v2", "a.v1"), named("a.v3", "a.v1"), named("b.v1", "")];
+    assert_eq!(chain::others(&all[0], &all), ["a.v3", "b.v1"].into());
+    assert_eq!(chain::others(&all[2], &all), ["a.v2", "b.v1"].into());
+}
+
 fn phases() -> impl Strategy<Value = Phase> {
     proptest::sample::select(&Phase::ALL[..])
 }
@@ -691,6 +746,7 @@ prop_compose! {
             install,
             health,
             api_services: if is_missing { ApiServices::Missing("s".to_owned()) } else { ApiServices::Present },
+            is_certificate_missing: false,
         }
     }
 }

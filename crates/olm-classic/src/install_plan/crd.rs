@@ -1,7 +1,7 @@
 //! The update of a CustomResourceDefinition that exists.
 //!
-//! Rule: classic-apis §5.4. Beyond the reference, what `olm-crd-safety` finds is reported as a warning, and so is a version that is no
-//! longer served, because there the upgrade of the ClusterServiceVersion cannot end.
+//! Rule: classic-apis §5.4. Beyond the reference, what `olm-crd-safety` finds is reported, and so is a version that is no longer served,
+//! because there the upgrade of the ClusterServiceVersion cannot end.
 
 use std::collections::BTreeSet;
 
@@ -36,8 +36,10 @@ pub enum CrdUpdateError {
 pub struct CrdUpdate {
     /// `None`: the one in the cluster needs no change.
     pub object: Option<Object>,
-    /// Messages of events `CRDValidation`.
+    /// Messages of events `CRDValidation`: objects that do not fit.
     pub warnings: Vec<String>,
+    /// Messages of events `CRDChanged`: what may break objects or clients to come.
+    pub notices: Vec<String>,
 }
 
 /// The version in which the objects of a definition have to be listed for [`update_crd`]; `None` if none is needed.
@@ -79,18 +81,19 @@ pub fn update_crd<'a>(
             return Err(CrdUpdateError::StoredVersion { crd, version: version.to_owned() });
         }
     }
-    let mut warnings: Vec<String> = (compare(existing, new, Policy { profile: Profile::Corrected }))
+    let mut notices: Vec<String> = (compare(existing, new, Policy { profile: Profile::Corrected }))
         .iter()
         .map(|finding| format!("{crd}: {finding}"))
         .collect();
     for (version, _) in versions(existing).filter(|(_, served)| *served) {
         if !versions(new).any(|(name, served)| served && name == version) {
-            warnings.push(format!(
+            notices.push(format!(
                 "{crd}: version {version} is no longer served: a ClusterServiceVersion that owns it fails and is never \
                  replaced"
             ));
         }
     }
+    let mut warnings = Vec::new();
     if let Some(judge) = judge(existing, new)? {
         let converts = conversion_strategy(new) == Some("Webhook");
         for object in objects {
@@ -118,7 +121,7 @@ pub fn update_crd<'a>(
         member_map(&mut updated.0, "spec").insert("conversion".to_owned(), conversion.into());
     }
     let object = (updated != *existing).then_some(updated);
-    Ok(CrdUpdate { object, warnings })
+    Ok(CrdUpdate { object, warnings, notices })
 }
 
 /// The one in the cluster with the specification of the new one, the labels and annotations of both, and the marks of its owners.

@@ -25,6 +25,8 @@ use crate::subscription::{generated_subscription, subscribes};
 
 pub use olm_core::openshift::RECORDED_PROPERTIES as PROPERTIES_ANNOTATION;
 
+/// The permissions of a ClusterServiceVersion name accounts that a bundle may have, too.
+const ACCOUNT: &str = "ServiceAccount";
 /// Properties that hold the content of a bundle; they are in no annotation.
 const CONTENT_PROPERTIES: [&str; 2] = ["olm.bundle.object", "olm.csv.metadata"];
 
@@ -163,23 +165,36 @@ pub fn bundle_objects(
         }
         objects.push(object);
     }
-    objects.extend(rbac::objects(&typed, name, namespace));
+    let generated = rbac::objects(&typed, name, namespace);
+    let own = objects.len();
+    for account in generated.iter().filter(|object| object.kind() == ACCOUNT) {
+        // a step each, as in the reference, and the same object in both
+        if let Some(twin) = objects.iter_mut().find(|object| key(object) == key(account))
+            && let Some(owners) = account.metadata().and_then(|metadata| metadata.get("ownerReferences"))
+        {
+            twin.metadata_mut().insert("ownerReferences".to_owned(), owners.clone());
+        }
+    }
+    objects.extend(generated);
     if !subscriptions.iter().any(|subscription| subscribes(subscription, bundle.chosen)) {
         objects.push(generated_subscription(bundle.chosen, namespace));
     }
     let mut seen = BTreeSet::new();
-    for object in &objects {
-        let key = (object.group(), object.kind(), object.name());
-        if !seen.insert(key) {
-            let is_same = |it: &&Object| (it.group(), it.kind(), it.name()) == key;
+    for (index, object) in objects.iter().enumerate() {
+        let is_generated_account = index >= own && object.kind() == ACCOUNT;
+        if !seen.insert(key(object)) && !is_generated_account {
             return Err(PlanError::Repeated {
                 bundle: name.clone(),
                 object: format!("{} {}", object.kind(), object.name()),
-                count: objects.iter().filter(is_same).count(),
+                count: objects.iter().filter(|other| key(other) == key(object)).count(),
             });
         }
     }
     Ok(objects)
+}
+
+fn key(object: &Object) -> (&str, &str, &str) {
+    (object.group(), object.kind(), object.name())
 }
 
 /// The ClusterServiceVersion with the namespace, what the solver decided about `spec.replaces`, and the properties of the bundle.

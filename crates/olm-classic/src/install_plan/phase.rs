@@ -350,9 +350,11 @@ fn install(status: &InstallPlanStatus, observed: &PlanObserved<'_>, now: Timesta
     if let Some(error) = &run.error {
         let window = SignedDuration::try_from(observed.retry_window).unwrap_or(SignedDuration::MAX);
         let is_young = now.duration_since(start) < window;
+        // what is about to be there is reported as made before the plan fails
+        let is_final = error.is_final() && !run.steps.contains(&StepStatus::WaitingForApi);
         let rule = if error.is_forbidden() {
             PlanRule::RetriesForbidden
-        } else if is_young && !error.is_final() {
+        } else if is_young && !is_final {
             PlanRule::RetriesError
         } else {
             new.message = error.to_string();

@@ -173,6 +173,13 @@ pub enum StepError {
     /// Also when the object was to be created.
     #[error("error updating {kind}: {name}: {message}")]
     Api { kind: String, name: String, message: String, is_forbidden: bool },
+    /// The cluster does not serve the kind of the object.
+    #[error(
+        "api-server resource not found installing {kind} {name}: GroupVersionKind {group}/{version}, Kind={kind} not found on the \
+         cluster. This API may have been deprecated and removed, see \
+         https://kubernetes.io/docs/reference/using-api/deprecation-guide/ for more information."
+    )]
+    NoApi { group: String, version: String, kind: String, name: String },
     #[error("{0}")]
     Crd(#[from] super::crd::CrdUpdateError),
     /// An extension of OLM v1 has the object.
@@ -191,6 +198,13 @@ impl StepError {
         }
     }
 
+    /// The kind of a step's object is not served.
+    pub fn no_api(object: &Object) -> Self {
+        let [group, version, kind, name] =
+            [object.group(), object.version(), object.kind(), object.name()].map(str::to_owned);
+        Self::NoApi { group, version, kind, name }
+    }
+
     /// Rights may come at any time, so the plan does not fail for them.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::CreateCsv { is_forbidden: true, .. } | Self::Api { is_forbidden: true, .. })
@@ -204,6 +218,7 @@ impl StepError {
             | Self::NoOwner { .. }
             | Self::CreateCsv { .. }
             | Self::Api { .. }
+            | Self::NoApi { .. }
             | Self::Crd(_)
             | Self::OfExtension(_) => false,
         }

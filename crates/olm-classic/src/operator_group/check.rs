@@ -101,8 +101,8 @@ pub fn annotations(group: &OperatorGroup, targets: &[String]) -> BTreeMap<&'stat
 
 /// Evaluates rows 1 to 7 for a CSV that is no copy. `groups` are all operator groups of the cluster.
 ///
-/// A group that selects no namespace fails its CSVs without annotating them: `olm.targetNamespaces: ""` means all namespaces to an operator.
-/// Row 6, a missing annotation, is therefore the same as row 3.
+/// A group that selects no namespace fails its CSVs without `olm.targetNamespaces`: an empty one means all namespaces to an operator. Row 6, a
+/// missing annotation, is therefore the same as row 3.
 #[must_use]
 pub fn check(csv: &ClusterServiceVersion, groups: &[impl Borrow<OperatorGroup>]) -> GroupCheck {
     let own = csv.metadata.namespace.as_deref().unwrap_or_default();
@@ -123,16 +123,19 @@ pub fn check(csv: &ClusterServiceVersion, groups: &[impl Borrow<OperatorGroup>])
         }
     };
     let Some(targets) = resolved(group) else { return GroupCheck::Wait };
+    let mut desired = annotations(group, &targets);
+    if targets.is_empty() {
+        desired.remove(keys::TARGET_NAMESPACES);
+    }
+    let present = csv.metadata.annotations.as_ref();
+    if desired.iter().any(|(key, value)| present.and_then(|all| all.get(*key)) != Some(value)) {
+        return GroupCheck::Annotate(desired);
+    }
     if targets.is_empty() {
         return GroupCheck::failed(
             GroupReason::NoTargetNamespaces,
             "no targetNamespaces are matched operatorgroups namespace selection",
         );
-    }
-    let desired = annotations(group, &targets);
-    let present = csv.metadata.annotations.as_ref();
-    if desired.iter().any(|(key, value)| present.and_then(|all| all.get(*key)) != Some(value)) {
-        return GroupCheck::Annotate(desired);
     }
     let duplicates = modes::duplicates(csv);
     if !duplicates.is_empty() {

@@ -274,8 +274,17 @@ fn group_check_has_a_row_for_each_outcome() {
         ),
         ("no status", demo(), vec![group("ns", "og", json!({}), json!(null))], GroupCheck::Wait),
         (
-            "row 3, no targets",
+            "row 3, no targets: no annotation that means all namespaces",
             demo(),
+            vec![group("ns", "og", json!({}), json!([]))],
+            GroupCheck::Annotate(BTreeMap::from([
+                annotation("olm.operatorGroup", "og"),
+                annotation("olm.operatorNamespace", "ns"),
+            ])),
+        ),
+        (
+            "row 3, no targets, annotated",
+            annotated(demo(), &plain()),
             vec![group("ns", "og", json!({}), json!([]))],
             failed(
                 GroupReason::NoTargetNamespaces,

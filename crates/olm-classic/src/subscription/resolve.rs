@@ -1,11 +1,11 @@
 //! The solver's input for a namespace.
 //!
 //! Rule: update-graph §7.1. Unlike the reference, a ClusterServiceVersion that is being replaced or deleted is not installed any more:
-//! it would stop every resolution until it is gone (classic-apis §17).
+//! it would stop every resolution until it is gone (classic-apis §17). Only the Subscription whose upgrade has not ended waits.
 
 use std::sync::Arc;
 
-use olm_api::classic::ClusterServiceVersion;
+use olm_api::classic::{ClusterServiceVersion, Subscription};
 use olm_resolver::{GvkRef, Property};
 use olm_solver::{Catalog, InstalledCsv, Namespace};
 use serde_json::Value;
@@ -23,7 +23,8 @@ pub fn solver_namespace(
         let content = content(catalog.namespace(), catalog.name());
         solver_source(catalog.source, content)
     });
-    let subscriptions = facts.subscriptions.iter().map(|subscription| {
+    let moving = facts.subscriptions.iter().filter(|it| unfinished_upgrade(it, facts).is_none());
+    let subscriptions = moving.map(|subscription| {
         let spec = &subscription.spec;
         let status = subscription.status.as_ref();
         olm_solver::Subscription {
@@ -49,6 +50,26 @@ pub fn solver_namespace(
             .map(|csv| installed(csv))
             .collect(),
     }
+}
+
+/// Why a Subscription takes part in no resolution now; `None` if it does.
+///
+/// Its version still replaces the one before it, and no next version follows until that has succeeded; with fail-forward, also after it failed
+/// (classic-apis §6.6).
+pub fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
+    let find = |name: &str| facts.csvs.iter().find(|csv| csv.metadata.name.as_deref() == Some(name));
+    let name = subscription.status.as_ref()?.installed_csv.as_str();
+    let csv = find(name)?;
+    let has_ended = match phase(csv) {
+        "Succeeded" => true,
+        "Failed" => facts.is_fail_forward(),
+        _ => false,
+    };
+    let replaced = csv.spec.replaces.as_str();
+    (!has_ended && replaced != name && find(replaced).is_some()).then(|| {
+        let phase = phase(csv);
+        format!("ClusterServiceVersion {name} is {phase} and has not replaced {replaced} yet; no next version is installed before")
+    })
 }
 
 fn phase(csv: &ClusterServiceVersion) -> &str {

@@ -547,7 +547,24 @@ fn solver_input_leaves_out_what_is_replaced() {
     assert_eq!(installed, [("a.v2", false), ("copy.v1", true), ("c.v1", false)]);
     assert_eq!(namespace.installed[0].properties.as_ref().unwrap().len(), 1);
     assert_eq!(namespace.installed[2].properties, None, "what cannot be read counts as absent");
-    assert_eq!(namespace.subscriptions[0].installed_csv, "a.v2");
+    assert_eq!(namespace.subscriptions.len(), 0, "a.v2 still replaces a.v1");
+    let subscriptions = |cluster: &Cluster| {
+        let namespace = cluster.with_facts(|facts| solver_namespace(facts, |_, _| Ok(Arc::default())));
+        namespace.subscriptions.iter().map(|it| it.installed_csv.clone()).collect::<Vec<_>>()
+    };
+    for (phase, strategy, want) in [
+        ("Succeeded", "Default", vec!["a.v2"]),
+        ("Installing", "Default", vec![]),
+        ("Installing", "TechPreviewUnsafeFailForward", vec![]),
+        ("Failed", "Default", vec![]),
+        ("Failed", "TechPreviewUnsafeFailForward", vec!["a.v2"]),
+    ] {
+        cluster.groups = vec![group(strategy)];
+        cluster.csvs = vec![csv("a.v1", "Replacing", ""), csv("a.v2", phase, "a.v1")];
+        assert_eq!(subscriptions(&cluster), want, "{phase} {strategy}");
+        cluster.csvs.remove(0);
+        assert_eq!(subscriptions(&cluster), ["a.v2"], "{phase} {strategy}: a.v1 is gone");
+    }
     cluster.csvs = vec![csv("a.v1", "Replacing", "")];
     let namespace = cluster.with_facts(|facts| solver_namespace(facts, |_, _| Ok(Arc::default())));
     assert_eq!(namespace.installed.len(), 1, "its successor is not there");

@@ -245,8 +245,9 @@ impl World {
             requirements: self.requirements(csv),
             neighbors: chain::neighbors(csv, &self.csvs),
             install: self.installs.get(&(namespace, name)).cloned().unwrap_or_default(),
-            health: health::check(&self.desired(csv), &here),
+            health: health::check(&self.desired(csv), &here, &chain::others(csv, &self.csvs)),
             api_services: Default::default(),
+            is_certificate_missing: false,
         }
     }
 

@@ -33,6 +33,9 @@ struct ResolveReport {
     /// CSVs that stay.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     installed: Vec<Row>,
+    /// Subscriptions that get no next version now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waiting: Vec<WaitingRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// Rules that contradict each other; without any one of them they would not.
@@ -83,6 +86,13 @@ struct RejectedRow {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WaitingRow {
+    subscription: String,
+    waits_for: String,
+}
+
+#[derive(Debug, Serialize)]
 struct ClauseRow {
     rule: String,
     /// What would take it out of the conflict.
@@ -95,7 +105,15 @@ pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         Ok(choices) => {
             let (bundles, installed) = choices.iter().partition(|choice| choice.bundle.is_some());
             let rows = |choices: Vec<&Choice>| choices.iter().map(|it| row(it, &gathered.objects)).collect();
-            ResolveReport { bundles: rows(bundles), installed: rows(installed), ..ResolveReport::default() }
+            let waiting = gathered.waiting().into_iter();
+            let waiting =
+                waiting.map(|(subscription, waits_for)| WaitingRow { subscription, waits_for }).collect();
+            ResolveReport {
+                bundles: rows(bundles),
+                installed: rows(installed),
+                waiting,
+                ..ResolveReport::default()
+            }
         }
         Err(error @ SolveError::TooMuchWork { .. }) => {
             return Err(CommandError::Unreachable(error.to_string()));
@@ -168,6 +186,9 @@ fn text(report: &ResolveReport) -> String {
     text.push_str("\nReasons:\n");
     for row in report.bundles.iter().chain(&report.installed) {
         text.push_str(&reasons(row));
+    }
+    for WaitingRow { subscription, waits_for } in &report.waiting {
+        text.push_str(&format!("\nSubscription {subscription} waits: {waits_for}\n"));
     }
     text
 }

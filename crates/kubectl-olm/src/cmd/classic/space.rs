@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use kube::Client;
+use kube::{Client, ResourceExt as _};
 use olm_api::classic::CatalogSource;
 use olm_classic::catalog_source::{Backing, validate};
-use olm_classic::subscription::{CatalogFact, NamespaceFacts, solver_namespace};
+use olm_classic::subscription::{CatalogFact, NamespaceFacts, solver_namespace, unfinished_upgrade};
 
 use super::content::CatalogContent;
 use super::objects::Objects;
@@ -157,6 +157,14 @@ impl Gathered<'_> {
                 None => Err("its content was not read".to_owned()),
             }
         })
+    }
+
+    /// The Subscriptions that take part in no resolution now, and why.
+    pub(super) fn waiting(&self) -> Vec<(String, String)> {
+        let facts = self.facts(&[]);
+        let subscriptions = facts.subscriptions.iter();
+        let waits = subscriptions.filter_map(|it| Some((it.name_any(), unfinished_upgrade(it, &facts)?)));
+        waits.collect()
     }
 
     /// The content of a catalog that was read.

@@ -161,8 +161,9 @@ fn configure(object: &mut Object, config: &SubscriptionConfig) {
     if let Some(affinity) = affinity.filter(|_| is_new) {
         pod.insert("affinity".to_owned(), Value::Object(affinity.clone()));
     }
-    let node_selector: Map<_, _> =
-        config.node_selector.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+    let node_selector = config.node_selector.as_ref().map(|selector| {
+        selector.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect::<Map<_, _>>()
+    });
     let changes = DeploymentConfig {
         env: config.env.clone(),
         env_from: config.env_from.clone(),
@@ -170,7 +171,7 @@ fn configure(object: &mut Object, config: &SubscriptionConfig) {
         volume_mounts: config.volume_mounts.clone(),
         tolerations: config.tolerations.clone(),
         resources: config.resources.clone(),
-        node_selector: (!node_selector.is_empty()).then_some(node_selector),
+        node_selector,
         affinity: affinity.filter(|_| !is_new).cloned(),
         annotations: config.annotations.clone(),
     };

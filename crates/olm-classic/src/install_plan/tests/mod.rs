@@ -182,6 +182,22 @@ fn plan_error_names_bundle_object_and_fix() {
 }
 
 #[test]
+fn plan_has_an_account_of_the_bundle_and_of_its_permissions() {
+    let objects = [csv_object("a.v1"), plain("v1", "ServiceAccount", "worker")];
+    let plan = plan_of(&objects, "", None).unwrap();
+    let steps = &plan.status.as_ref().unwrap().plan;
+    let accounts: Vec<Object> = steps
+        .iter()
+        .enumerate()
+        .filter(|(_, step)| step.resource.kind == "ServiceAccount")
+        .map(|(index, step)| step_object(index, step, &objects).unwrap())
+        .collect();
+    assert_eq!(accounts.len(), 2, "a step each");
+    let owner = |account: &Object| account.metadata().unwrap()["ownerReferences"][0]["name"].clone();
+    assert!(accounts.iter().all(|account| account.name() == "worker" && owner(account) == "a.v1"));
+}
+
+#[test]
 fn plan_refers_to_config_maps_when_it_is_large() {
     let large = object(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": {"text": "x".repeat(MAX_INLINE)},

@@ -278,7 +278,8 @@ fn update_crd_protects_stored_versions_and_objects() {
     let update_of = update(&converting).unwrap();
     assert!(update_of.warnings.iter().any(|it| it.starts_with(want)), "{update_of:?}");
     let unserved = update(&crd_object(&[("v1", true), ("v2", false)], 9)).unwrap();
-    assert!(unserved.warnings.iter().any(|it| it.contains("version v2 is no longer served")), "{unserved:?}");
+    assert!(unserved.notices.iter().any(|it| it.contains("version v2 is no longer served")), "{unserved:?}");
+    assert_eq!(unserved.warnings, [""; 0], "its objects fit");
     let wide = update(&crd_object(&[("v1", true), ("v2", true)], 20)).unwrap().object.unwrap();
     let marks: Vec<&str> = wide.annotations().values().copied().collect();
     assert_eq!(marks, ["ns/a.v1"], "the mark of what is gone is dropped");
