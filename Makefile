@@ -263,6 +263,11 @@ acceptance-classic: ## Run the acceptance lab of OLM Classic (ONLY=regex, JOBS=4
 	@python=$$(hack/lab-python.sh $(venv)); $(classic_tools); $(kit) acceptance --classic --python "$$python" --programs $(programs_dir) \
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE))
 
+.PHONY: compare-classic
+compare-classic: ## Run scenarios on OLM Classic's reference and on classic-controller, and print where they differ (ONLY=regex, JOBS=4; root)
+	@$(call build,-p classic-controller)
+	@$(reference_tools); JOBS=$(or $(JOBS),4) hack/compare-classic.sh $(programs_dir) '$(ONLY)'
+
 .PHONY: test-completion
 test-completion: ## Run the completion scripts in the real bash, zsh and fish (SHELLS="zsh fish": those beside bash; they must be installed)
 	@OLM_COMPLETION_SHELLS='$(or $(SHELLS),zsh fish)' $(CARGO) test $(locked) -p kubectl-olm --test completion -- --nocapture
@@ -397,7 +402,7 @@ endif
 # each as typed; all of them run, also after one failed
 NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release release-rehearsal test-apiserver oracle-classic bench-classic \
     test-hard test-hostile test-plan test-completion recordings test-upgrade \
-    test-gitops test-oldest soak simulate\ SEEDS=20000 simulate\ SCENARIO=classic\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact acceptance-classic conformance generate demo-down
+    test-gitops test-oldest soak simulate\ SEEDS=20000 simulate\ SCENARIO=classic\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact acceptance-classic compare-classic conformance generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

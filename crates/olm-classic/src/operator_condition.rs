@@ -21,12 +21,12 @@ pub const UPGRADEABLE: &str = "Upgradeable";
 const API_VERSION: &str = "operators.coreos.com/v2";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-/// The ServiceAccounts of a CSV: those of its permissions, then those of its cluster permissions, repeated where both name one; `default`
+/// The ServiceAccounts of a CSV: those of its cluster permissions, then those of its permissions, repeated where both name one; `default`
 /// without any. Accounts that only Deployments name do not count.
 #[must_use]
 pub fn service_accounts(csv: &ClusterServiceVersion) -> Vec<String> {
     let strategy = csv.spec.install.spec.iter();
-    let permissions = strategy.flat_map(|it| it.permissions.iter().chain(&it.cluster_permissions));
+    let permissions = strategy.flat_map(|it| it.cluster_permissions.iter().chain(&it.permissions));
     let accounts: Vec<String> = permissions.map(|it| it.service_account_name.clone()).collect();
     if accounts.is_empty() { vec!["default".to_owned()] } else { accounts }
 }
@@ -252,7 +252,7 @@ mod tests {
         for (permissions, cluster, want) in [
             (rights(&[]), rights(&[]), vec!["default"]),
             (rights(&["a"]), rights(&["a"]), vec!["a", "a"]),
-            (rights(&["b", "a"]), rights(&["c"]), vec!["b", "a", "c"]),
+            (rights(&["e", "b"]), rights(&["d", "c", "b"]), vec!["d", "c", "b", "e", "b"]),
         ] {
             let install = json!({
                 "deployments": [{ "name": "one", "spec": {} }], "permissions": permissions,

@@ -54,7 +54,8 @@ pub fn next_status(
     if let Some(values) = values {
         values.clone().write_to(&mut status);
     }
-    let health = catalog_health(subscription, &outcome.facts.visible_catalogs(), now);
+    // also of those that the OperatorGroup leaves out of resolution, as in the reference
+    let health = catalog_health(subscription, outcome.facts.catalogs, now);
     let updated = Subscription {
         metadata: subscription.metadata.clone(),
         spec: subscription.spec.clone(),

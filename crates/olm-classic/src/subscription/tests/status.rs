@@ -26,6 +26,18 @@ fn after_pass(cluster: &Cluster, resolution: &ResolutionFact) -> (SubscriptionSt
 }
 
 #[test]
+fn subscription_health_covers_what_the_group_excludes() {
+    let mut cluster = cluster(vec![subscription(Value::Null)]);
+    let exclusion =
+        ("olm.operatorframework.io/exclude-global-namespace-resolution".to_owned(), "true".to_owned());
+    cluster.groups[0].metadata.annotations = Some([exclusion].into());
+    cluster.sources = vec![(source("main", "olm"), true)];
+    let (status, _) = after_pass(&cluster, &ResolutionFact::Resolved);
+    let healthy: Vec<_> = status.catalog_health.iter().map(|it| it.healthy).collect();
+    assert_eq!(healthy, [true]);
+}
+
+#[test]
 fn subscription_wait_names_object_and_fix() {
     let failed = ResolutionFact::Failed { reason: "ConstraintsNotSatisfiable", message: "no a".to_owned() };
     for (phase, installed, resolution, want) in [
