@@ -4,8 +4,8 @@
 #
 #   hack/compare-classic.sh <folder of classic-controller> [pattern of scenario names]
 #
-# OLM_TOOLS has the tools of `make tools-classic`. What the reference did is kept in target/compare-classic/recorded and used again while
-# the scenarios stay; delete it to run the reference again. Needs root, as the lab does.
+# OLM_TOOLS has the tools of `make tools-classic`. What the reference did is kept in target/compare-classic and used again while
+# the scenarios stay; delete the folder to run the reference again. Needs root, as the lab does.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -25,9 +25,10 @@ export LAB_K8S_BIN=$OLM_TOOLS LAB_OPM=$OLM_TOOLS/opm LAB_REF_BIN=$OLM_TOOLS LAB_
 python=$("$root/hack/lab-python.sh" "$work/../venv")
 cd "$work/lab"
 
-recorded=$work/recorded
-names=$("$python" classic.py list | awk '{ print $2 }' | grep -E "$only" || true)
-missing=$(for name in $names; do [ -f "$recorded/classic/$name.json" ] || [[ $name == scenarios:* ]] || echo "$name"; done | paste -sd'|')
+recorded=$work/recorded-$(cat scenarios/*.yaml "$root/tests/acceptance-classic/reference.json" | sha256sum | cut -c1-16)
+names=$("$python" classic.py list | awk '$2 !~ /:$/ { print $2 }' | grep -E "$only") ||
+    { echo "compare-classic: no scenario matches ONLY=$only; \`$python classic.py list\` in $work/lab names them" >&2; exit 1; }
+missing=$(for name in $names; do [ -f "$recorded/classic/$name.json" ] || echo "$name"; done | paste -sd'|')
 if [ -n "$missing" ]; then
     "$python" classic.py record --profile "$root/tests/acceptance-classic/reference.json" --only "^($missing)\$" --jobs "${JOBS:-4}" \
         --out "$recorded" --run-dir "$work/run"
