@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
                         existing = found.map_err(|error| failed(&error))?;
                     }
                     ErrorClass::NotFound if existing.is_some() => existing = None,
-                    ErrorClass::NotFound if names_nothing(&error) => return Err(StepError::no_api(&named)),
+                    ErrorClass::NotFound if is_url_missing(&error) => return Err(StepError::no_api(&named)),
                     _ => return Err(failed(&error)),
                 },
             }
@@ -333,7 +333,7 @@ impl<'a> Run<'a> {
 }
 
 /// Whether the apiserver has no such URL, rather than no such object.
-fn names_nothing(error: &kube::Error) -> bool {
+fn is_url_missing(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     status.details.as_ref().is_none_or(|details| details.name.is_empty())
 }

@@ -63,10 +63,7 @@ impl OwnerConflict {
 pub fn neighbors(csv: &ClusterServiceVersion, all: &[impl Borrow<ClusterServiceVersion>]) -> Neighbors {
     let originals: Vec<_> = all.iter().map(Borrow::borrow).filter(|other| !is_copy(other)).collect();
     let here = of_namespace(csv, &originals);
-    let mut walk = Walk { here: &here, visited: BTreeSet::new() };
-    let (end, is_cycle) = walk.end(csv);
-    let mut chain = walk.visited;
-    chain.extend(older(csv, &here));
+    let (chain, end, is_cycle) = chain(csv, &here);
     Neighbors {
         replaced: replaced(csv, &here).map(neighbor),
         replaced_by: replaced_by(csv, &here).map(neighbor),
@@ -84,11 +81,20 @@ pub fn others<'a>(
 ) -> BTreeSet<&'a str> {
     let originals: Vec<_> = all.iter().map(Borrow::borrow).filter(|other| !is_copy(other)).collect();
     let here = of_namespace(csv, &originals);
-    let mut walk = Walk { here: &here, visited: BTreeSet::new() };
-    walk.end(csv);
-    let mut chain = walk.visited;
-    chain.extend(older(csv, &here));
+    let (chain, ..) = chain(csv, &here);
     here.iter().copied().map(name).filter(|name| !chain.contains(name)).collect()
+}
+
+/// The names of the chain of a CSV, its last CSV (`None` at the end itself, and in a cycle), and whether the links lead back to it.
+fn chain<'a>(
+    csv: &'a ClusterServiceVersion,
+    here: &'a [&'a ClusterServiceVersion],
+) -> (BTreeSet<&'a str>, Option<&'a ClusterServiceVersion>, bool) {
+    let mut walk = Walk { here, visited: BTreeSet::new() };
+    let (end, is_cycle) = walk.end(csv);
+    let mut chain = walk.visited;
+    chain.extend(older(csv, here));
+    (chain, end, is_cycle)
 }
 
 /// Those of the namespace of a CSV, by name.
