@@ -43,7 +43,6 @@ pub(super) struct Run<'a> {
     namespace: &'a str,
     /// Acts as the account of the group, if there is one.
     acting: Client,
-    csvs: Vec<Arc<ClusterServiceVersion>>,
     /// UIDs of ClusterServiceVersions that this run created.
     created: BTreeMap<String, String>,
     /// Objects of bundles whose steps have references.
@@ -53,8 +52,7 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     pub(super) fn new(plans: &'a Plans, plan: &'a InstallPlan, acting: Client) -> Self {
         let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
-        let csvs = plans.context.cluster.own_csvs(namespace);
-        Self { plans, plan, namespace, acting, csvs, created: BTreeMap::new(), unpacked: BTreeMap::new() }
+        Self { plans, plan, namespace, acting, created: BTreeMap::new(), unpacked: BTreeMap::new() }
     }
 
     /// Tries the steps in order, up to the first error.
@@ -103,10 +101,12 @@ impl<'a> Run<'a> {
             _ => Vec::new(),
         };
         for _ in 0..ATTEMPTS {
+            // those of now: another plan that runs may have made the one that owns what exists
+            let csvs = self.plans.context.cluster.own_csvs(self.namespace);
             let observed = StepObserved {
                 existing: existing.as_ref(),
-                owner_uid: self.owner_uid(&step.resolving),
-                csvs: &self.csvs,
+                owner_uid: self.owner_uid(&step.resolving, &csvs),
+                csvs: &csvs,
                 subscriptions: &subscriptions,
                 global_namespace: &self.plans.context.settings.global_namespace,
             };
@@ -154,10 +154,10 @@ impl<'a> Run<'a> {
         Ok(api.list(&ListParams::default()).await?.items)
     }
 
-    fn owner_uid(&self, csv: &str) -> Option<&str> {
+    fn owner_uid<'b>(&'b self, csv: &str, csvs: &'b [Arc<ClusterServiceVersion>]) -> Option<&'b str> {
         let created = self.created.get(csv).map(String::as_str);
         let is_it = |it: &&Arc<ClusterServiceVersion>| it.metadata.name.as_deref() == Some(csv);
-        created.or_else(|| self.csvs.iter().find(is_it)?.metadata.uid.as_deref())
+        created.or_else(|| csvs.iter().find(is_it)?.metadata.uid.as_deref())
     }
 
     /// The object as far as its kind is cached; that of another kind is found when it is created.
@@ -246,9 +246,11 @@ impl<'a> Run<'a> {
             Some(version) => list(client, &existing, &version).await?,
             None => Vec::new(),
         };
-        let csvs = self.plans.context.cluster.csvs.names().into_iter().collect::<BTreeSet<_>>();
+        let cluster = &self.plans.context.cluster;
+        let csvs = cluster.csvs.names().into_iter().collect::<BTreeSet<_>>();
         let owner = (self.namespace, step.resolving.as_str());
-        let is_converted = self.csvs.iter().any(|csv| serving::converted(csv).contains_key(new.name()));
+        let own = cluster.own_csvs(self.namespace);
+        let is_converted = own.iter().any(|csv| serving::converted(csv).contains_key(new.name()));
         let update =
             update_crd(&existing, new, &objects, owner, &csvs, is_converted).map_err(StepError::from)?;
         let warnings = update.warnings.iter().map(|note| (true, "CRDValidation", note));

@@ -307,7 +307,8 @@ pub fn decide_step(
         return Err(StepError::OfExtension(conflict));
     }
     let csv = step.resolving.as_str();
-    if observed.existing.is_some_and(|existing| is_of_successor(existing, csv, observed.csvs)) {
+    let is_of_successor = |existing: &Object| successors(csv, observed.csvs).any(|it| is_of(existing, it));
+    if status != StepStatus::WaitingForApi && observed.existing.is_some_and(is_of_successor) {
         return Ok(StepAction::Keep);
     }
     let mut made = manifest.clone();
@@ -489,20 +490,29 @@ fn has_owner(object: &Object, csv: &str) -> bool {
     references(object).iter().any(|owner| owner["kind"] == "ClusterServiceVersion" && owner["name"] == csv)
 }
 
-/// Whether an object belongs to a ClusterServiceVersion that replaces this one, be it over others: the plan of the newer one has written it,
-/// and that of the older one, which is still tried again, must not put its version back.
-fn is_of_successor(object: &Object, csv: &str, csvs: &[Arc<ClusterServiceVersion>]) -> bool {
-    let mut name = csv;
+/// The ClusterServiceVersions that replace this one, the first by name of those that name the one before. The plan of a newer one has
+/// written what belongs to it, and that of this one, which is still tried again, must not put its version back.
+fn successors<'a>(
+    csv: &'a str,
+    csvs: &'a [Arc<ClusterServiceVersion>],
+) -> impl Iterator<Item = &'a ClusterServiceVersion> {
+    let replacing = move |name: &str| {
+        let replace = csvs.iter().filter(|it| !name.is_empty() && it.spec.replaces == name);
+        replace.min_by_key(|it| it.metadata.name.as_deref()).map(|it| &**it)
+    };
+    let next = move |it: &&ClusterServiceVersion| replacing(it.metadata.name.as_deref().unwrap_or_default());
     // a circle ends, too
-    for _ in csvs {
-        let next = csvs.iter().find(|it| it.spec.replaces == name && !name.is_empty());
-        let Some(next) = next.and_then(|it| it.metadata.name.as_deref()) else { return false };
-        if has_owner(object, next) || object.labels().get("olm.owner").copied() == Some(next) {
-            return true;
-        }
-        name = next;
+    std::iter::successors(replacing(csv), next).take(csvs.len())
+}
+
+/// Whether an object belongs to a ClusterServiceVersion. A definition has no owner: it belongs to each that names it.
+fn is_of(object: &Object, csv: &ClusterServiceVersion) -> bool {
+    let Some(name) = csv.metadata.name.as_deref() else { return false };
+    let names = |it: &CustomResourceDefinitions| it.owned.iter().any(|crd| crd.name == object.name());
+    match object.kind() {
+        "CustomResourceDefinition" => csv.spec.custom_resource_definitions.as_ref().is_some_and(names),
+        _ => has_owner(object, name) || object.labels().get("olm.owner").copied() == Some(name),
     }
-    false
 }
 
 fn add_owner(object: &mut Object, csv: &str, uid: &str) {

@@ -20,7 +20,7 @@ use super::state::{StateRule, StatusValues, decided, next_state, referenced_plan
 use crate::install_plan::{PlanError, PlanPhase, PlanRequest, PlannedBundle, install_plan};
 
 const EXCLUDE_GLOBAL: &str = "olm.operatorframework.io/exclude-global-namespace-resolution";
-const FAIL_FORWARD: &str = "TechPreviewUnsafeFailForward";
+pub(super) const FAIL_FORWARD: &str = "TechPreviewUnsafeFailForward";
 
 /// A namespace as a pass sees it.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ use olm_resolver::{GvkRef, Property};
 use olm_solver::{Catalog, InstalledCsv, Namespace};
 use serde_json::Value;
 
-use super::pass::NamespaceFacts;
+use super::pass::{FAIL_FORWARD, NamespaceFacts};
 use crate::catalog_source::solver_source;
 use crate::install_plan::PROPERTIES_ANNOTATION;
 
@@ -68,7 +68,15 @@ pub fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_
     let replaced = csv.spec.replaces.as_str();
     (!has_ended && replaced != name && find(replaced).is_some()).then(|| {
         let phase = phase(csv);
-        format!("ClusterServiceVersion {name} is {phase} and has not replaced {replaced} yet; no next version is installed before")
+        let remedy = match phase {
+            "Failed" => format!(
+                "; repair what status.message of {name} names, or set spec.upgradeStrategy of the OperatorGroup to {FAIL_FORWARD}"
+            ),
+            _ => String::new(),
+        };
+        format!(
+            "ClusterServiceVersion {name} is {phase} and has not replaced {replaced} yet; no next version is installed before{remedy}"
+        )
     })
 }
 

@@ -153,6 +153,40 @@ fn older_plan_leaves_what_a_newer_one_has_written() {
 }
 
 #[test]
+fn older_plan_leaves_the_definition_of_a_newer_version() {
+    let csv = |name: &str, replaces: &str, owned: &str| -> Arc<ClusterServiceVersion> {
+        let value = json!({"metadata": {"name": name}, "spec": {"displayName": name, "replaces": replaces,
+            "install": {"strategy": "deployment"},
+            "customresourcedefinitions": {"owned": [{"name": owned, "version": "v1", "kind": "Widget"}]}}});
+        Arc::new(typed("v1alpha1", "ClusterServiceVersion", value))
+    };
+    let csvs = [
+        csv("a.v1", "", "widgets.example.com"),
+        csv("a.v2", "a.v1", "widgets.example.com"),
+        csv("a.v3", "a.v2", "other"),
+    ];
+    let crd = plain("apiextensions.k8s.io/v1", "CustomResourceDefinition", "widgets.example.com");
+    for (resolving, status, want) in [
+        ("a.v1", "Unknown", StepAction::Keep),
+        ("a.v1", "WaitingForApi", StepAction::AwaitApi),
+        ("a.v2", "Unknown", StepAction::CompareCrd(crd.clone())),
+        ("a.v3", "Unknown", StepAction::CompareCrd(crd.clone())),
+        ("b.v1", "Unknown", StepAction::CompareCrd(crd.clone())),
+    ] {
+        let mut step =
+            step("CustomResourceDefinition", "apiextensions.k8s.io", "widgets.example.com", status);
+        step.resolving = resolving.to_owned();
+        let plan = plan_with("Installing", vec![step]);
+        let observed = StepObserved { existing: Some(&crd), csvs: &csvs, ..StepObserved::default() };
+        let mut action = decide_step(&plan, 0, &crd, observed).unwrap();
+        if let StepAction::CompareCrd(made) = &mut action {
+            made.metadata_mut().remove("labels");
+        }
+        assert_eq!(action, want, "{resolving} {status}");
+    }
+}
+
+#[test]
 fn dependency_is_subscribed_to_once() {
     let subscription = |name: &str, package: &str| {
         json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription", "metadata": {"name": name},
