@@ -99,6 +99,7 @@ impl Invariants {
     }
 
     fn judge(&mut self, write: &Write, server: &ApiServer) -> Result<(), String> {
+        trace(write);
         self.digest = digest(self.digest, &format!("{:?} {} {}", write.at, describe(write), write.version));
         if self.lease.record(write) {
             return Ok(());
@@ -250,6 +251,12 @@ impl Invariants {
         });
         deleted.map_or(Ok(()), Err)
     }
+}
+
+/// Logs a write with the status that the object has then.
+pub fn trace(write: &Write) {
+    let status = write.after.as_ref().map(|object| object["status"].to_string());
+    tracing::trace!(version = write.version, status, "{}", describe(write));
 }
 
 /// One change in words.

@@ -30,6 +30,7 @@ use super::Plans;
 use super::request::{self, Written};
 use crate::context::MANAGER;
 use crate::unpacked;
+use crate::write::ObjectWriter;
 
 /// How often a step is decided again because the object changed meanwhile.
 const ATTEMPTS: usize = 4;
@@ -45,6 +46,8 @@ pub(super) struct Run<'a> {
     acting: Client,
     /// UIDs of ClusterServiceVersions that this run created.
     created: BTreeMap<String, String>,
+    /// Roles and bindings of the cluster that this run wrote, with the places of their steps.
+    rights: Vec<(usize, Object)>,
     /// Objects of bundles whose steps have references.
     unpacked: BTreeMap<String, Arc<Vec<Object>>>,
 }
@@ -52,7 +55,8 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     pub(super) fn new(plans: &'a Plans, plan: &'a InstallPlan, acting: Client) -> Self {
         let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
-        Self { plans, plan, namespace, acting, created: BTreeMap::new(), unpacked: BTreeMap::new() }
+        let (created, rights, unpacked) = Default::default();
+        Self { plans, plan, namespace, acting, created, rights, unpacked }
     }
 
     /// Tries the steps in order, up to the first error.
@@ -70,6 +74,12 @@ impl<'a> Run<'a> {
                     break;
                 }
             }
+        }
+        let client = &self.plans.context.client;
+        let revoked =
+            revoke_abandoned(client, self.namespace, &status.plan, &self.rights, &mut run.steps).await;
+        if let Err(error) = revoked {
+            run.error.get_or_insert(error);
         }
         run
     }
@@ -197,11 +207,13 @@ impl<'a> Run<'a> {
                 let written = request::create(self.client_of(&object), &object).await?;
                 self.warn(index, step, &written).await;
                 self.cache_created(&written);
+                self.record_rights(index, written);
                 Ok(())
             }
             StepAction::Update(object) => {
                 let written = request::replace(self.client_of(&object), &object).await?;
                 self.warn(index, step, &written).await;
+                self.record_rights(index, written);
                 Ok(())
             }
             StepAction::CompareCrd(object) => self.update_definition(index, step, &object).await,
@@ -220,6 +232,12 @@ impl<'a> Run<'a> {
             self.created.insert(object.name().to_owned(), uid);
             let key = olm_runtime::watched::key(&csv.metadata);
             cluster.csvs.insert(key, Cached::new(csv));
+        }
+    }
+
+    fn record_rights(&mut self, index: usize, written: Written) {
+        if ["ClusterRole", "ClusterRoleBinding"].contains(&written.object.kind()) {
+            self.rights.push((index, written.object));
         }
     }
 
@@ -334,6 +352,37 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Deletes rights in the cluster that a run wrote for a ClusterServiceVersion which went meanwhile: no owner reference binds them to it, and
+/// what is deleted with it are those that were there. The apiserver is asked after they were written: a ClusterServiceVersion that is still
+/// there takes them along. `rights` have the places of their steps, which count as not done when they are deleted.
+async fn revoke_abandoned(
+    client: &Client,
+    namespace: &str,
+    steps: &[Step],
+    rights: &[(usize, Object)],
+    done: &mut [StepStatus],
+) -> Result<(), StepError> {
+    let csvs: Api<ClusterServiceVersion> = Api::namespaced(client.clone(), namespace);
+    let mut present = BTreeMap::new();
+    let mut result = Ok(());
+    for (index, right) in rights {
+        let step = &steps[*index];
+        let failed = |error: kube::Error| StepError::from_api(step, &apply::message(&error), false);
+        let csv = step.resolving.as_str();
+        if !present.contains_key(csv) {
+            let found = csvs.get_metadata_opt(csv).await.map_err(failed)?;
+            present.insert(csv, found.is_some_and(|found| found.metadata.deletion_timestamp.is_none()));
+        }
+        if present[csv] {
+            continue;
+        }
+        ObjectWriter::new(client.clone()).delete(right).await.map_err(failed)?;
+        done[*index] = StepStatus::Unknown;
+        result = Err(StepError::no_owner(step));
+    }
+    result
+}
+
 /// Whether the apiserver has no such URL, rather than no such object.
 fn is_url_missing(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
@@ -414,4 +463,57 @@ fn properties(text: &str) -> Result<Vec<Property>, String> {
         serde_json::from_str(text).map_err(|error| format!("properties of a step: {error}"))?;
     let property = |it: TypeAndValue| Property { kind: it.type_.into(), value: it.value.to_string().into() };
     Ok(read.properties.into_iter().map(property).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Apiserver;
+
+    fn role_step(csv: &str, name: &str) -> Step {
+        let resource = json!({"sourceName": "s", "sourceNamespace": "olm", "group": "rbac.authorization.k8s.io", "version": "v1",
+            "kind": "ClusterRole", "name": name, "manifest": ""});
+        serde_json::from_value(json!({"resolving": csv, "resource": resource, "status": "Unknown"})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn rights_of_a_csv_that_went_are_deleted() {
+        let apiserver = Apiserver::new(|method, uri| {
+            let metadata = |metadata: Value| json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata});
+            match (method, uri) {
+                ("GET", uri) if uri.contains("/there") => (200, metadata(json!({"name": "there"}))),
+                ("GET", uri) if uri.contains("/going") => {
+                    (200, metadata(json!({"name": "going", "deletionTimestamp": "2026-01-01T00:00:00Z"})))
+                }
+                ("GET", _) => {
+                    (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
+                }
+                _ => (200, json!({"kind": "Status", "status": "Success"})),
+            }
+        });
+        let steps = [
+            role_step("there", "a"),
+            role_step("gone", "b"),
+            role_step("gone", "c"),
+            role_step("going", "d"),
+        ];
+        let role = |name: &str| {
+            Object::from_value(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": name, "uid": "u"}}))
+            .unwrap()
+        };
+        let rights: Vec<(usize, Object)> = ["a", "b", "c", "d"].map(role).into_iter().enumerate().collect();
+        let mut done = [StepStatus::Created; 4];
+        let error =
+            revoke_abandoned(&apiserver.client(), "ns", &steps, &rights, &mut done).await.unwrap_err();
+        assert!(matches!(&error, StepError::NoOwner { csv, .. } if csv == "going"), "{error}");
+        assert_eq!(
+            done,
+            [StepStatus::Created, StepStatus::Unknown, StepStatus::Unknown, StepStatus::Unknown]
+        );
+        let requests = apiserver.requests();
+        let of = |method: &str| requests.iter().filter(|it| it.starts_with(method)).count();
+        assert_eq!((of("GET"), of("DELETE")), (3, 3), "{requests:?}");
+        assert!(revoke_abandoned(&apiserver.client(), "ns", &steps, &rights[..1], &mut done).await.is_ok());
+    }
 }

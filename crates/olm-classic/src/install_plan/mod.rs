@@ -23,7 +23,7 @@ pub use make::{
 };
 pub use phase::{
     AccountError, PLAN_ROWS, PlanDecision, PlanNext, PlanObserved, PlanPhase, PlanRow, PlanRule, PlanRun,
-    REQUEUE, RETRY, RETRY_WINDOW, WAITING_EVENT, next_phase, plan_account, plan_wait,
+    REQUEUE, RETRY_WINDOW, WAITING_EVENT, failed_wait, next_phase, plan_account, plan_wait,
 };
 pub use reference::{MAX_INLINE, StepManifest, StepReference, step_object, unpacked_name};
 pub use step::{

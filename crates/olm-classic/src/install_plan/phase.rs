@@ -311,13 +311,18 @@ pub fn plan_wait(plan: &InstallPlan) -> Option<String> {
             let message = account.unwrap_or(&status.message);
             (!message.is_empty()).then(|| message.to_owned())
         }
-        Failed => Some(format!("{}; to retry its steps, {RETRY}", status.message)),
+        Failed => Some(failed_wait(&status.message)),
         NoPhase | Planning | Complete => None,
     }
 }
 
-/// How a plan that failed is retried.
-pub const RETRY: &str = "set spec.approved to false, and then to true again";
+/// The problem of a plan that failed, with what to do about it: what it names itself, or another attempt.
+pub fn failed_wait(problem: &str) -> String {
+    if problem.contains("delete the InstallPlan") {
+        return problem.to_owned();
+    }
+    format!("{problem}; to retry it, set spec.approved to false, and then to true again")
+}
 
 /// Reason of the Normal event that reports for what a plan or a Subscription waits.
 pub const WAITING_EVENT: &str = "Waiting";

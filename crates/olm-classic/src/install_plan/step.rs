@@ -198,6 +198,12 @@ impl StepError {
         }
     }
 
+    /// The ClusterServiceVersion for which a step is does not exist.
+    pub fn no_owner(step: &Step) -> Self {
+        let object = format!("{} {}", step.resource.kind, step.resource.name);
+        Self::NoOwner { csv: step.resolving.clone(), object }
+    }
+
     /// The kind of a step's object is not served.
     pub fn no_api(object: &Object) -> Self {
         let [group, version, kind, name] =
@@ -292,8 +298,8 @@ pub fn decide_step(
     };
     let steps = plan.status.as_ref().map(|status| status.plan.as_slice()).unwrap_or_default();
     let step = steps.get(index).ok_or_else(|| unreadable("the plan has no such step"))?;
-    let object = format!("{} {}", step.resource.kind, step.resource.name);
     let Some(kind) = step_kind(&step.resource.group, &step.resource.kind) else {
+        let object = format!("{} {}", step.resource.kind, step.resource.name);
         return Err(StepError::Unsupported { object });
     };
     let status = StepStatus::parse(&step.status);
@@ -356,12 +362,12 @@ pub fn decide_step(
             }
         }),
         Handling::Owned => {
-            add_owner(&mut made, csv, owner_uid(observed, csv, &object)?);
+            add_owner(&mut made, csv, owner_uid(observed, step)?);
             Ok(update_or_create(made, observed.existing))
         }
         Handling::AsWritten => {
             if has_owner(&made, csv) {
-                add_owner(&mut made, csv, owner_uid(observed, csv, &object)?);
+                add_owner(&mut made, csv, owner_uid(observed, step)?);
             }
             Ok(update_or_create(made, observed.existing))
         }
@@ -370,7 +376,7 @@ pub fn decide_step(
             Ok(update_or_create(made, observed.existing))
         }
         Handling::Generic if kind.is_namespaced => {
-            add_owner(&mut made, csv, owner_uid(observed, csv, &object)?);
+            add_owner(&mut made, csv, owner_uid(observed, step)?);
             Ok(update_or_create(made, observed.existing))
         }
         Handling::Generic => {
@@ -382,9 +388,8 @@ pub fn decide_step(
     }
 }
 
-fn owner_uid<'a>(observed: StepObserved<'a>, csv: &str, object: &str) -> Result<&'a str, StepError> {
-    let missing = || StepError::NoOwner { csv: csv.to_owned(), object: object.to_owned() };
-    observed.owner_uid.ok_or_else(missing)
+fn owner_uid<'a>(observed: StepObserved<'a>, step: &Step) -> Result<&'a str, StepError> {
+    observed.owner_uid.ok_or_else(|| StepError::no_owner(step))
 }
 
 fn keep_or_create(made: Object, existing: Option<&Object>) -> StepAction {

@@ -15,7 +15,7 @@ use super::deprecation::{DeprecatedEntries, deprecation_messages};
 use super::health::{TARGETED, catalog_health};
 use super::pass::{NamespaceFacts, new_status};
 use super::state::StatusValues;
-use crate::install_plan::RETRY;
+use crate::install_plan::failed_wait;
 
 /// What a pass came to.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +107,7 @@ pub fn subscription_wait(status: &SubscriptionStatus) -> Option<String> {
     let approval =
         approval.map(|_| format!("InstallPlan {plan} waits for approval; set spec.approved of it to true"));
     let failed = is_true("InstallPlanFailed")
-        .map(|condition| format!("InstallPlan {plan} failed: {}; to retry it, {RETRY}", condition.message));
+        .map(|condition| format!("InstallPlan {plan} failed: {}", failed_wait(&condition.message)));
     approval
         .or(failed)
         .or_else(|| message("InstalledCSVMissing"))

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::content::Content;
 use super::harness::{ACCOUNT, GARDEN, LEASE};
 use super::state;
-use crate::invariants::{deletion_begins, describe};
+use crate::invariants::{deletion_begins, describe, trace};
 use crate::lease::LeaseHistory;
 use crate::outcome::digest;
 use crate::processes::PROCESS;
@@ -84,6 +84,7 @@ impl Invariants {
     }
 
     fn judge(&mut self, write: &Write, server: &ApiServer) -> Result<(), String> {
+        trace(write);
         self.digest = digest(self.digest, &format!("{:?} {} {}", write.at, describe(write), write.version));
         if self.lease.record(write) {
             return Ok(());

@@ -26,8 +26,9 @@ use crate::{ApiServer, Write};
 const RIVAL: &str = "rival";
 /// The time between two writes of another client.
 const RIVAL_INTERVAL: Duration = Duration::from_millis(200);
-/// When the user deletes what unfinished plans have left, since the last fault.
-const SECOND_LOOK: Duration = Duration::from_secs(60);
+/// When the user deletes what unfinished plans have left, since the last fault; the second time because a plan that was still tried again
+/// may have made it again. Plans are tried again for 60 s.
+const LOOKS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(180)];
 
 /// Runs the schedule of a seed without the steps at `without`, on the thread of the caller, whose random numbers and clocks follow from
 /// the seed from then on.
@@ -75,7 +76,7 @@ impl Simulation {
     /// Waits until the cluster is as the user wants it and stays so.
     async fn settle(&mut self) -> Result<(), String> {
         let server = self.cluster.server.clone();
-        let (start, mut has_looked) = (Instant::now(), false);
+        let (start, mut looks) = (Instant::now(), LOOKS.into_iter().peekable());
         loop {
             tokio::time::sleep(POLL).await;
             self.invariants.observe(&server)?;
@@ -84,8 +85,7 @@ impl Simulation {
                 self.approve(namespace);
                 self.retry_plans(namespace);
             }
-            if !has_looked && start.elapsed() >= SECOND_LOOK {
-                has_looked = true;
+            if looks.next_if(|look| start.elapsed() >= *look).is_some() {
                 self.delete_unfinished();
                 for (namespace, _) in
                     self.invariants.expected.iter().filter(|(_, it)| **it == Expected::Removed)
@@ -100,7 +100,7 @@ impl Simulation {
                 .and_then(|()| has_leader(&server, &self.cluster.processes, &self.invariants.lease))
                 .and_then(|()| unchanged_for(&server, SETTLE_TIME, counts));
             match state {
-                Ok(()) if has_looked => break,
+                Ok(()) if looks.len() < LOOKS.len() => break,
                 Err(problem) if start.elapsed() >= CONVERGENCE => {
                     let seconds = CONVERGENCE.as_secs();
                     return Err(format!("not converged {seconds} s after the last fault: {problem}"));
@@ -296,16 +296,13 @@ impl Simulation {
         }
     }
 
-    /// Follows the messages of failed plans for which a Subscription waits: deletes them, or withdraws the approval, and the next one begins
+    /// Follows the messages of failed plans to which a Subscription refers: deletes them, or withdraws the approval, and the next one begins
     /// them again.
     fn retry_plans(&self, namespace: &str) {
-        for waiting in list(&self.cluster.server, "subscriptions", namespace) {
-            let plan = text(&waiting, "/status/installPlanRef/name");
+        for subscription in list(&self.cluster.server, "subscriptions", namespace) {
+            let plan = text(&subscription, "/status/installPlanRef/name");
             let plan = self.cluster.server.get("installplans", Some(namespace), plan);
-            let is_waiting = text(&waiting, "/status/state") != "AtLatestKnown";
-            let Some(plan) = plan.filter(|plan| is_waiting && plan["status"]["phase"] == "Failed") else {
-                continue;
-            };
+            let Some(plan) = plan.filter(|plan| plan["status"]["phase"] == "Failed") else { continue };
             if plan["status"].to_string().contains("delete the InstallPlan") {
                 self.delete_all("installplans", vec![plan]);
             } else {

@@ -253,6 +253,13 @@ fn unpack_settings_are_read_from_the_group() {
 
 /// Once its approval was withdrawn and given again, the steps of a plan that failed have the whole retry window.
 #[test]
+fn failed_plan_has_one_remedy() {
+    let gone = StepError::NoOwner { csv: "a.v1".to_owned(), object: "Service x".to_owned() }.to_string();
+    assert_eq!(failed_wait(&gone), gone, "it names its own");
+    assert_eq!(failed_wait("x"), "x; to retry it, set spec.approved to false, and then to true again");
+}
+
+#[test]
 fn failed_plan_is_retried_when_approved_again() {
     let failed = PlanRun { steps: vec![StepStatus::Unknown], error: Some(error(false)) };
     let mut plan = plan_with("Installing", vec![step("Service", "", "x", "Unknown")]);
@@ -266,7 +273,7 @@ fn failed_plan_is_retried_when_approved_again() {
     next(&mut plan, None, 0);
     let (rule, wait) = next(&mut plan, Some(&failed), 60);
     let problem = error(false).to_string();
-    let want = format!("{problem}; to retry its steps, set spec.approved to false, and then to true again");
+    let want = format!("{problem}; to retry it, set spec.approved to false, and then to true again");
     assert_eq!((rule, wait), (PlanRule::Fails, Some(want)));
     plan.spec.approved = false;
     let want = "waiting for approval; set spec.approved to true".to_owned();
