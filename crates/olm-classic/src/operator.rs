@@ -7,11 +7,13 @@
 
 use std::collections::BTreeSet;
 
+use olm_api::classic::install_plan::Step;
 use olm_api::classic::operator::{Components, OperatorStatus, RichReference};
-use olm_api::classic::{ClusterServiceVersion, GROUP, InstallPlan, Subscription};
+use olm_api::classic::{ClusterServiceVersion, GROUP, InstallPlan, InstallPlanStatus, Subscription};
 use olm_core::Object;
 use serde_json::{Value, json};
 
+use crate::install_plan::StepStatus;
 use crate::operator_group::keys::{COMPONENT, COPIED_FROM, MANAGED, OWNER, OWNER_KIND, OWNER_NAMESPACE};
 
 /// Longest name of a label, in bytes.
@@ -109,12 +111,21 @@ pub fn announce<'a>(plan: &mut InstallPlan, namespace: &str, packages: impl Into
 }
 
 /// Whether a plan was made for a Subscription that does not refer to it yet: it has the label of the operator from its creation on. Its
-/// steps wait for the Subscription, which else finds a ClusterServiceVersion and no plan of its own, and takes it for a foreign one.
+/// steps wait for the Subscription, which else finds a ClusterServiceVersion and no plan of its own, and takes it for a foreign one. Once they
+/// have begun they wait for none: the Subscription to a dependency, which they make, never refers to the plan, and the operator of the
+/// dependency labels it, too.
 #[must_use]
 pub fn is_announced<'a>(
     plan: &InstallPlan,
     subscriptions: impl IntoIterator<Item = &'a Subscription>,
 ) -> bool {
+    let begins = |status: &InstallPlanStatus| {
+        let is_unknown = |step: &Step| StepStatus::parse(&step.status) == StepStatus::Unknown;
+        status.start_time.is_none() && status.plan.iter().all(is_unknown)
+    };
+    if !plan.status.as_ref().is_none_or(begins) {
+        return true;
+    }
     let labels = plan.metadata.labels.as_ref();
     let is_for = |subscription: &Subscription| {
         let namespace = subscription.metadata.namespace.as_deref().unwrap_or_default();
@@ -310,6 +321,35 @@ mod tests {
             assert_eq!(is_announced(&read, [&of]), announced, "{package} {generation:?} {labelled}");
             let is_earlier = generation.is_some_and(|known| known >= 2);
             assert_eq!(belonged(&Object::from_value(plan).unwrap(), &of), is_earlier, "{generation:?}");
+        }
+    }
+
+    /// The Subscription to a dependency has no plan of its own, and its operator labels the plan that made it.
+    #[test]
+    fn operator_of_a_dependency_does_not_stop_its_plan() {
+        for (status, step, announced) in [
+            (json!({}), "Unknown", false),
+            (json!({}), "Created", true),
+            (json!({"startTime": "2024-01-01T00:00:00Z"}), "Unknown", true),
+        ] {
+            let resource = json!({"sourceName": "c", "sourceNamespace": "ns", "group": "", "version": "v1", "kind": "Secret", "name": "s",
+                "manifest": ""});
+            let mut plan: InstallPlan = serde_json::from_value(json!({
+                "metadata": { "name": "install-1", "namespace": "ns" },
+                "spec": { "approval": "Automatic", "approved": true, "clusterServiceVersionNames": [], "generation": 1 },
+            }))
+            .unwrap();
+            announce(&mut plan, "ns", ["dependency"]);
+            let mut value = json!({"phase": "Installing", "catalogSources": [],
+                "plan": [{"resolving": "a.v1", "resource": resource, "status": step}]});
+            value.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+            plan.status = Some(serde_json::from_value(value).unwrap());
+            let dependency: Subscription = serde_json::from_value(json!({
+                "metadata": { "name": "s", "namespace": "ns" },
+                "spec": { "name": "dependency", "source": "c", "sourceNamespace": "ns" },
+            }))
+            .unwrap();
+            assert_eq!(is_announced(&plan, [&dependency]), announced, "{plan:?}");
         }
     }
 
