@@ -189,16 +189,17 @@ impl ObjectWriter {
         Ok(object(&self.api(target).patch(target.name(), &params, &Patch::Merge(patch)).await?))
     }
 
-    /// Deletes this very object; it is no error if it is gone, or another one by now.
-    pub(crate) async fn delete(&self, object: &Object) -> kube::Result<()> {
+    /// Deletes this very object. `true`: it is gone, or goes; `false`: another object has its name by now.
+    pub(crate) async fn delete(&self, object: &Object) -> kube::Result<bool> {
         let uid = object.metadata().and_then(|it| it.get("uid")?.as_str()).map(str::to_owned);
         let params = DeleteParams {
             preconditions: Some(Preconditions { uid, resource_version: None }),
             ..DeleteParams::background()
         };
         match self.api(object).delete(object.name(), &params).await {
-            Err(error) if matches!(classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => Ok(()),
-            answer => answer.map(drop),
+            Err(error) if classify(&error) == ErrorClass::NotFound => Ok(true),
+            Err(error) if classify(&error) == ErrorClass::Conflict => Ok(false),
+            answer => answer.map(|_| true),
         }
     }
 }

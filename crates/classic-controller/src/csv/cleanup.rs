@@ -29,8 +29,13 @@ impl Csvs {
         if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             return Ok(Requeue::OnChange);
         }
+        let mut is_conflict = false;
         for leftover in leftovers(&self.context.client, csv).await? {
-            self.writer.delete(&leftover).await?;
+            is_conflict |= !self.writer.delete(&leftover).await?;
+        }
+        // what has its name may be the CSV's, too
+        if is_conflict {
+            return Ok(Requeue::Backoff);
         }
         self.delete_webhooks(csv, |_| false).await?;
         self.end_conversions(csv).await?;
@@ -96,8 +101,41 @@ where
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::cluster::Cluster;
+    use crate::testing::{Apiserver, context};
+
+    #[tokio::test]
+    async fn csv_stays_while_another_object_has_the_name_of_a_leftover() {
+        for (code, is_released) in [(200, true), (404, true), (409, false)] {
+            let apiserver = Apiserver::new(move |method, uri| match method {
+                "DELETE" => {
+                    let reason = if code == 409 { "Conflict" } else { "NotFound" };
+                    (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
+                }
+                "GET" if uri.contains("/clusterroles") => {
+                    (200, json!({"metadata": {}, "items": [{"metadata": {"name": "r", "uid": "1"}}]}))
+                }
+                "GET" => (200, json!({"metadata": {}, "items": []})),
+                _ => (
+                    200,
+                    json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+                    "metadata": {"name": "a.v1", "namespace": "ns"}}),
+                ),
+            });
+            let csvs = Csvs::new(context("csv", &apiserver, &Cluster::new()));
+            let csv: ClusterServiceVersion = serde_json::from_value(json!({
+                "metadata": {"name": "a.v1", "namespace": "ns", "finalizers": [FINALIZER]},
+                "spec": {"displayName": "a", "install": {"strategy": "deployment"}},
+            }))
+            .unwrap();
+            let next = csvs.release(&csv).await.unwrap();
+            assert_eq!(next == Requeue::OnChange, is_released, "{code}");
+            let patches = apiserver.requests().iter().filter(|it| it.starts_with("PATCH")).count();
+            assert_eq!(patches, usize::from(is_released), "{code}");
+        }
+    }
 
     #[tokio::test]
     async fn csv_leaves_nothing_that_a_late_watch_does_not_show() {
