@@ -111,7 +111,7 @@ async fn classic_failed_plan_is_retried_with_its_csv() -> Result<()> {
     })
     .await?;
     let name = failed.name_any();
-    site.event("InstallPlan", "Waiting", "to retry its steps, set spec.approved to false").await?;
+    site.event("InstallPlan", "Waiting", "to retry it, set spec.approved to false").await?;
     let csv = csvs.get("demo.v1").await?;
 
     crds.delete("widgets.demo.test", &DeleteParams::default()).await?;
