@@ -110,20 +110,20 @@ pub fn announce<'a>(plan: &mut InstallPlan, namespace: &str, packages: impl Into
     }
 }
 
-/// Whether a plan was made for a Subscription that does not refer to it yet: it has the label of the operator from its creation on. Its
-/// steps wait for the Subscription, which else finds a ClusterServiceVersion and no plan of its own, and takes it for a foreign one. Once they
-/// have begun they wait for none: the Subscription to a dependency, which they make, never refers to the plan, and the operator of the
-/// dependency labels it, too.
+/// Whether the Subscriptions for which a plan was made refer to it; it has the labels of their operators from its creation on. Until then its
+/// steps wait: a Subscription that finds a ClusterServiceVersion and no plan of its own takes it for a foreign one. Once they have begun
+/// they wait for none: the Subscription to a dependency, which they make, never refers to the plan, and the operator of the dependency
+/// labels it, too.
 #[must_use]
 pub fn is_announced<'a>(
     plan: &InstallPlan,
     subscriptions: impl IntoIterator<Item = &'a Subscription>,
 ) -> bool {
-    let begins = |status: &InstallPlanStatus| {
-        let is_unknown = |step: &Step| StepStatus::parse(&step.status) == StepStatus::Unknown;
-        status.start_time.is_none() && status.plan.iter().all(is_unknown)
+    let has_begun = |status: &InstallPlanStatus| {
+        let is_tried = |step: &Step| StepStatus::parse(&step.status) != StepStatus::Unknown;
+        status.start_time.is_some() || status.plan.iter().any(is_tried)
     };
-    if !plan.status.as_ref().is_none_or(begins) {
+    if plan.status.as_ref().is_some_and(has_begun) {
         return true;
     }
     let labels = plan.metadata.labels.as_ref();

@@ -255,8 +255,8 @@ impl Invariants {
 
 /// Logs a write with the status that the object has then.
 pub fn trace(write: &Write) {
-    let status = write.after.as_ref().map(|object| object["status"].to_string());
-    tracing::trace!(version = write.version, status, "{}", describe(write));
+    let status = || write.after.as_ref().map(|object| object["status"].to_string());
+    tracing::trace!(version = write.version, status = status(), "{}", describe(write));
 }
 
 /// One change in words.

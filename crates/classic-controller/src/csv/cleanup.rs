@@ -33,7 +33,7 @@ impl Csvs {
         for leftover in leftovers(&self.context.client, csv).await? {
             is_conflict |= !self.writer.delete(&leftover).await?;
         }
-        // what has its name may be the CSV's, too
+        // another object has the name of one of them by now, and may be the CSV's, too
         if is_conflict {
             return Ok(Requeue::Backoff);
         }
@@ -101,7 +101,6 @@ where
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::cluster::Cluster;
     use crate::testing::{Apiserver, context};

@@ -14,7 +14,7 @@ use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, Su
 use olm_classic::csv::strategy::serving;
 use olm_classic::install_plan::{
     PlanRun, PlannedBundle, StepAction, StepError, StepManifest, StepObserved, StepReference, StepStatus,
-    bundle_objects, decide_step, listed_version, step_object, update_crd, warning_event,
+    bundle_objects, decide_step, has_owner_labels, listed_version, step_object, update_crd, warning_event,
 };
 use olm_classic::operator::{self, label_component};
 use olm_core::Object;
@@ -46,7 +46,8 @@ pub(super) struct Run<'a> {
     acting: Client,
     /// UIDs of ClusterServiceVersions that this run created.
     created: BTreeMap<String, String>,
-    /// Roles and bindings of the cluster that this run wrote, with the places of their steps.
+    /// Roles and bindings that this run wrote and that are deleted with a ClusterServiceVersion by their labels, with the places of their
+    /// steps.
     rights: Vec<(usize, Object)>,
     /// Objects of bundles whose steps have references.
     unpacked: BTreeMap<String, Arc<Vec<Object>>>,
@@ -207,13 +208,13 @@ impl<'a> Run<'a> {
                 let written = request::create(self.client_of(&object), &object).await?;
                 self.warn(index, step, &written).await;
                 self.cache_created(&written);
-                self.record_rights(index, written);
+                self.record_rights(index, step, written);
                 Ok(())
             }
             StepAction::Update(object) => {
                 let written = request::replace(self.client_of(&object), &object).await?;
                 self.warn(index, step, &written).await;
-                self.record_rights(index, written);
+                self.record_rights(index, step, written);
                 Ok(())
             }
             StepAction::CompareCrd(object) => self.update_definition(index, step, &object).await,
@@ -235,8 +236,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn record_rights(&mut self, index: usize, written: Written) {
-        if ["ClusterRole", "ClusterRoleBinding"].contains(&written.object.kind()) {
+    fn record_rights(&mut self, index: usize, step: &Step, written: Written) {
+        let is_right = ["ClusterRole", "ClusterRoleBinding"].contains(&written.object.kind());
+        if is_right && has_owner_labels(&written.object, &step.resolving, self.namespace) {
             self.rights.push((index, written.object));
         }
     }
@@ -352,9 +354,9 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Deletes rights in the cluster that a run wrote for a ClusterServiceVersion which went meanwhile: no owner reference binds them to it, and
-/// what is deleted with it are those that were there. The apiserver is asked after they were written: a ClusterServiceVersion that is still
-/// there takes them along. `rights` have the places of their steps, which count as not done when they are deleted.
+/// Deletes rights in the cluster that a run wrote for a ClusterServiceVersion which was deleted meanwhile: no owner reference binds them to
+/// it, and with it only those were deleted that existed then. The apiserver is asked after they were written: a ClusterServiceVersion that
+/// exists then deletes them when it goes. `rights` have the places of their steps, which count as not done when they are deleted.
 async fn revoke_abandoned(
     client: &Client,
     namespace: &str,

@@ -130,7 +130,26 @@ fn replaced_by<'a>(
     csv: &ClusterServiceVersion,
     here: &[&'a ClusterServiceVersion],
 ) -> Option<&'a ClusterServiceVersion> {
-    here.iter().copied().find(|other| other.spec.replaces == name(csv) && name(other) != name(csv))
+    replacing(name(csv), here.iter().copied())
+}
+
+/// The CSV that names this one in `spec.replaces`; of several the first by name.
+fn replacing<'a>(
+    replaced: &str,
+    here: impl IntoIterator<Item = &'a ClusterServiceVersion>,
+) -> Option<&'a ClusterServiceVersion> {
+    let replace = here.into_iter().filter(|other| other.spec.replaces == replaced && name(other) != replaced);
+    replace.min_by_key(|other| name(other))
+}
+
+/// The CSVs of a namespace that follow this one, which need not exist, in its chain. In a cycle they end before they repeat without end.
+pub(crate) fn successors<'a>(
+    csv: &'a str,
+    here: &'a [impl Borrow<ClusterServiceVersion>],
+) -> impl Iterator<Item = &'a ClusterServiceVersion> {
+    let replacing = |replaced: &str| replacing(replaced, here.iter().map(Borrow::borrow));
+    let first = Some(csv).filter(|csv| !csv.is_empty()).and_then(replacing);
+    std::iter::successors(first, move |at| replacing(name(at))).take(here.len())
 }
 
 /// Names of the CSVs before this one.

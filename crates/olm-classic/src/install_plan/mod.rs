@@ -27,8 +27,8 @@ pub use phase::{
 };
 pub use reference::{MAX_INLINE, StepManifest, StepReference, step_object, unpacked_name};
 pub use step::{
-    Handling, KINDS, StepAction, StepError, StepKind, StepObserved, StepStatus, decide_step, step_kind,
-    warning_event,
+    Handling, KINDS, StepAction, StepError, StepKind, StepObserved, StepStatus, decide_step,
+    has_owner_labels, step_kind, warning_event,
 };
 pub use unpack::{
     SettingError, UNPACK_ROWS, UnpackDecision, UnpackNext, UnpackObserved, UnpackRow, UnpackRule,

@@ -12,6 +12,7 @@ use olm_api::classic::{ClusterServiceVersion, InstallPlan, Subscription};
 use olm_core::{Object, go, member_map};
 use serde_json::{Map, Value, json};
 
+use crate::csv::chain::successors;
 use crate::ownership::extension_conflict;
 
 /// How far a step is.
@@ -313,6 +314,7 @@ pub fn decide_step(
         return Err(StepError::OfExtension(conflict));
     }
     let csv = step.resolving.as_str();
+    // the plan of a newer one has written what belongs to it; this one, which is still tried again, must not put its version back
     let is_of_successor = |existing: &Object| successors(csv, observed.csvs).any(|it| is_of(existing, it));
     if status != StepStatus::WaitingForApi && observed.existing.is_some_and(is_of_successor) {
         return Ok(StepAction::Keep);
@@ -474,6 +476,13 @@ pub(super) fn owner_labels(csv: &str, namespace: &str) -> Map<String, Value> {
     labels.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
 }
 
+/// Whether an object of the whole cluster has all labels that name its ClusterServiceVersion, with which it is deleted; a role that a bundle
+/// shares with others has only one of them.
+pub fn has_owner_labels(object: &Object, csv: &str, namespace: &str) -> bool {
+    let found = object.labels();
+    owner_labels(csv, namespace).iter().all(|(key, value)| found.get(key.as_str()).copied() == value.as_str())
+}
+
 /// Neither a controller nor blocking.
 pub(super) fn owner_reference(csv: &str, uid: &str) -> Map<String, Value> {
     let reference = json!({
@@ -493,21 +502,6 @@ fn references(object: &Object) -> Vec<Value> {
 
 fn has_owner(object: &Object, csv: &str) -> bool {
     references(object).iter().any(|owner| owner["kind"] == "ClusterServiceVersion" && owner["name"] == csv)
-}
-
-/// The ClusterServiceVersions that replace this one, the first by name of those that name the one before. The plan of a newer one has
-/// written what belongs to it, and that of this one, which is still tried again, must not put its version back.
-fn successors<'a>(
-    csv: &'a str,
-    csvs: &'a [Arc<ClusterServiceVersion>],
-) -> impl Iterator<Item = &'a ClusterServiceVersion> {
-    let replacing = move |name: &str| {
-        let replace = csvs.iter().filter(|it| !name.is_empty() && it.spec.replaces == name);
-        replace.min_by_key(|it| it.metadata.name.as_deref()).map(|it| &**it)
-    };
-    let next = move |it: &&ClusterServiceVersion| replacing(it.metadata.name.as_deref().unwrap_or_default());
-    // a circle ends, too
-    std::iter::successors(replacing(csv), next).take(csvs.len())
 }
 
 /// Whether an object belongs to a ClusterServiceVersion. A definition has no owner: it belongs to each that names it.

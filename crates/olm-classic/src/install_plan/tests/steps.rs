@@ -187,6 +187,25 @@ fn older_plan_leaves_the_definition_of_a_newer_version() {
 }
 
 #[test]
+fn shared_role_has_not_all_owner_labels() {
+    let labels = |labels: Value| {
+        object(
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r", "labels": labels}}),
+        )
+    };
+    let all =
+        json!({"olm.owner": "a.v1", "olm.owner.namespace": "ns", "olm.owner.kind": "ClusterServiceVersion"});
+    assert!(has_owner_labels(&labels(all.clone()), "a.v1", "ns"));
+    for other in [
+        has_owner_labels(&labels(all.clone()), "a.v2", "ns"),
+        has_owner_labels(&labels(all), "a.v1", "other"),
+        has_owner_labels(&labels(json!({"olm.owner": "a.v1"})), "a.v1", "ns"),
+    ] {
+        assert!(!other);
+    }
+}
+
+#[test]
 fn dependency_is_subscribed_to_once() {
     let subscription = |name: &str, package: &str| {
         json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription", "metadata": {"name": name},
