@@ -93,7 +93,7 @@ impl Api {
         change(object);
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         let object = object.clone();
-        let line = format!("{}\n", json!({"type": "MODIFIED", "object": object}));
+        let line = modified(&object);
         state.watchers.retain(|watcher| watcher.send(line.clone()).is_ok());
         object
     }
@@ -153,7 +153,7 @@ impl Api {
                     object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
                 if version > Some(known) {
                     // the receiver is at hand
-                    let _ = sender.send(format!("{}\n", json!({"type": "MODIFIED", "object": object})));
+                    let _ = sender.send(modified(object));
                 }
             }
             state.watchers.push(sender);
@@ -164,6 +164,11 @@ impl Api {
         });
         Response::new(StreamBody::new(lines).boxed())
     }
+}
+
+/// An event of a watch: the type comes first, as an apiserver sends it.
+fn modified(object: &Value) -> String {
+    format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n")
 }
 
 fn full(value: &Value) -> Response<Body> {
