@@ -1,5 +1,7 @@
 //! JSON string text: where a plain run ends, how a string is written (fbc §4.2) and read back.
 
+use std::borrow::Cow;
+
 use base64::{
     DecodeError, Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
@@ -60,7 +62,11 @@ pub fn decode_base64(text: &str) -> Result<Vec<u8>, usize> {
             .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
             .with_decode_allow_trailing_bits(true),
     );
-    let compact: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+    let compact: Cow<'_, [u8]> = if memchr::memchr2(b'\r', b'\n', text.as_bytes()).is_some() {
+        text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect()
+    } else {
+        text.as_bytes().into()
+    };
     engine.decode(&compact).map_err(|error| match error {
         DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => at,
         _ => compact.len() / 4 * 4,
