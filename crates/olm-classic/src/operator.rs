@@ -137,7 +137,7 @@ pub fn is_announced<'a>(
 }
 
 /// Whether the plan of this generation is later than the one to which a Subscription refers.
-fn is_ahead(generation: Option<i64>, subscription: &Subscription) -> bool {
+pub(crate) fn is_ahead(generation: Option<i64>, subscription: &Subscription) -> bool {
     let known = subscription.status.as_ref().and_then(|status| status.install_plan_generation);
     generation.is_some_and(|generation| generation > known.unwrap_or_default())
 }

@@ -2,7 +2,11 @@
 //!
 //! Rule: classic-apis §6.6.
 
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -29,15 +33,19 @@ impl Csvs {
         if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             return Ok(Requeue::OnChange);
         }
+        let mut leftovers = leftovers(&self.context.client, csv).await?;
+        // of an earlier specification
+        if csv.spec.webhook_definitions.is_empty() {
+            leftovers.extend(self.webhooks_of(csv));
+        }
         let mut is_conflict = false;
-        for leftover in leftovers(&self.context.client, csv).await? {
+        for leftover in leftovers {
             is_conflict |= !self.writer.delete(&leftover).await?;
         }
         // another object has the name of one of them by now, and may be the CSV's, too
         if is_conflict {
             return Ok(Requeue::Backoff);
         }
-        self.delete_webhooks(csv, |_| false).await?;
         self.end_conversions(csv).await?;
         let others: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
         let version = csv.meta().resource_version.clone();
@@ -49,9 +57,10 @@ impl Csvs {
     /// Definitions whose conversion calls a Service of the CSV are not converted any more: with a webhook that is gone, their objects could
     /// be neither read nor deleted.
     async fn end_conversions(&self, csv: &ClusterServiceVersion) -> kube::Result<()> {
-        let (cluster, namespace) = (&self.context.cluster, csv.namespace().unwrap_or_default());
-        for (name, service) in abandoned(csv, &cluster.own_csvs(&namespace)) {
-            let Some(crd) = cluster.crds.find(name) else { continue };
+        let namespace = csv.namespace().unwrap_or_default();
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.context.client.clone());
+        for (name, service) in abandoned(csv, &self.context.cluster.own_csvs(&namespace)) {
+            let Some(crd) = definitions.get_opt(name).await? else { continue };
             let webhook = crd.spec.conversion.as_ref().and_then(|conversion| conversion.webhook.as_ref());
             let called = webhook.and_then(|webhook| webhook.client_config.as_ref()?.service.as_ref());
             if !called.is_some_and(|called| called.namespace == namespace && called.name == service) {
@@ -88,7 +97,15 @@ async fn leftovers(client: &Client, csv: &ClusterServiceVersion) -> kube::Result
         labelled::<RoleBinding>(client, &selector),
     )?;
     let elsewhere = elsewhere.into_iter().filter(|it| it.namespace() != Some(&namespace));
-    Ok([roles, bindings, services].into_iter().flatten().chain(elsewhere).collect())
+    let mut found: Vec<Object> = [roles, bindings, services].into_iter().flatten().chain(elsewhere).collect();
+    if !csv.spec.webhook_definitions.is_empty() {
+        let (validating, mutating) = tokio::try_join!(
+            labelled::<ValidatingWebhookConfiguration>(client, &selector),
+            labelled::<MutatingWebhookConfiguration>(client, &selector),
+        )?;
+        found.extend(validating.into_iter().chain(mutating));
+    }
+    Ok(found)
 }
 
 async fn labelled<K>(client: &Client, selector: &str) -> kube::Result<Vec<Object>>
@@ -137,6 +154,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn csv_ends_a_conversion_that_a_late_watch_does_not_show() {
+        for (service, is_own) in [("d-service", true), ("other", false)] {
+            let apiserver = Apiserver::new(move |method, uri| match method {
+                "GET" if uri.contains("/customresourcedefinitions/") => {
+                    let client = json!({"service": {"namespace": "ns", "name": service}});
+                    let webhook = json!({"conversionReviewVersions": ["v1"], "clientConfig": client});
+                    let names = json!({"kind": "A", "plural": "as"});
+                    let conversion = json!({"strategy": "Webhook", "webhook": webhook});
+                    let spec = json!({"group": "a.test", "scope": "Cluster", "names": names, "versions": [],
+                        "conversion": conversion});
+                    (200, json!({"metadata": {"name": "as.a.test"}, "spec": spec}))
+                }
+                "GET" => (200, json!({"metadata": {}, "items": []})),
+                _ => (200, json!({"apiVersion": "v1", "kind": "Any", "metadata": {"name": "any"}})),
+            });
+            let csvs = Csvs::new(context("csv", &apiserver, &Cluster::new()));
+            let csv: ClusterServiceVersion = serde_json::from_value(json!({
+                "metadata": {"name": "a.v1", "namespace": "ns", "finalizers": [FINALIZER]},
+                "spec": {"displayName": "a", "install": {"strategy": "deployment"}, "webhookdefinitions": [{
+                    "type": "ConversionWebhook", "generateName": "c.a.test", "deploymentName": "d",
+                    "conversionCRDs": ["as.a.test"], "sideEffects": "None", "admissionReviewVersions": ["v1"],
+                }]},
+            }))
+            .unwrap();
+            csvs.release(&csv).await.unwrap();
+            let is_patch = |it: &&String| it.starts_with("PATCH") && it.contains("customresourcedefinitions");
+            let patches = apiserver.requests().iter().filter(is_patch).count();
+            assert_eq!(patches, usize::from(is_own), "{service}");
+        }
+    }
+
+    #[tokio::test]
     async fn csv_leaves_nothing_that_a_late_watch_does_not_show() {
         let apiserver = Apiserver::new(|_, uri| {
             let items = match uri {
@@ -147,22 +196,29 @@ mod tests {
                     {"metadata": {"name": "other", "namespace": "kube-system"},
                         "roleRef": {"apiGroup": "", "kind": "Role", "name": "r"}},
                 ]),
+                uri if uri.contains("/validatingwebhook") => json!([{"metadata": {"name": "v", "uid": "2"}}]),
+                uri if uri.contains("/mutatingwebhook") => json!([{"metadata": {"name": "m", "uid": "3"}}]),
                 _ => json!([]),
             };
             (200, json!({"metadata": {}, "items": items}))
         });
-        let csv = |name: &str| -> ClusterServiceVersion {
+        let mut spec = json!({"displayName": "a", "install": {"strategy": "deployment"}});
+        let csv = |name: &str, spec: &serde_json::Value| -> ClusterServiceVersion {
             let metadata = json!({"name": name, "namespace": "ns"});
-            let spec = json!({"displayName": "a", "install": {"strategy": "deployment"}});
             serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
         };
-        let found = leftovers(&apiserver.client(), &csv("a.v1")).await.unwrap();
+        let found = leftovers(&apiserver.client(), &csv("a.v1", &spec)).await.unwrap();
         let names: Vec<&str> = found.iter().map(Object::name).collect();
         assert_eq!(names, ["b", "other"]);
         let labels = "olm.owner%3Da.v1%2Colm.owner.namespace%3Dns%2Colm.owner.kind%3DClusterServiceVersion";
         let requests = apiserver.requests();
         assert!(requests.len() == 4 && requests.iter().all(|it| it.contains(labels)), "{requests:?}");
-        assert!(leftovers(&apiserver.client(), &csv(&"a".repeat(64))).await.unwrap().is_empty());
+        assert!(leftovers(&apiserver.client(), &csv(&"a".repeat(64), &spec)).await.unwrap().is_empty());
         assert_eq!(apiserver.requests().len(), 4, "no label has such a value");
+        spec["webhookdefinitions"] = json!([{"type": "ValidatingAdmissionWebhook", "generateName": "v.demo.test",
+            "deploymentName": "d", "sideEffects": "None", "admissionReviewVersions": ["v1"]}]);
+        let found = leftovers(&apiserver.client(), &csv("a.v1", &spec)).await.unwrap();
+        let names: Vec<&str> = found.iter().map(Object::name).collect();
+        assert_eq!(names, ["b", "other", "v", "m"]);
     }
 }

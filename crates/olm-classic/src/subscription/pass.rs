@@ -18,6 +18,7 @@ use super::health::{CatalogFact, catalog_health};
 use super::history::next_generation;
 use super::state::{StateRule, StatusValues, decided, next_state, referenced_plan};
 use crate::install_plan::{PlanError, PlanPhase, PlanRequest, PlannedBundle, install_plan};
+use crate::operator::is_ahead;
 
 const EXCLUDE_GLOBAL: &str = "olm.operatorframework.io/exclude-global-namespace-resolution";
 pub(super) const FAIL_FORWARD: &str = "TechPreviewUnsafeFailForward";
@@ -185,8 +186,8 @@ fn pending_plan<'a>(subscription: &Subscription, plans: &'a [Arc<InstallPlan>]) 
 
 /// The plans for which Subscriptions wait, if every one waits for a plan that waits for approval; else none.
 fn awaiting_approval<'a>(facts: &NamespaceFacts<'a>) -> Vec<&'a InstallPlan> {
-    let awaits = |plan: &&InstallPlan| PlanPhase::from_plan(plan) == Some(PlanPhase::RequiresApproval);
-    let pending = facts.subscriptions.iter().map(|it| pending_plan(it, facts.plans).filter(awaits));
+    let pending = facts.subscriptions.iter().map(|it| pending_plan(it, facts.plans));
+    let pending = pending.map(|plan| plan.filter(|it| is_awaiting_approval(it)));
     pending.collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
@@ -266,14 +267,23 @@ pub fn conclude_pass(
     Ok(Conclusion::UseAgain { name: used.metadata.name.clone().unwrap_or_default(), status })
 }
 
-/// The plans for whose approval Subscriptions wait, and which install a version that the new plan does not.
+/// The plans that wait for approval and install a version that the new plan does not: those for which Subscriptions wait, and those to
+/// which none has ever referred, because the controller ended between making them and that.
 fn superseded(facts: &NamespaceFacts<'_>, new: &InstallPlan) -> Vec<String> {
     let planned = &new.spec.cluster_service_version_names;
     let is_superseded =
         |old: &&InstallPlan| old.spec.cluster_service_version_names.iter().any(|it| !planned.contains(it));
-    let awaiting = awaiting_approval(facts);
-    let names = awaiting.into_iter().filter(is_superseded).filter_map(|it| it.metadata.name.clone());
+    let is_unreferenced = |plan: &&InstallPlan| {
+        is_awaiting_approval(plan) && facts.subscriptions.iter().all(|it| is_ahead(plan.spec.generation, it))
+    };
+    let unreferenced = facts.plans.iter().map(|it| &**it).filter(is_unreferenced);
+    let awaiting = awaiting_approval(facts).into_iter().chain(unreferenced);
+    let names = awaiting.filter(is_superseded).filter_map(|it| it.metadata.name.clone());
     names.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn is_awaiting_approval(plan: &InstallPlan) -> bool {
+    PlanPhase::from_plan(plan) == Some(PlanPhase::RequiresApproval)
 }
 
 /// Whether a plan is not finished and has the steps of a new one. Plans without generation are not ours.

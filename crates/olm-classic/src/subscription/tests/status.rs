@@ -188,3 +188,25 @@ fn pending_plan_gives_way_to_a_newer_version() {
     cluster.subscriptions.push(subscription(Value::Null));
     assert_eq!(superseded(&cluster, &[("a.v2", "a")]), Vec::<String>::new(), "a Subscription is new");
 }
+
+#[test]
+fn unreferenced_plan_gives_way_to_a_newer_version() {
+    let superseded = |phase: &str, generation: i64, names: &[(&str, &str)]| {
+        let mut cluster = cluster(vec![pending("UpgradePending", "a.v1", "", Some("p"))]);
+        cluster.plans =
+            vec![plan("p", 3, Some("Complete"), &["a.v1"]), plan("q", generation, Some(phase), &["a.v2"])];
+        match conclude(&cluster, names).0 {
+            Conclusion::Make { superseded, .. } => superseded,
+            other => panic!("{other:?}"),
+        }
+    };
+    let none = Vec::<String>::new();
+    assert_eq!(superseded("RequiresApproval", 4, &[("a.v3", "a")]), ["q"]);
+    assert_eq!(superseded("RequiresApproval", 4, &[("a.v2", "a"), ("b.v1", "b")]), none, "it has more");
+    assert_eq!(superseded("Installing", 4, &[("a.v3", "a")]), none, "it is being executed");
+    assert_eq!(
+        superseded("RequiresApproval", 3, &[("a.v3", "a")]),
+        none,
+        "a Subscription has referred to it"
+    );
+}
