@@ -1,5 +1,7 @@
 //! The programs' requests, from the apiserver's audit record.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use olm_kit::{AuditTail, Cluster, Request, SYSTEM_NAMESPACE};
 
@@ -64,6 +66,15 @@ impl Own {
             _ => &request.name,
         };
         format!("{} {} {} {}/{name}", self.program, request.verb, request.resource, request.namespace)
+    }
+
+    /// Whether it is a patch of one of these Secrets of the system namespace by the programs of today.
+    pub(crate) fn patches_one_of(&self, secrets: &BTreeSet<String>) -> bool {
+        let request = &self.request;
+        (self.version, self.program) == (Version::New, "operator-controller")
+            && (request.verb.as_str(), request.resource.as_str()) == ("patch", "secrets")
+            && request.namespace == SYSTEM_NAMESPACE
+            && secrets.contains(&request.name)
     }
 
     /// Who did what to which object, for messages.

@@ -1,6 +1,6 @@
 //! The cluster's objects, the programs' cache folders and the registry's blob requests at one moment, and what differs later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::SystemTime;
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
-use olm_api::{condition, labels};
+use olm_api::{annotations, condition, labels};
 use olm_integration::inventory::{self, KUBERNETES};
 use serde_json::Value;
 
@@ -26,6 +26,9 @@ pub(crate) struct Changes {
     pub(crate) lines: Vec<String>,
     /// Objects that only Kubernetes' own controllers wrote.
     pub(crate) by_kubernetes: usize,
+    /// Secrets with a revision's content that got its account or its deletion policy, and nothing else: older versions did not record
+    /// them.
+    pub(crate) recorded: BTreeSet<String>,
 }
 
 impl Snapshot {
@@ -60,6 +63,9 @@ impl Snapshot {
                     .push(format!("{key}: deleted and created again by {}", managers(after).join(", ")));
             } else if before.resource_version() != after.resource_version() {
                 match difference(before, after) {
+                    Some(_) if is_recorded(before, after) => {
+                        changes.recorded.extend(after.metadata.name.clone());
+                    }
                     Some(line) => changes.lines.push(format!("{key}: {line}")),
                     None => changes.by_kubernetes += 1,
                 }
@@ -153,6 +159,21 @@ fn difference(before: &DynamicObject, after: &DynamicObject) -> Option<String> {
         fields.join("; ").replace('\n', " ")
     );
     Some(text.chars().take(LINE).collect())
+}
+
+/// Whether a Secret only has got annotations that are recorded once.
+fn is_recorded(before: &DynamicObject, after: &DynamicObject) -> bool {
+    let without = |object: &DynamicObject| {
+        let mut object = object.clone();
+        for annotation in [annotations::SERVICE_ACCOUNT, annotations::DELETION_POLICY] {
+            if !before.annotations().contains_key(annotation) {
+                object.annotations_mut().remove(annotation);
+            }
+        }
+        object.metadata.annotations = object.metadata.annotations.filter(|it| !it.is_empty());
+        without_versions(&object)
+    };
+    after.types.as_ref().is_some_and(|types| types.kind == "Secret") && without(before) == without(after)
 }
 
 fn without_versions(object: &DynamicObject) -> Value {
@@ -257,12 +278,31 @@ mod tests {
     }
 
     #[test]
+    fn upgrade_snapshot_lets_secrets_record_an_account_once() {
+        let secret = |kind: &str, version: &str, account: Option<&str>, data: &str| {
+            let annotations = account.map(|account| json!({(annotations::SERVICE_ACCOUNT): account}));
+            let object = json!({"apiVersion": "v1", "kind": kind, "data": data, "metadata": {"name": "a", "uid": "1",
+                "resourceVersion": version, "annotations": annotations}});
+            Snapshot([("v1 Secret ns/a".to_owned(), serde_json::from_value(object).unwrap())].into())
+        };
+        let recorded = |kind: &str, account: Option<&str>, data: &str| {
+            let changes = secret(kind, "1", account, "x").changes(&secret(kind, "2", Some("ns/b"), data));
+            assert_eq!(changes.recorded.len() + changes.lines.len(), 1);
+            !changes.recorded.is_empty()
+        };
+        assert!(recorded("Secret", None, "x"));
+        assert!(!recorded("Secret", None, "y"), "the content changed, too");
+        assert!(!recorded("Secret", Some("ns/a"), "x"), "it had another account");
+        assert!(!recorded("ConfigMap", None, "x"));
+    }
+
+    #[test]
     fn upgrade_snapshot_names_object_writer_and_field() {
         let (early, late) = ("2020-01-01T00:00:00Z", "2021-01-01T00:00:00Z");
         let before = snapshot("1", &[("ours", early), ("kube-controller-manager", early)], "x");
         assert_eq!(before.changes(&before), Changes::default());
         let kubernetes = snapshot("2", &[("ours", early), ("kube-controller-manager", late)], "x");
-        assert_eq!(before.changes(&kubernetes), Changes { lines: Vec::new(), by_kubernetes: 1 });
+        assert_eq!(before.changes(&kubernetes), Changes { by_kubernetes: 1, ..Changes::default() });
         let ours = snapshot("2", &[("ours", late), ("kube-controller-manager", late)], "y");
         let line = "v1 ConfigMap ns/a: resourceVersion 1 -> 2, written by [kube-controller-manager, ours]: \
             -  .metadata .labels .l: \"x\" +  .metadata .labels .l: \"y\"";

@@ -43,6 +43,8 @@ struct Row {
     leases: usize,
     /// Writes that a restart of the old programs makes, too.
     known: usize,
+    /// Writes of what older versions did not record in content Secrets.
+    recorded: usize,
     writes: usize,
     changed: usize,
     by_kubernetes: usize,
@@ -144,6 +146,9 @@ impl Checks {
             }
         }
 
+        let snapshot = Snapshot::take(&system.cluster.client().await?).await?;
+        let changes = baseline.snapshot.changes(&snapshot);
+
         // requests
         let requests = baseline.requests.take()?;
         row.requests = requests.len();
@@ -161,6 +166,7 @@ impl Checks {
                     baseline.reference.insert(own.operation());
                 }
                 Effect::Writes if baseline.reference.contains(&own.operation()) => row.known += 1,
+                Effect::Writes if own.patches_one_of(&changes.recorded) => row.recorded += 1,
                 Effect::Writes => {
                     row.writes += 1;
                     if row.writes <= LINES {
@@ -171,8 +177,9 @@ impl Checks {
         }
 
         // objects and conditions
-        let snapshot = Snapshot::take(&system.cluster.client().await?).await?;
-        let changes = baseline.snapshot.changes(&snapshot);
+        if row.recorded != changes.recorded.len() {
+            found.push(format!("{} writes recorded {:?}", row.recorded, changes.recorded));
+        }
         (row.changed, row.by_kubernetes) = (changes.lines.len(), changes.by_kubernetes);
         if !matches!(step, Step::Reference) {
             found.extend(changes.lines.into_iter().take(LINES).map(|line| format!("object: {line}")));
@@ -268,18 +275,19 @@ impl Checks {
             println!("| {what} | {count} |");
         }
         println!(
-            "\n| step | new leader after | requests | lease writes | writes as the old restarted | other writes | objects changed | … by Kubernetes alone | \
+            "\n| step | new leader after | requests | lease writes | writes as the old restarted | recorded in content Secrets | other writes | objects changed | … by Kubernetes alone | \
              condition changes | catalog blobs pulled | bundle blobs pulled | cache files kept, added, rewritten |\n\
-             |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+             |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
         );
         for row in &self.rows {
             println!(
-                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}, {}, {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}, {}, {} |",
                 row.title,
                 row.handover.map_or_else(String::new, |took| format!("{:.1} s", took.as_secs_f64())),
                 row.requests,
                 row.leases,
                 row.known,
+                row.recorded,
                 row.writes,
                 row.changed,
                 row.by_kubernetes,
