@@ -52,9 +52,7 @@ impl ClassicDemo {
         let options = Options { dir: Some(dir.join("control-plane")), ..Options::default() };
         let cluster =
             step(1, 4, "starting a Kubernetes control plane with the kinds of OLM Classic", async {
-                let cluster = Cluster::start_with(&options).await?;
-                cluster.install_classic().await?;
-                Ok(cluster)
+                Cluster::start_for_classic(&options).await
             })
             .await?;
         let folder = dir.join("registry");
