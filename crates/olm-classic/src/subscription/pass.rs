@@ -267,19 +267,20 @@ pub fn conclude_pass(
     Ok(Conclusion::UseAgain { name: used.metadata.name.clone().unwrap_or_default(), status })
 }
 
-/// The plans that wait for approval and install a version that the new plan does not: those for which Subscriptions wait, and those to
+/// The plans that wait for approval and install a version that the new plan does not: those for which a Subscription waits, and those to
 /// which none has ever referred, because the controller ended between making them and that.
 fn superseded(facts: &NamespaceFacts<'_>, new: &InstallPlan) -> Vec<String> {
     let planned = &new.spec.cluster_service_version_names;
-    let is_superseded =
-        |old: &&InstallPlan| old.spec.cluster_service_version_names.iter().any(|it| !planned.contains(it));
-    let is_unreferenced = |plan: &&InstallPlan| {
-        is_awaiting_approval(plan) && facts.subscriptions.iter().all(|it| is_ahead(plan.spec.generation, it))
+    let is_superseded = |old: &&InstallPlan| {
+        is_awaiting_approval(old)
+            && old.spec.cluster_service_version_names.iter().any(|it| !planned.contains(it))
     };
+    let referenced = facts.subscriptions.iter().filter_map(|it| pending_plan(it, facts.plans));
+    let is_unreferenced =
+        |plan: &&InstallPlan| facts.subscriptions.iter().all(|it| is_ahead(plan.spec.generation, it));
     let unreferenced = facts.plans.iter().map(|it| &**it).filter(is_unreferenced);
-    let awaiting = awaiting_approval(facts).into_iter().chain(unreferenced);
-    let names = awaiting.filter(is_superseded).filter_map(|it| it.metadata.name.clone());
-    names.collect::<BTreeSet<_>>().into_iter().collect()
+    let names = referenced.chain(unreferenced).filter(is_superseded);
+    names.filter_map(|it| it.metadata.name.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn is_awaiting_approval(plan: &InstallPlan) -> bool {

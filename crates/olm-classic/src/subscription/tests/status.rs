@@ -186,7 +186,7 @@ fn pending_plan_gives_way_to_a_newer_version() {
     assert_eq!(superseded(&cluster, &[("a.v2", "a")]), Vec::<String>::new(), "it is being executed");
     cluster.plans[0].status.as_mut().unwrap().phase = PlanPhase::RequiresApproval.as_str().to_owned();
     cluster.subscriptions.push(subscription(Value::Null));
-    assert_eq!(superseded(&cluster, &[("a.v2", "a")]), Vec::<String>::new(), "a Subscription is new");
+    assert_eq!(superseded(&cluster, &[("a.v2", "a")]), ["p"], "also when another Subscription is new");
 }
 
 #[test]
