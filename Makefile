@@ -71,10 +71,8 @@ endif
 test-all: ## Run all other tests: faults, failover, real content, documentation, deployment, oracles, images, a real node
 	@$(call build,$(everything))
 	@$(all_tools); $(with_programs) $(kit) test rest
-	@$(MAKE) node-images
-	@echo "make test-images runs beside make test-node; its output comes after it"
-	@output=$$(mktemp); outcome=0; $(MAKE) test-images >"$$output" 2>&1 & images=$$!; \
-	    $(MAKE) test-node IMAGES_MADE=1 || outcome=$$?; wait $$images || outcome=$$?; cat "$$output"; rm "$$output"; exit $$outcome
+	@$(MAKE) test-images
+	@$(MAKE) test-node
 
 .PHONY: test-apiserver
 test-apiserver: ## Compare the simulated apiserver with a real one in generated request sequences (SEQUENCES=2000; SEED=n: the first)
@@ -326,14 +324,12 @@ static:
 olm_images = $(target_dir)/debug/olm-images
 olm_release = $(target_dir)/debug/olm-release
 
-images_dir = $(target_dir)/images
-
 .PHONY: images
 images: PROFILE = release
 images: static ## Make the OCI images in target/images (PLATFORMS, VERSION; PUSH=registry/path: push them; CA_FILE, PLAIN_HTTP=1; PROFILE=dev)
 	@$(CARGO) build $(if $(CI),--locked $(call of_tests,olm-images olm-release),-p olm-images)
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(olm_images) \
-	    $(addprefix --program ,$(IMAGE_PROGRAMS)) --output $(images_dir) --revision "$$(git rev-parse HEAD)" \
+	    $(addprefix --program ,$(IMAGE_PROGRAMS)) --output $(target_dir)/images --revision "$$(git rev-parse HEAD)" \
 	    $(foreach platform,$(PLATFORMS),--platform $(platform)=$(call static_dir,$(platform))) \
 	    $(if $(VERSION),--version '$(VERSION)') $(if $(PUSH),--push '$(PUSH)') \
 	    $(if $(CA_FILE),--ca-file '$(CA_FILE)') $(if $(filter-out 0,$(PLAIN_HTTP)),--plain-http)
@@ -343,7 +339,7 @@ images: static ## Make the OCI images in target/images (PLATFORMS, VERSION; PUSH
 release: PROFILE = release
 release: images ## Put archives, chart, install files and checksums into target/release-files (variables of images; PLUGINS; PUSH: the chart, too)
 	@$(release_tools); SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) RELEASE_PROGRAMS="$(RELEASE_PROGRAMS)" \
-	    OLM_RELEASE=$(abspath $(olm_release)) IMAGES=$(images_dir) $(if $(PUSH),REGISTRY='$(PUSH)' PUSH='$(PUSH)') \
+	    OLM_RELEASE=$(abspath $(olm_release)) IMAGES=$(target_dir)/images $(if $(PUSH),REGISTRY='$(PUSH)' PUSH='$(PUSH)') \
 	    $(if $(CA_FILE),CA_FILE='$(CA_FILE)') $(if $(filter-out 0,$(PLAIN_HTTP)),PLAIN_HTTP=1) $(if $(PLUGIN_URL),PLUGIN_URL='$(PLUGIN_URL)') \
 	    hack/release.sh $(target_dir)/release-files $(or $(VERSION),$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)) \
 	    $(foreach platform,$(PLATFORMS),$(platform)=$(call static_dir,$(platform))) $(PLUGINS)
@@ -353,21 +349,15 @@ test-images: static ## Run `make images` and `make release`, and start what come
 	@$(all_tools); OLM_IMAGES_PROFILE=$(PROFILE) $(CARGO) test $(if $(CI),--locked --workspace,-p olm-integration) --test images -- \
 	    --exact images_and_release_of_make_start_programs
 
-# in a folder of their own: the test of `make images` makes others at the same time
-node_images = $(target_dir)/node-images
-.PHONY: node-images
-node-images:
-	@$(MAKE) images PROFILE=$(or $(IMAGE_PROFILE),dev) images_dir=$(node_images)
-
 # outside of the node, then inside, where there is no network
 node_tests = $(CARGO) test $(locked) --workspace --test node -- --nocapture --test-threads=1
 .PHONY: test-node
 test-node: ## Install our images on a real node, and an operator that runs (root on Linux; REQUIRED=1: fail where it cannot run; IMAGE_PROFILE=release)
 	@$(call build,$(everything))
 	@hack/node-packages.sh; outcome=0; $(kit) node check || outcome=$$?; [ $$outcome != 2 ] || exit $(if $(REQUIRED),1,0); [ $$outcome = 0 ]; \
-	    $(node_tools); $(if $(IMAGES_MADE),,$(MAKE) node-images;) \
+	    $(node_tools); $(MAKE) images PROFILE=$(or $(IMAGE_PROFILE),dev); \
 	    OLM_NODE_MACHINE=1 $(with_programs) $(node_tests) machine_; \
-	    OLM_NODE_IMAGES=$(abspath $(node_images)) CARGO_NET_OFFLINE=true $(kit) node run -- $(node_tests) --skip machine_ --skip rehearsal_
+	    OLM_NODE_IMAGES=$(abspath $(target_dir)/images) CARGO_NET_OFFLINE=true $(kit) node run -- $(node_tests) --skip machine_ --skip rehearsal_
 
 # the release is made and pushed inside of the node, whose registry no other process reaches; its programs are linked before
 .PHONY: release-rehearsal
@@ -382,7 +372,7 @@ kind_tools = OLM_TOOLS="$$(OLM_TOOLS_ONLY='kubernetes registry pause sample-oper
 .PHONY: test-kind
 test-kind: ## Run the tests of test-node on a cluster of kind instead (root and Docker on Linux)
 	@$(call build,$(everything))
-	@$(kind_tools); $(MAKE) node-images; OLM_NODE_IMAGES=$(abspath $(node_images)) \
+	@$(kind_tools); $(MAKE) images PROFILE=$(or $(IMAGE_PROFILE),dev); OLM_NODE_IMAGES=$(abspath $(target_dir)/images) \
 	    hack/kind.sh $(kit) $(node_tests) --skip machine_ --skip rehearsal_
 
 .PHONY: fuzz
