@@ -270,7 +270,7 @@ compare-classic: ## Run scenarios on OLM Classic's reference and on classic-cont
 
 .PHONY: test-completion
 test-completion: ## Run the completion scripts in the real bash, zsh and fish (SHELLS="zsh fish": those beside bash; they must be installed)
-	@OLM_COMPLETION_SHELLS='$(or $(SHELLS),zsh fish)' $(CARGO) test $(locked) -p kubectl-olm --test completion -- --nocapture
+	@OLM_COMPLETION_SHELLS='$(or $(SHELLS),zsh fish)' $(CARGO) test $(locked) -p kubectl-olm --test commands completion -- --nocapture
 
 .PHONY: recordings
 recordings: ## Run the documentation's commands and record them as asciicasts in target/recordings (PAGE=getting-started: that page)

@@ -235,7 +235,7 @@ fn registry_rejects_large_bundles() {
 
 #[test]
 fn registry_stops_when_cancelled() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/webhooks/bundle");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundles/cases/webhooks/bundle");
     let cancellation = Cancellation::default();
     assert!(RegistryV1::load_dir_until(&folder, BundleLimits::default(), &cancellation).is_ok());
     drop(cancellation.drop_guard());
@@ -308,7 +308,7 @@ fn properties_annotation_is_limited() {
 
 #[test]
 fn directories_are_read_like_files() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/webhooks/bundle");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundles/cases/webhooks/bundle");
     let loaded = RegistryV1::load_dir(&folder).unwrap();
     assert_eq!(
         (loaded.package_name.as_str(), loaded.csv.webhooks.len(), loaded.others.len()),

@@ -1,0 +1,9 @@
+//! `kubectl olm` as a process: what its commands print, and their exit codes.
+
+mod bundle;
+mod completion;
+mod graph;
+mod pictures;
+mod reading;
+mod support;
+mod verbs;
