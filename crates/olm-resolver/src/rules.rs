@@ -38,6 +38,17 @@ pub enum Ineligible {
     EnvironmentNotMet,
 }
 
+impl Ineligible {
+    /// The most basic one first.
+    const ALL: [Self; 5] = [
+        Self::NotInChannel,
+        Self::NoVersion,
+        Self::OutOfRange,
+        Self::MajorVersionHeld,
+        Self::EnvironmentNotMet,
+    ];
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
     FirstInstall,
@@ -91,18 +102,20 @@ impl<'a> Rules<'a> {
 
     /// Every condition of the request that the bundle does not meet, the most basic one first.
     pub(crate) fn violations(&self, bundle: BundleIndex) -> impl Iterator<Item = Ineligible> {
-        let channel = (!self.in_channels(bundle)).then_some(Ineligible::NotInChannel);
-        let version = std::iter::once_with(move || match (&self.request.range, self.graph.version(bundle)) {
-            (Some(_), Err(_)) => Some(Ineligible::NoVersion),
-            (Some(range), Ok(version)) => {
-                (!range.contains(&version.version)).then_some(Ineligible::OutOfRange)
+        Ineligible::ALL.into_iter().filter(move |rule| self.violates(bundle, *rule))
+    }
+
+    fn violates(&self, bundle: BundleIndex, rule: Ineligible) -> bool {
+        let (range, version) = (&self.request.range, self.graph.version(bundle));
+        match rule {
+            Ineligible::NotInChannel => !self.in_channels(bundle),
+            Ineligible::NoVersion => range.is_some() && version.is_err(),
+            Ineligible::OutOfRange => {
+                range.as_ref().is_some_and(|range| version.is_ok_and(|it| !range.contains(&it.version)))
             }
-            (None, _) => None,
-        });
-        let held = std::iter::once_with(move || self.holds(bundle).then_some(Ineligible::MajorVersionHeld));
-        let unmet =
-            std::iter::once_with(move || self.is_unmet(bundle).then_some(Ineligible::EnvironmentNotMet));
-        channel.into_iter().chain(version.flatten()).chain(held.flatten()).chain(unmet.flatten())
+            Ineligible::MajorVersionHeld => self.holds(bundle),
+            Ineligible::EnvironmentNotMet => self.is_unmet(bundle),
+        }
     }
 
     /// Whether the cluster does not meet what the bundle needs. What is installed is not judged.
