@@ -2,16 +2,21 @@
 //!
 //! Rule: classic-apis §6.6.
 
+use std::time::Duration;
+
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
-use olm_api::classic::ClusterServiceVersion;
+use olm_api::classic::{ClusterServiceVersion, InstallPlan};
 use olm_classic::csv::strategy::serving::abandoned;
+use olm_classic::install_plan::PlanPhase;
 use olm_classic::operator_group::keys;
 use olm_core::Object;
 use olm_runtime::apply::{ErrorClass, classify};
@@ -20,11 +25,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{Csvs, FINALIZER, target};
+use super::{Csvs, FINALIZER, labelled_owner, target};
 use crate::write::{named, object};
 
 /// Longer texts cannot be values of labels.
 const LABEL_LIMIT: usize = 63;
+/// How long rights are left alone whose CSV does not exist: a backup may be restored that has both.
+const RESTORED: Duration = Duration::from_secs(300);
 
 impl Csvs {
     /// Deletes what does not go with the CSV by itself, and lets the CSV go.
@@ -52,6 +59,45 @@ impl Csvs {
         let patch = json!({ "metadata": { "finalizers": others, "resourceVersion": version } });
         self.writer.patch(&target(csv), &patch).await?;
         Ok(Requeue::OnChange)
+    }
+
+    /// Whether labels name a CSV as the owner of rights in the cluster.
+    pub(super) fn has_rights(&self, csv: &str) -> bool {
+        let cluster = &self.context.cluster;
+        let is_owner = |meta: &ObjectMeta| labelled_owner(meta).is_some_and(|owner| owner == csv);
+        cluster.cluster_role_bindings.all().iter().any(|it| is_owner(it.meta()))
+            || cluster.cluster_roles.all().iter().any(|it| is_owner(it.meta()))
+    }
+
+    /// Deletes the rights in the cluster of a CSV that does not exist: a plan wrote them after the CSV was deleted, and its process ended
+    /// then. Those of a plan that has not ended may be used yet; the CSV is woken when it ends.
+    pub(super) async fn revoke(&self, csv: &str) -> kube::Result<Requeue> {
+        let Some((namespace, name)) = csv.split_once('/') else { return Ok(Requeue::Gone) };
+        let is_named = |plan: &InstallPlan| !is_ended(plan) && steps_of(plan).any(|csv| csv == name);
+        if self.context.cluster.plans.in_namespace(namespace).iter().any(|plan| is_named(plan)) {
+            return Ok(Requeue::Gone);
+        }
+        let (client, selector) = (&self.context.client, selector(namespace, name));
+        let (bindings, roles) = tokio::try_join!(
+            labelled::<ClusterRoleBinding>(client, &selector),
+            labelled::<ClusterRole>(client, &selector),
+        )?;
+        let csvs: Api<ClusterServiceVersion> = Api::namespaced(client.clone(), namespace);
+        if csvs.get_metadata_opt(name).await?.is_some() {
+            return Ok(Requeue::Gone);
+        }
+        let now = Timestamp::now();
+        let mut wait = None;
+        for right in bindings.iter().chain(&roles) {
+            let rest = RESTORED.saturating_sub(age(right, now));
+            if rest.is_zero() {
+                tracing::info!("{} is deleted: its ClusterServiceVersion is gone", right.key());
+                self.writer.delete(right).await?;
+            } else {
+                wait = wait.max(Some(rest));
+            }
+        }
+        Ok(wait.map_or(Requeue::Gone, Requeue::After))
     }
 
     /// Definitions whose conversion calls a Service of the CSV are not converted any more: with a webhook that is gone, their objects could
@@ -84,12 +130,7 @@ async fn leftovers(client: &Client, csv: &ClusterServiceVersion) -> kube::Result
     if name.len() > LABEL_LIMIT {
         return Ok(Vec::new());
     }
-    let selector = format!(
-        "{}={name},{}={namespace},{}=ClusterServiceVersion",
-        keys::OWNER,
-        keys::OWNER_NAMESPACE,
-        keys::OWNER_KIND
-    );
+    let selector = selector(&namespace, &name);
     let (roles, bindings, services, elsewhere) = tokio::try_join!(
         labelled::<ClusterRole>(client, &selector),
         labelled::<ClusterRoleBinding>(client, &selector),
@@ -108,6 +149,32 @@ async fn leftovers(client: &Client, csv: &ClusterServiceVersion) -> kube::Result
     Ok(found)
 }
 
+/// Selects what is a CSV's by label.
+fn selector(namespace: &str, name: &str) -> String {
+    format!(
+        "{}={name},{}={namespace},{}=ClusterServiceVersion",
+        keys::OWNER,
+        keys::OWNER_NAMESPACE,
+        keys::OWNER_KIND
+    )
+}
+
+/// Whether a plan does nothing any more.
+pub(super) fn is_ended(plan: &InstallPlan) -> bool {
+    matches!(PlanPhase::from_plan(plan), Some(PlanPhase::Complete | PlanPhase::Failed))
+}
+
+/// The names of the CSVs whose bundles a plan installs.
+pub(super) fn steps_of(plan: &InstallPlan) -> impl Iterator<Item = &str> {
+    plan.status.iter().flat_map(|status| &status.plan).map(|step| step.resolving.as_str())
+}
+
+/// How long an object has been there.
+fn age(object: &Object, now: Timestamp) -> Duration {
+    let created = object.metadata().and_then(|it| it.get("creationTimestamp")?.as_str()?.parse().ok());
+    created.and_then(|created: Timestamp| now.duration_since(created).try_into().ok()).unwrap_or_default()
+}
+
 async fn labelled<K>(client: &Client, selector: &str) -> kube::Result<Vec<Object>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
@@ -118,6 +185,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use olm_runtime::watched::Object as Cached;
+
     use super::*;
     use crate::cluster::Cluster;
     use crate::testing::{Apiserver, context};
@@ -151,6 +220,49 @@ mod tests {
             let patches = apiserver.requests().iter().filter(|it| it.starts_with("PATCH")).count();
             assert_eq!(patches, usize::from(is_released), "{code}");
         }
+    }
+
+    /// Whether rights are there, and what is deleted.
+    async fn revoked(is_present: bool, phase: &str, age: u64) -> (bool, Requeue, usize) {
+        let created = Timestamp::now() - Duration::from_secs(age);
+        let labels = json!({"olm.owner": "a.v1", "olm.owner.namespace": "ns", "olm.owner.kind": "ClusterServiceVersion"});
+        let metadata = json!({"name": "r", "uid": "1", "labels": labels, "creationTimestamp": created});
+        let role = json!({"metadata": metadata});
+        let apiserver = Apiserver::new({
+            let role = role.clone();
+            move |method, uri| match method {
+                "GET" if uri.contains("/clusterroles?") => (200, json!({"metadata": {}, "items": [role]})),
+                "GET" if uri.contains("/clusterserviceversions/") && !is_present => {
+                    (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
+                }
+                "GET" => (200, json!({"metadata": {}, "items": []})),
+                _ => (200, json!({"kind": "Status", "status": "Success"})),
+            }
+        });
+        let cluster = Cluster::new();
+        let role: ClusterRole = serde_json::from_value(role).unwrap();
+        cluster.cluster_roles.insert("r".to_owned(), Cached::new(role));
+        let step = json!({"resolving": "a.v1", "status": "Created", "resource": {"group": "", "version": "v1", "kind": "A",
+            "name": "a", "manifest": "", "sourceName": "s", "sourceNamespace": "ns"}});
+        let plan: InstallPlan = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns"},
+            "spec": {"approval": "Automatic", "approved": true, "clusterServiceVersionNames": ["a.v1"]},
+            "status": {"phase": phase, "catalogSources": [], "plan": [step]}}))
+        .unwrap();
+        cluster.plans.insert("ns/p".to_owned(), Cached::new(plan));
+        let csvs = Csvs::new(context("csv", &apiserver, &cluster));
+        let next = csvs.revoke("ns/a.v1").await.unwrap();
+        let deleted = apiserver.requests().iter().filter(|it| it.starts_with("DELETE")).count();
+        (csvs.has_rights("ns/a.v1") && !csvs.has_rights("ns/a.v2"), next, deleted)
+    }
+
+    #[tokio::test]
+    async fn rights_of_a_csv_that_does_not_exist_go_after_five_minutes() {
+        assert_eq!(revoked(false, "Complete", 301).await, (true, Requeue::Gone, 1));
+        assert_eq!(revoked(true, "Complete", 301).await, (true, Requeue::Gone, 0));
+        assert_eq!(revoked(false, "Installing", 301).await, (true, Requeue::Gone, 0));
+        let (_, next, deleted) = revoked(false, "Failed", 100).await;
+        let Requeue::After(wait) = next else { panic!("{next:?}") };
+        assert!(deleted == 0 && wait.as_secs().abs_diff(200) <= 1, "{wait:?}");
     }
 
     #[tokio::test]

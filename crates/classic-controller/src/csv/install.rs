@@ -23,8 +23,8 @@ use olm_runtime::watched;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Csvs;
 use super::installs::{InstallError, Retry};
+use super::{Csvs, key, labelled_owner};
 use crate::write::{ObjectWriter, has, includes, named, object};
 
 /// The label of a webhook configuration that names the webhook of the CSV.
@@ -249,11 +249,13 @@ impl Csvs {
 
     /// The admission webhooks of the cluster that are a CSV's.
     pub(super) fn webhooks_of(&self, csv: &ClusterServiceVersion) -> Vec<Object> {
-        let cluster = &self.context.cluster;
+        let (cluster, owner) = (&self.context.cluster, Some(key(csv)));
         let validating = cluster.validating_webhooks.all();
         let mutating = cluster.mutating_webhooks.all();
-        let validating = validating.iter().filter(|it| is_owned(&***it, csv)).map(|it| object(&**it));
-        let mutating = mutating.iter().filter(|it| is_owned(&***it, csv)).map(|it| object(&**it));
+        let validating =
+            validating.iter().filter(|it| labelled_owner(it.meta()) == owner).map(|it| object(&**it));
+        let mutating =
+            mutating.iter().filter(|it| labelled_owner(it.meta()) == owner).map(|it| object(&**it));
         validating.chain(mutating).collect()
     }
 
@@ -312,15 +314,6 @@ fn is_current(live: &Object, desired: &Object) -> bool {
     };
     let expected = annotations(desired).unwrap_or_default();
     has(&without_spec(live), &without_spec(desired)) && includes(annotations(live).as_ref(), &expected)
-}
-
-/// Whether the owner labels of an object name a CSV.
-pub(super) fn is_owned<K: Resource>(object: &K, csv: &ClusterServiceVersion) -> bool {
-    let labels = object.labels();
-    let has = |key: &str, value: &str| labels.get(key).is_some_and(|label| label == value);
-    has(keys::OWNER, &csv.name_any())
-        && has(keys::OWNER_NAMESPACE, &csv.namespace().unwrap_or_default())
-        && has(keys::OWNER_KIND, "ClusterServiceVersion")
 }
 
 /// An answer of the apiserver as the type of its cache.

@@ -20,11 +20,13 @@ mod sources;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, Time};
 use olm_certificates::Executor;
 use olm_classic::csv::{Action, Phase, Reason, Step, decide};
+use olm_classic::operator_group::keys;
 use olm_runtime::controller::{self, Requeue, Waker};
 use olm_runtime::events::NewEvent;
 use olm_runtime::watched::Object;
@@ -67,13 +69,22 @@ pub(crate) async fn controller(context: Arc<Context>) {
     let csvs = Arc::new(Csvs::new(context));
     let sources = sources::sources(&csvs.context.cluster, &csvs.waker);
     controller::run(csvs.context.controller(sources), csvs.context.cluster.wait_until_listed(), |key| {
-        let Some(csv) = csvs.context.cluster.csvs.find(key) else {
+        let csv = csvs.context.cluster.csvs.find(key);
+        if csv.is_none() {
             csvs.installs.evict(key);
             csvs.edits.evict(key);
-            return None;
+            if !csvs.has_rights(key) {
+                return None;
+            }
+        }
+        let (pass, name) = (Arc::clone(&csvs), key.to_owned());
+        let pass = async move {
+            ended(match csv {
+                Some(csv) => pass.reconcile(csv).await,
+                None => pass.revoke(&name).await,
+            })
         };
-        let pass = Arc::clone(&csvs);
-        Some(async move { ended(pass.reconcile(csv).await) }.instrument(info_span!("csv", csv = key)))
+        Some(pass.instrument(info_span!("csv", csv = key)))
     })
     .await;
 }
@@ -81,6 +92,14 @@ pub(crate) async fn controller(context: Arc<Context>) {
 /// The name of a CSV in the caches.
 pub(crate) fn key(csv: &ClusterServiceVersion) -> String {
     olm_runtime::watched::key(&csv.metadata)
+}
+
+/// The name in the caches of the CSV that the labels of an object name as its owner.
+fn labelled_owner(meta: &ObjectMeta) -> Option<String> {
+    let label = |key: &str| meta.labels.as_ref()?.get(key).filter(|value| !value.is_empty());
+    let (name, namespace) = (label(keys::OWNER)?, label(keys::OWNER_NAMESPACE)?);
+    let is_csv = label(keys::OWNER_KIND)? == "ClusterServiceVersion";
+    is_csv.then(|| format!("{namespace}/{name}"))
 }
 
 /// A CSV as the target of a patch.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::Subject;
 use kube::{Resource, ResourceExt as _};
-use olm_api::classic::{ClusterServiceVersion, OperatorGroup, Subscription};
+use olm_api::classic::{ClusterServiceVersion, InstallPlan, OperatorGroup, Subscription};
 use olm_classic::csv::rights::is_account;
 use olm_classic::operator_group::{ApiSet, keys, providers, targets};
 use olm_runtime::controller::{Source, Waker};
 use olm_runtime::watched::{Change, Object};
 
-use super::key;
+use super::cleanup::{is_ended, steps_of};
 use super::observe::{named_accounts, named_api_services, named_crds};
+use super::{key, labelled_owner};
 use crate::cluster::Cluster;
 
 /// All sources. Beside them a CSV that is not Succeeded is checked every minute.
@@ -50,6 +51,18 @@ pub(super) fn sources(cluster: &Arc<Cluster>, waker: &Waker) -> Vec<Source> {
         Source::new("a certificate of it changed", cluster.secrets.subscribe(), |change| owners(&change)),
         Source::new("a webhook of it changed", cluster.validating_webhooks.subscribe(), |it| owners(&it)),
         Source::new("a webhook of it changed", cluster.mutating_webhooks.subscribe(), |it| owners(&it)),
+        Source::new("rights of it came, and it is gone", cluster.cluster_roles.subscribe(), {
+            let cluster = shared();
+            move |change| gone_owner(&cluster, &change)
+        }),
+        Source::new("rights of it came, and it is gone", cluster.cluster_role_bindings.subscribe(), {
+            let cluster = shared();
+            move |change| gone_owner(&cluster, &change)
+        }),
+        Source::new("a plan that names it ended, and it is gone", cluster.plans.subscribe(), {
+            let cluster = shared();
+            move |change| gone_of_plan(&cluster, &change)
+        }),
         Source::new("a CustomResourceDefinition that it names changed", cluster.crds.subscribe(), {
             let cluster = shared();
             move |change| named(&cluster, |csv| named_crds(csv).any(|name| name == change.key))
@@ -181,12 +194,7 @@ fn owners<K: Resource>(change: &Change<String, Object<K>>) -> BTreeSet<String> {
     let mut owners = BTreeSet::new();
     for object in change.states() {
         let meta = object.meta();
-        if let (Some(name), Some(namespace)) =
-            (object.label(keys::OWNER), object.label(keys::OWNER_NAMESPACE))
-            && object.label(keys::OWNER_KIND) == Some("ClusterServiceVersion")
-        {
-            owners.insert(format!("{namespace}/{name}"));
-        }
+        owners.extend(labelled_owner(meta));
         let references = meta.owner_references.iter().flatten();
         let references = references.filter(|owner| owner.kind == "ClusterServiceVersion");
         owners.extend(
@@ -195,6 +203,24 @@ fn owners<K: Resource>(change: &Change<String, Object<K>>) -> BTreeSet<String> {
         );
     }
     owners
+}
+
+/// The CSV of a role or binding, if it is gone.
+fn gone_owner<K: Resource>(cluster: &Cluster, change: &Change<String, Object<K>>) -> Option<String> {
+    let owner = labelled_owner(change.after.as_ref()?.meta())?;
+    cluster.csvs.find(&owner).is_none().then_some(owner)
+}
+
+/// The CSVs of a plan that has ended or is gone, if they are gone, too.
+fn gone_of_plan(cluster: &Cluster, change: &Change<String, Object<InstallPlan>>) -> BTreeSet<String> {
+    let is_over = |object: &Object<InstallPlan>| object.ok().is_none_or(|plan| is_ended(plan));
+    if !change.after.as_ref().is_none_or(is_over) {
+        return BTreeSet::new();
+    }
+    let namespace = names(change).0;
+    let plan = change.latest().and_then(Object::ok);
+    let csvs = plan.into_iter().flat_map(|plan| steps_of(plan)).map(|name| format!("{namespace}/{name}"));
+    csvs.filter(|csv| cluster.csvs.find(csv).is_none()).collect()
 }
 
 /// The CSVs whose accounts are among the subjects of a binding.
