@@ -42,7 +42,7 @@ const ELSEWHERE: [(&str, &str, &str); 7] = [
     ("soak", "soak_churn_leaves_nothing_behind", "make soak"),
 ];
 /// Test programs that run beside each other. Most of their time is waiting.
-const BESIDE: usize = 2;
+const BESIDE: usize = 3;
 /// Test programs that compute: they run beside those, at a lower priority, in the time that those wait.
 const COMPUTING: [&str; 1] = ["oracles"];
 /// Niceness of the computing ones.
