@@ -41,7 +41,7 @@ const ELSEWHERE: [(&str, &str, &str); 7] = [
     ("operations", "upgrade::upgrade_and_rollback_write_nothing", "make test-upgrade"),
     ("soak", "soak_churn_leaves_nothing_behind", "make soak"),
 ];
-/// Test programs that run beside each other. Most of their time is waiting.
+/// Test programs that run beside each other: they often wait, and three keep two processors busy.
 const BESIDE: usize = 3;
 /// Test programs that compute: they run beside those, at a lower priority, in the time that those wait.
 const COMPUTING: [&str; 1] = ["oracles"];
