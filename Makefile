@@ -323,13 +323,15 @@ static:
 # are built with
 olm_images = $(target_dir)/debug/olm-images
 olm_release = $(target_dir)/debug/olm-release
+# programs of tests are large, and their images and archives go nowhere
+compression = $(if $(filter dev,$(PROFILE)),1,6)
 
 .PHONY: images
 images: PROFILE = release
 images: static ## Make the OCI images in target/images (PLATFORMS, VERSION; PUSH=registry/path: push them; CA_FILE, PLAIN_HTTP=1; PROFILE=dev)
 	@$(CARGO) build $(if $(CI),--locked $(call of_tests,olm-images olm-release),-p olm-images)
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(olm_images) \
-	    $(addprefix --program ,$(IMAGE_PROGRAMS)) --output $(target_dir)/images --revision "$$(git rev-parse HEAD)" \
+	    $(addprefix --program ,$(IMAGE_PROGRAMS)) --compression $(compression) --output $(target_dir)/images --revision "$$(git rev-parse HEAD)" \
 	    $(foreach platform,$(PLATFORMS),--platform $(platform)=$(call static_dir,$(platform))) \
 	    $(if $(VERSION),--version '$(VERSION)') $(if $(PUSH),--push '$(PUSH)') \
 	    $(if $(CA_FILE),--ca-file '$(CA_FILE)') $(if $(filter-out 0,$(PLAIN_HTTP)),--plain-http)
@@ -338,7 +340,7 @@ images: static ## Make the OCI images in target/images (PLATFORMS, VERSION; PUSH
 .PHONY: release
 release: PROFILE = release
 release: images ## Put archives, chart, install files and checksums into target/release-files (variables of images; PLUGINS; PUSH: the chart, too)
-	@$(release_tools); SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) RELEASE_PROGRAMS="$(RELEASE_PROGRAMS)" \
+	@$(release_tools); SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) COMPRESSION=$(compression) RELEASE_PROGRAMS="$(RELEASE_PROGRAMS)" \
 	    OLM_RELEASE=$(abspath $(olm_release)) IMAGES=$(target_dir)/images $(if $(PUSH),REGISTRY='$(PUSH)' PUSH='$(PUSH)') \
 	    $(if $(CA_FILE),CA_FILE='$(CA_FILE)') $(if $(filter-out 0,$(PLAIN_HTTP)),PLAIN_HTTP=1) $(if $(PLUGIN_URL),PLUGIN_URL='$(PLUGIN_URL)') \
 	    hack/release.sh $(target_dir)/release-files $(or $(VERSION),$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)) \

@@ -10,6 +10,7 @@
 # IMAGES         the folder that `make images` wrote
 # REGISTRY       where the images are, as registry/path
 # PUSH           registry/path: also push the chart, as PUSH/charts/olm-rs:VERSION; CA_FILE and PLAIN_HTTP as for `make images`
+# COMPRESSION    gzip's level for the archives; default: 6
 # PLUGIN_URL     where the archives of the plugin will be; default: the release's page
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -29,7 +30,7 @@ trap 'rm -rf "$staging"' EXIT
 pack() {
     local folder=$1 name=$2
     shift 2
-    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$staging/$folder" -c "$@" | gzip -n >"$out/$name"
+    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$staging/$folder" -c "$@" | gzip -n "-${COMPRESSION:-6}" >"$out/$name"
 }
 
 for pair in "$@"; do

@@ -114,7 +114,7 @@ pub fn sha256(bytes: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// The image of one program for one platform.
+/// The image of one program for one platform; its layers are compressed with gzip's `level`, 1 to 9.
 ///
 /// # Errors
 /// When the date of `about` is none.
@@ -125,6 +125,7 @@ pub fn image(
     sbom: &[u8],
     platform: Platform,
     about: &About,
+    level: u32,
 ) -> Result<Part> {
     let base = base_files();
     let own = vec![
@@ -136,7 +137,7 @@ pub fn image(
     for (files, shared) in [(base, Some(("tmp/", 0o1777))), (own, None)] {
         let tar = tar(&files, shared, about.created)?;
         diff_ids.push(sha256(&tar));
-        blobs.push(Blob::new(LAYER, gzip(&tar)?));
+        blobs.push(Blob::new(LAYER, gzip(&tar, level)?));
     }
     let annotations = about.annotations(name, description)?;
     let config = Blob::json(
@@ -285,8 +286,8 @@ fn tar(files: &[File], more: Option<(&str, u32)>, date: u64) -> Result<Vec<u8>> 
     Ok(out.into_inner()?)
 }
 
-fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut out = GzEncoder::new(Vec::new(), Compression::default());
+fn gzip(bytes: &[u8], level: u32) -> Result<Vec<u8>> {
+    let mut out = GzEncoder::new(Vec::new(), Compression::new(level));
     out.write_all(bytes)?;
     Ok(out.finish()?)
 }
@@ -308,7 +309,7 @@ mod tests {
     }
 
     fn made() -> Part {
-        image("catalogd", "serves", b"a program", b"{}", Platform::Amd64, &about()).unwrap()
+        image("catalogd", "serves", b"a program", b"{}", Platform::Amd64, &about(), 6).unwrap()
     }
 
     fn entries(part: &Part) -> Vec<String> {
@@ -375,7 +376,7 @@ mod tests {
     fn image_of_the_dockerfile_is_configured_alike() {
         let dockerfile = include_str!("../Dockerfile");
         for program in ["catalogd", "operator-controller", "cluster-operator", "classic-controller"] {
-            let made = image(program, "serves", b"a program", b"{}", Platform::Amd64, &about()).unwrap();
+            let made = image(program, "serves", b"a program", b"{}", Platform::Amd64, &about(), 6).unwrap();
             let mut config: Value = serde_json::from_slice(&made.blobs[0].bytes).unwrap();
             config["config"].as_object_mut().unwrap().remove("Labels");
             assert_eq!(stage(dockerfile, program), config["config"], "{program}");
@@ -393,13 +394,13 @@ mod tests {
     fn image_of_the_same_release_is_equal() {
         assert_eq!(made().manifest.digest, made().manifest.digest);
         let other = About { created: 1_700_000_001, ..about() };
-        let later = image("catalogd", "serves", b"a program", b"{}", Platform::Amd64, &other).unwrap();
+        let later = image("catalogd", "serves", b"a program", b"{}", Platform::Amd64, &other, 6).unwrap();
         assert_ne!(made().manifest.digest, later.manifest.digest);
     }
 
     #[test]
     fn image_index_lists_platforms_and_a_referrer_names_it() {
-        let arm = image("catalogd", "serves", b"other", b"{}", Platform::Arm64, &about()).unwrap();
+        let arm = image("catalogd", "serves", b"other", b"{}", Platform::Arm64, &about(), 6).unwrap();
         let parts = [(Platform::Amd64, made()), (Platform::Arm64, arm)];
         let index = index("catalogd", "serves", &parts, &about()).unwrap();
         let value: Value = serde_json::from_slice(&index.bytes).unwrap();

@@ -30,6 +30,9 @@ struct Arguments {
     /// the date of everything, in seconds since 1970
     #[arg(long, env = "SOURCE_DATE_EPOCH", default_value_t = 0)]
     created: u64,
+    /// gzip's level for the layers
+    #[arg(long, default_value_t = 6, value_name = "LEVEL", value_parser = clap::value_parser!(u32).range(1..=9))]
+    compression: u32,
     /// where to write the image layouts and the bills of materials
     #[arg(long, default_value = "target/images")]
     output: PathBuf,
@@ -88,6 +91,7 @@ async fn run(arguments: Arguments) -> Result<Vec<Made>> {
         },
         output: arguments.output,
         dynamic: false,
+        compression: arguments.compression,
     };
     let way = Way { plain_http: arguments.plain_http, ca_file: arguments.ca_file, docker_config: None };
     let target = arguments.push.map(|to| Target { to, way });
@@ -142,6 +146,7 @@ mod tests {
         );
         assert_eq!(plain.version, env!("CARGO_PKG_VERSION"));
         assert_eq!(plain.output, PathBuf::from("target/images"));
+        assert_eq!(plain.compression, 6);
         assert!(plain.push.is_none() && plain.ca_file.is_none() && !plain.plain_http);
         let [(Platform::Amd64, folder)] = &plain.platforms[..] else { panic!("{:?}", plain.platforms) };
         assert!(folder.ends_with("release"), "{}", folder.display());
@@ -155,6 +160,7 @@ mod tests {
             "PLAIN_HTTP=1",
         ]);
         assert_eq!(pushed.version, "1.2.3");
+        assert_eq!(pushed.compression, 1, "programs of tests are large and stay here");
         assert_eq!(pushed.push.as_deref(), Some("registry.example.com/olm"));
         assert_eq!(pushed.ca_file, Some(PathBuf::from("a folder/ca.pem")));
         assert!(pushed.plain_http);

@@ -28,6 +28,8 @@ pub struct Order {
     pub output: PathBuf,
     /// take programs that need libraries, too
     pub dynamic: bool,
+    /// gzip's level for the layers, 1 to 9
+    pub compression: u32,
 }
 
 /// A registry and the path there, and how to get there: images become `<to>/<program>:<version>`.
@@ -75,7 +77,15 @@ pub async fn make(order: &Order, target: Option<&Target>) -> Result<Vec<Made>> {
             })?;
             platform.check(&path, &bytes, order.dynamic)?;
             let bill = crates.bill(program, &order.about)?;
-            let part = image::image(program, description, &bytes, &bill, *platform, &order.about)?;
+            let part = image::image(
+                program,
+                description,
+                &bytes,
+                &bill,
+                *platform,
+                &order.about,
+                order.compression,
+            )?;
             referrers.push(image::referrer(&bill, &part.manifest));
             std::fs::create_dir_all(&order.output)?;
             let path = order.output.join(format!("{program}-{}.cdx.json", platform.architecture()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use axum::body::Body;
 use http_body_util::BodyExt;
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -308,6 +308,12 @@ async fn metrics_are_served_while_waiting_for_the_lease() -> Result<()> {
     let http = olm_kit::Ca::shared()?.http_client()?;
     let url = format!("{}/metrics", process.metrics_url());
     assert_eq!(http.get(&url).send().await?.status().as_u16(), 401);
+    // metrics and probes are served before the controllers are made, and these add their series
+    olm_kit::eventually("the process waits for the lease", Duration::from_secs(30), || async {
+        ensure!(process.log_text().contains("waiting to become leader"), "{}", process.log_text());
+        Ok(())
+    })
+    .await?;
     let answer = http.get(&url).bearer_auth(token).send().await?;
     assert_eq!(answer.status().as_u16(), 200);
     let text = answer.text().await?;

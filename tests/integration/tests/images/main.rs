@@ -44,6 +44,7 @@ fn order(output: &Path) -> Result<Order> {
         },
         output: output.to_owned(),
         dynamic: true,
+        compression: 1,
     })
 }
 
