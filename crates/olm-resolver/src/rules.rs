@@ -68,6 +68,8 @@ pub struct Rules<'a> {
     leaving: Option<Leaving<'a>>,
     /// Which distinct constraints the cluster does not meet.
     unmet: Vec<bool>,
+    /// The conditions that the request has; the others every bundle meets.
+    conditions: Vec<Ineligible>,
 }
 
 impl<'a> Rules<'a> {
@@ -89,7 +91,19 @@ impl<'a> Rules<'a> {
                 graph.needs.iter().map(is_unmet).collect()
             }
         };
-        Self { request, graph, channels, leaving, unmet }
+        let has = |condition: &Ineligible| match condition {
+            Ineligible::NotInChannel => channels.is_some(),
+            Ineligible::NoVersion | Ineligible::OutOfRange => request.range.is_some(),
+            Ineligible::MajorVersionHeld => {
+                let Request { policy, major_updates, range, installed, .. } = request;
+                (*policy, *major_updates) == (Policy::CatalogProvided, MajorUpdates::Hold)
+                    && range.is_none()
+                    && installed.is_some()
+            }
+            Ineligible::EnvironmentNotMet => unmet.contains(&true),
+        };
+        let conditions = Ineligible::ALL.into_iter().filter(has).collect();
+        Self { request, graph, channels, leaving, unmet, conditions }
     }
 
     pub(crate) fn asked(&self, channel: ChannelIndex) -> bool {
@@ -102,18 +116,19 @@ impl<'a> Rules<'a> {
 
     /// Every condition of the request that the bundle does not meet, the most basic one first.
     pub(crate) fn violations(&self, bundle: BundleIndex) -> impl Iterator<Item = Ineligible> {
-        Ineligible::ALL.into_iter().filter(move |rule| self.violates(bundle, *rule))
+        self.conditions.iter().copied().filter(move |condition| self.violates(bundle, *condition))
     }
 
-    fn violates(&self, bundle: BundleIndex, rule: Ineligible) -> bool {
-        let (range, version) = (&self.request.range, self.graph.version(bundle));
-        match rule {
+    fn violates(&self, bundle: BundleIndex, condition: Ineligible) -> bool {
+        let version = self.graph.version(bundle);
+        match condition {
             Ineligible::NotInChannel => !self.in_channels(bundle),
-            Ineligible::NoVersion => range.is_some() && version.is_err(),
+            Ineligible::NoVersion => version.is_err(),
             Ineligible::OutOfRange => {
-                range.as_ref().is_some_and(|range| version.is_ok_and(|it| !range.contains(&it.version)))
+                let range = self.request.range.as_ref();
+                range.is_some_and(|range| version.is_ok_and(|it| !range.contains(&it.version)))
             }
-            Ineligible::MajorVersionHeld => self.holds(bundle),
+            Ineligible::MajorVersionHeld => self.is_next_major(bundle) && self.edge_to(bundle).is_some(),
             Ineligible::EnvironmentNotMet => self.is_unmet(bundle),
         }
     }
@@ -129,14 +144,12 @@ impl<'a> Rules<'a> {
         is_unmet && !is_installed()
     }
 
-    /// Whether an edge leads to the bundle, and it has a higher major version that the request does not ask for.
-    fn holds(&self, bundle: BundleIndex) -> bool {
-        let Request { policy, major_updates, range, installed, .. } = self.request;
-        let (Some(installed), Ok(version)) = (installed, self.graph.version(bundle)) else { return false };
-        (*policy, *major_updates) == (Policy::CatalogProvided, MajorUpdates::Hold)
-            && range.is_none()
-            && version.version.major() > installed.version.version.major()
-            && self.edge_to(bundle).is_some()
+    /// Whether it has a higher major version than what is installed.
+    fn is_next_major(&self, bundle: BundleIndex) -> bool {
+        let (Some(installed), Ok(version)) = (&self.request.installed, self.graph.version(bundle)) else {
+            return false;
+        };
+        version.version.major() > installed.version.version.major()
     }
 
     /// The edge to the bundle from what is installed, in the channels asked for.
