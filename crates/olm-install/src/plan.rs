@@ -19,7 +19,7 @@ use crate::desired::{Desired, Numbered, applied_metadata, same_content, same_set
 use crate::preflight::Checked;
 use crate::render::{RenderSettings, Rendered};
 use crate::resolution::revision::{self, history};
-use crate::resolution::{BundleFacts, ExtensionRequest, PassError, Target};
+use crate::resolution::{BundleFacts, Class, ExtensionRequest, PassError, Target};
 use crate::work;
 
 /// Reason of the notice that the catalog names another image for the installed bundle.
@@ -102,8 +102,10 @@ pub struct Observed<'a> {
 /// The content of the target bundle, as far as the plan depends on it.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// The extension is paused, or no catalog can be read.
+    /// The extension is paused.
     Unneeded,
+    /// No catalog can be read, and for now the installed bundle cannot be either: it stays as it is, whatever its settings.
+    Unread(PassError),
     /// The newest revision was rendered from the same inputs.
     Same {
         /// Their fingerprint.
@@ -166,10 +168,10 @@ pub async fn observe<'a>(
     recorded: Option<CertProvider>,
 ) -> Result<Observed<'a>, PassError> {
     let observed = |issuer, content| Observed { revisions, target, system_namespace, issuer, content };
-    let bundle = match target {
-        Target::Chosen(bundle) if !request.paused => bundle,
-        Target::Chosen(_) | Target::Installed(_) => return Ok(observed(recorded, Content::Unneeded)),
-    };
+    if request.paused {
+        return Ok(observed(recorded, Content::Unneeded));
+    }
+    let bundle = target.bundle();
     let settled = settings.settled(recorded);
     let inputs = settings.fingerprint(request, bundle, settled);
     let newest = revision::newest(revisions);
@@ -184,15 +186,31 @@ pub async fn observe<'a>(
         }
         unrecorded = recorded.is_none();
     }
+    let (rendered, crds) = match render_checked(observer, bundle, settled, &inputs).await {
+        Ok(accepted) => accepted,
+        Err(error) if matches!(target, Target::Installed(_)) && error.class == Class::Transient => {
+            return Ok(observed(recorded, Content::Unread(error)));
+        }
+        Err(error) => return Err(error),
+    };
+    let inputs = settings.fingerprint(request, bundle, rendered.issuer);
+    Ok(observed(rendered.issuer, Content::Rendered { rendered, crds, inputs, unrecorded }))
+}
+
+/// Renders a bundle and lets all checks judge it.
+async fn render_checked(
+    observer: &mut impl Observer,
+    bundle: &BundleFacts,
+    settled: Option<CertProvider>,
+    inputs: &str,
+) -> Result<(Rendered, Checked), PassError> {
     let about = |error| about(bundle, error);
-    let rendered = Arc::new(observer.render(bundle, settled, &inputs).await.map_err(about)?);
+    let rendered = Arc::new(observer.render(bundle, settled, inputs).await.map_err(about)?);
     let crds = observer.check_crds(bundle, &rendered).await.map_err(about)?;
     // the message of the check begins with the account, and names the bundle in its details
     observer.check_account(bundle, &rendered.objects).await?;
     // no thread of a check that has ended holds it
-    let rendered = Arc::unwrap_or_clone(rendered);
-    let inputs = settings.fingerprint(request, bundle, rendered.issuer);
-    Ok(observed(rendered.issuer, Content::Rendered { rendered, crds, inputs, unrecorded }))
+    Ok((Arc::unwrap_or_clone(rendered), crds))
 }
 
 /// The error with the name of the target bundle.
@@ -214,7 +232,7 @@ pub async fn plan_in_time(
     let Observed { revisions, target, system_namespace, issuer, content } = observed;
     let size = match &content {
         Content::Rendered { rendered, .. } => work::size(&rendered.objects),
-        Content::Unneeded | Content::Same { .. } => 0,
+        Content::Unneeded | Content::Unread(_) | Content::Same { .. } => 0,
     };
     let (request, revisions, target) = (request.clone(), revisions.to_vec(), target.clone());
     let system_namespace = system_namespace.to_owned();
@@ -242,14 +260,16 @@ fn plan_until(
     let newest = revision::newest(revisions);
     let bundle = target.bundle();
     let keep = Plan { change: Change::Keep, notices: Vec::new(), issuer, inputs: None, digest: None };
+    let unavailable = |more: &str| {
+        let text = format!("no selected catalog can be read; bundle {} is kept{more}", bundle.name);
+        Notice::warning("CatalogsUnavailable", text)
+    };
+    let kept = matches!(target, Target::Installed(_)).then(|| unavailable(""));
     match content {
-        Content::Unneeded => {
-            let notice = || {
-                let text = format!("no selected catalog can be read; bundle {} is kept", bundle.name);
-                Notice::warning("CatalogsUnavailable", text)
-            };
-            let unread = matches!(target, Target::Installed(_)) && !request.paused;
-            Ok(Plan { notices: unread.then(notice).into_iter().collect(), ..keep })
+        Content::Unneeded => Ok(keep),
+        Content::Unread(error) => {
+            let more = format!(", and its settings do not count before it can be: {}", error.message);
+            Ok(Plan { notices: vec![unavailable(&more)], ..keep })
         }
         Content::Same { inputs } => {
             let deadline = request.progress_deadline_minutes;
@@ -261,7 +281,8 @@ fn plan_until(
                 set.metadata = applied_metadata(&newest.metadata);
                 Change::Update(Box::new(set))
             });
-            let notices = newest.and_then(|newest| image_ignored(bundle, newest)).into_iter().collect();
+            let ignored = newest.and_then(|newest| image_ignored(bundle, newest));
+            let notices = ignored.into_iter().chain(kept).collect();
             Ok(Plan { change, notices, inputs: Some(inputs), ..keep })
         }
         Content::Rendered { rendered, crds, inputs, unrecorded } => {
@@ -271,7 +292,7 @@ fn plan_until(
                 Notice::warning("CRDChangeAccepted", text)
             });
             let crds = crds.warnings.into_iter().map(|text| Notice::warning("CRDUpgradeSafety", text));
-            let mut notices: Vec<Notice> = warnings.chain(crds).chain(accepted).collect();
+            let mut notices: Vec<Notice> = warnings.chain(crds).chain(accepted).chain(kept).collect();
             let digest = Some(rendered.digest);
             let desired = Desired::new(request, bundle, rendered.properties.as_deref(), rendered.objects)?;
             let inputs = Some(inputs);

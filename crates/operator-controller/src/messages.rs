@@ -204,6 +204,7 @@ fn not_written() -> Vec<WriteError> {
         WriteError::Owner(_) => WriteError::Owner(kube_error()),
         WriteError::Read { .. } => WriteError::Read { object: object(), source: kube_error() },
         WriteError::Taken { .. } => WriteError::Taken { name: name("r") },
+        WriteError::Unlabelled { .. } => WriteError::Unlabelled { name: name("r"), owner: name("e") },
         WriteError::Changed(_) => WriteError::Changed(object()),
     )
 }

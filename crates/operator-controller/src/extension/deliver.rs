@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_bundle::CertProvider;
 use olm_core::Object;
-use olm_install::plan::{Change, IMAGE_IGNORED, Observer, about, observe, plan_in_time};
+use olm_install::plan::{Change, Content, IMAGE_IGNORED, Observer, about, observe, plan_in_time};
 use olm_install::preflight::{self, Checked};
 use olm_install::render::Rendered;
 use olm_install::resolution::{
@@ -33,6 +33,8 @@ pub struct Delivered {
     pub notices: Vec<Notice>,
     /// The issuer of the extension's webhook certificates, once it is chosen.
     pub issuer: Option<CertProvider>,
+    /// The installed bundle could not be read for now, so that changed settings do not count yet.
+    pub unread: bool,
 }
 
 /// Makes the newest revision hold the target. `states` are those of `revisions`, and `recorded` is the certificate issuer of the extension's status.
@@ -65,6 +67,7 @@ pub async fn deliver(
     let mut observer = ClusterObserver { context, request, revisions, verified: verified.as_ref() };
     let (settings, system) = (context.settings.render, context.settings.system_namespace.as_str());
     let observed = observe(&mut observer, settings, system, request, target, revisions, recorded).await?;
+    let unread = matches!(observed.content, Content::Unread(_));
     let planned = plan_in_time(request, observed).await.map_err(|error| about(bundle, error))?;
     let mut plan = planned.map_err(|error| {
         let inputs = settings.fingerprint(request, bundle, settings.settled(recorded));
@@ -103,13 +106,18 @@ pub async fn deliver(
             Some(stored)
         }
     };
+    if let (Some(newest), Some(inputs), Some(_rendered)) = (newest, &plan.inputs, plan.digest)
+        && !matches!(plan.change, Change::Create(_))
+    {
+        context.writer.record_inputs(&request.name, &newest.name_any(), inputs).await?;
+    }
     let created = written.as_ref().filter(|_| matches!(plan.change, Change::Create(_)));
     if let (Some(inputs), Some(set)) = (plan.inputs, created.or(newest.map(AsRef::as_ref))) {
         context.remember(request, set, bundle, inputs);
     }
     let is_reported = verified.is_some_and(|verified| verified.bundle.reference == bundle.reference);
     notices.extend(plan.notices.into_iter().filter(|it| it.reason != IMAGE_IGNORED || !is_reported));
-    Ok(Delivered { written, notices, issuer: plan.issuer })
+    Ok(Delivered { written, notices, issuer: plan.issuer, unread })
 }
 
 /// Observes with the caches of the process, and registers what the extension waits for.

@@ -52,11 +52,20 @@ pub async fn reconcile(
         return Ok((Requeue::OnChange, Outcome::Success));
     };
     let extension = &*extension;
-    record::sync(&context, extension, &revisions).await?;
+    let recorded = record::sync(&context, extension, &revisions).await;
 
     let mut trace = Trace { notices: Vec::new(), previous: previous(&revisions) };
-    let result = match validate(extension) {
-        Ok(request) => {
+    let failed = |progress| PassResult {
+        revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
+        deprecations: DeprecationUpdate::Unchanged,
+        upgrade: UpgradeUpdate::Unchanged,
+        progress,
+        unread: false,
+    };
+    let result = match (validate(extension), recorded.map_err(ReconcileError::from)) {
+        (_, Err(error)) if error.is_conflict() => return Err(error),
+        (Ok(_), Err(error)) => failed(Progress::Failed(PassError::new(Class::Transient, error.to_string()))),
+        (Ok(request), Ok(())) => {
             resolve_and_deliver(
                 &request,
                 issuer::recorded(extension),
@@ -66,13 +75,7 @@ pub async fn reconcile(
             )
             .await?
         }
-        Err(error) => PassResult {
-            revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
-            deprecations: DeprecationUpdate::Unchanged,
-            upgrade: UpgradeUpdate::Unchanged,
-            progress: Progress::Invalid(error),
-            unread: false,
-        },
+        (Err(error), _) => failed(Progress::Invalid(error)),
     };
     let held = report(extension, &result, trace, &context).await?;
     let (requeue, outcome) = next(&result);
@@ -135,8 +138,10 @@ async fn resolve_and_deliver(
         }
         Err(error) => Err(StepError::Failed(error.clone())),
     };
+    let mut unread = unread;
     let (states, progress) = match delivered {
         Ok((target, delivered)) => {
+            unread |= delivered.unread;
             notices.extend(delivered.notices);
             let states = match &delivered.written {
                 Some(written) => revision::states(current(revisions, written)),

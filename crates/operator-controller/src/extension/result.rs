@@ -38,8 +38,8 @@ pub struct PassResult {
     pub upgrade: UpgradeUpdate,
     /// The last step.
     pub progress: Progress,
-    /// Whether a catalog that is served could not be read, so that its older content, or none, was used. Its status does not
-    /// change when it can be read again.
+    /// Whether a catalog that is served could not be read, so that its older content, or none, was used, or an installed bundle, so that its
+    /// settings do not count yet. Nothing changes when they can be read again.
     pub unread: bool,
 }
 

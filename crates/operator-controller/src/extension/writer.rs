@@ -56,6 +56,12 @@ pub enum WriteError {
         "creating new Revision: {name} exists already and is not owned by this extension; delete it, or wait until it is gone"
     )]
     Taken { name: String },
+    /// A revision of this name is the extension's, but is not found by its label.
+    #[error(
+        "creating new Revision: {name} exists already and has lost its label {label}; run: kubectl label clusterobjectset {name} {label}={owner} --overwrite",
+        label = labels::OWNER_NAME
+    )]
+    Unlabelled { name: String, owner: String },
     /// It is not as the caches have it, and was not written.
     #[error("{0} has changed meanwhile")]
     Changed(String),
@@ -171,6 +177,10 @@ impl RevisionWriter {
         let Some(found) = found else { return Ok(()) };
         let is_owner = |uid: &str| set.owner_references().iter().any(|owner| owner.uid == uid);
         if found.owner_references().iter().any(|owner| is_owner(&owner.uid)) {
+            let owner = set.labels().get(labels::OWNER_NAME);
+            if found.labels().get(labels::OWNER_NAME) != owner {
+                return Err(WriteError::Unlabelled { name, owner: owner.cloned().unwrap_or_default() });
+            }
             return Err(WriteError::Changed(object()));
         }
         Err(WriteError::Taken { name })
@@ -303,6 +313,38 @@ impl RevisionWriter {
             fingerprints.extend(fingerprint.map(|fingerprint| (uid, fingerprint)));
         }
         Ok(fingerprints)
+    }
+
+    /// Records on the Secrets of a revision the fingerprint of the inputs that its content was compared with, so that the next process need
+    /// not render it again.
+    ///
+    /// # Errors
+    /// When the apiserver rejects the write.
+    pub async fn record_inputs(
+        &self,
+        extension: &str,
+        revision: &str,
+        inputs: &str,
+    ) -> Result<(), WriteError> {
+        let of_revision = ListParams::default().labels(&format!(
+            "{}={extension},{}={revision}",
+            labels::OWNER_NAME,
+            labels::REVISION_NAME
+        ));
+        for secret in self.secrets.list_metadata(&of_revision).await.map_err(WriteError::Owner)? {
+            if secret.annotations().get(annotations::RENDER_INPUTS).is_some_and(|found| found == inputs) {
+                continue;
+            }
+            let patch = json!({"metadata": {
+                "uid": secret.uid(), "annotations": {(annotations::RENDER_INPUTS): inputs},
+            }});
+            let params = written_by(FIELD_MANAGER);
+            match self.secrets.patch_metadata(&secret.name_any(), &params, &Patch::Merge(&patch)).await {
+                Err(error) if !is_not_found(&error) => return Err(WriteError::Owner(error)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Adds the revision to the owners of this very Secret; others stay. The apiserver rejects a second controller.
@@ -585,15 +627,26 @@ mod tests {
         let present = || json!({"name": "demo", "uid": "u1"});
         let changed = |object: &str| Err(format!("{object} has changed meanwhile"));
         let taken = "creating new Revision: demo-2 exists already and is not owned by this extension; delete it, or wait until it is gone";
+        let unlabelled = "creating new Revision: demo-2 exists already and has lost its label olm.operatorframework.io/owner-name; run: \
+                          kubectl label clusterobjectset demo-2 olm.operatorframework.io/owner-name=demo --overwrite";
         let deleted = json!({"name": "demo", "uid": "u1", "deletionTimestamp": "2030-01-01T00:00:00Z"});
         for (case, number, live, extension, want) in [
             ("free", 2, None, present(), Ok(())),
             (
                 "created before",
                 2,
-                Some(json!({"name": "demo-2", "ownerReferences": own()})),
+                Some(
+                    json!({"name": "demo-2", "ownerReferences": own(), "labels": {(labels::OWNER_NAME): "demo"}}),
+                ),
                 present(),
                 changed("ClusterObjectSet demo-2"),
+            ),
+            (
+                "created before, without its label",
+                2,
+                Some(json!({"name": "demo-2", "ownerReferences": own()})),
+                present(),
+                Err(unlabelled.to_owned()),
             ),
             ("of another owner", 2, Some(json!({"name": "demo-2"})), present(), Err(taken.to_owned())),
             ("extension being deleted", 2, None, deleted.clone(), changed("ClusterExtension demo")),
@@ -658,6 +711,27 @@ mod tests {
         ] {
             let text = error.to_string();
             assert!(text.starts_with(want) && text.contains("no"), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn content_secrets_record_the_inputs_they_were_compared_with() {
+        let with = |inputs: &str| json!({"annotations": {annotations::RENDER_INPUTS: inputs}});
+        let secrets = json!([
+            secret("older", "demo-2", with("older")),
+            secret("none", "demo-2", json!({})),
+            secret("same", "demo-2", with("inputs")),
+        ]);
+        let writes = writes(secrets, async |writer| {
+            writer.record_inputs("demo", "demo-2", "inputs").await.unwrap();
+        })
+        .await;
+        let [older, none] = &writes[..] else { panic!("{writes:#?}") };
+        assert!(older.contains("/secrets/older?") && none.contains("/secrets/none?"), "{writes:#?}");
+        for patch in [older, none] {
+            let metadata =
+                r#"{"annotations":{"olm.operatorframework.io/render-inputs":"inputs"},"uid":"s1"}"#;
+            assert!(patch.contains(metadata), "{patch}");
         }
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use olm_api::{ClusterCatalog, ClusterExtension, condition};
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, condition};
 use olm_kit::{Entry, Wait, eventually};
 use serde_json::{Value, json};
 
@@ -229,6 +229,12 @@ async fn catalog_loss_keeps_an_installed_version_within_the_range() -> Result<()
     let unknown =
         "Deprecated=Unknown/DeprecationStatusUnknown: deprecation status unknown: catalog data unavailable";
     assert!(lines.iter().any(|line| line == unknown), "{lines:?}");
+    let deadline = json!({"progressDeadlineMinutes": 30});
+    world.want_with(deadline, json!({"version": ">=1.0.0 <2.0.0"})).await?;
+    let sets: Api<ClusterObjectSet> = Api::all(client.clone());
+    let has_deadline = |set: &ClusterObjectSet| set.spec.progress_deadline_minutes == Some(30);
+    let revision = format!("{}-1", world.name);
+    Wait::new(&sets, &revision).within(LIMIT).until("has the deadline", has_deadline).await?;
     let maps: Api<ConfigMap> = Api::namespaced(client, &world.name);
     let map = format!("{}-config", world.name);
     maps.delete(&map, &DeleteParams::default()).await?;
