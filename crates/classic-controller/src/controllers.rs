@@ -97,10 +97,12 @@ pub(crate) fn catalog_sources(cluster: &Cluster, catalogs: &Arc<Catalogs>) -> Ve
 /// Of namespaces.
 pub(crate) fn subscription_sources(
     cluster: &Arc<Cluster>,
+    global_namespace: &str,
     catalogs: &Arc<Catalogs>,
     unpacks: &Arc<Unpacks>,
 ) -> Vec<Source> {
     let [of_changes, of_contents] = [Arc::clone(cluster), Arc::clone(cluster)];
+    let [global, global_of_contents] = [global_namespace.to_owned(), global_namespace.to_owned()];
     vec![
         Source::new("a Subscription of the namespace changed", cluster.subscriptions.subscribe(), |it| {
             namespace(&it)
@@ -115,30 +117,38 @@ pub(crate) fn subscription_sources(
         Source::new(
             "a catalog that it may use came, changed or went",
             cluster.catalogs.subscribe(),
-            move |it| catalog_users(&of_changes, &it),
+            move |it| catalog_users(&of_changes, &global, &it),
         ),
         Source::new("a catalog that it may use has other content", catalogs.contents.names(), move |key| {
-            users(&of_contents, key.split_once('/').map_or("", |(namespace, _)| namespace))
+            let of = key.split_once('/').map_or("", |(namespace, _)| namespace);
+            users(&of_contents, &global_of_contents, of)
         }),
         Source::new("an image of a bundle was unpacked, or cannot be", unpacks.ended.names(), |it| [it]),
     ]
 }
 
-/// The namespaces with Subscriptions that may use the catalogs of this one. Whether that is the global namespace is the pass's matter.
-fn users(cluster: &Cluster, of: &str) -> BTreeSet<String> {
+/// The namespaces with Subscriptions that may use the catalogs of this one: all if it is the global one, whose catalogs have dependencies of
+/// any Subscription.
+fn users(cluster: &Cluster, global_namespace: &str, of: &str) -> BTreeSet<String> {
     let subscriptions = cluster.subscriptions.read();
     let subscriptions = subscriptions.rows().values();
     let uses = |it: &&Object<olm_api::classic::Subscription>| {
         let namespace = it.meta().namespace.as_deref();
-        namespace == Some(of) || it.ok().is_some_and(|it| it.spec.source_namespace == of)
+        of == global_namespace
+            || namespace == Some(of)
+            || it.ok().is_some_and(|it| it.spec.source_namespace == of)
     };
     subscriptions.filter(uses).filter_map(|it| it.meta().namespace.clone()).collect()
 }
 
-fn catalog_users(cluster: &Cluster, change: &Change<String, Object<CatalogSource>>) -> BTreeSet<String> {
+fn catalog_users(
+    cluster: &Cluster,
+    global_namespace: &str,
+    change: &Change<String, Object<CatalogSource>>,
+) -> BTreeSet<String> {
     let concerns = change.concerns(|it| (it.meta().uid.clone(), it.meta().generation));
     match namespace(change) {
-        Some(of) if concerns => users(cluster, &of),
+        Some(of) if concerns => users(cluster, global_namespace, &of),
         Some(_) | None => BTreeSet::new(),
     }
 }
@@ -279,5 +289,19 @@ mod tests {
             METRICS.iter().map(|row| format!("{} {}", row.name, row.kind.name())).collect();
         rows.sort_unstable();
         assert_eq!(rows, all, "the table");
+    }
+
+    #[test]
+    fn global_catalog_wakes_all_namespaces_with_subscriptions() {
+        let cluster = Cluster::new();
+        for (namespace, of) in [("a", "olm"), ("b", "b")] {
+            let subscription = json!({"metadata": {"name": "s", "namespace": namespace},
+                "spec": {"name": "p", "source": "c", "sourceNamespace": of}});
+            let subscription = Object::new(serde_json::from_value(subscription).unwrap());
+            cluster.subscriptions.insert(format!("{namespace}/s"), subscription);
+        }
+        for (of, want) in [("olm", &["a", "b"][..]), ("b", &["b"]), ("c", &[])] {
+            assert!(users(&cluster, "olm", of).iter().eq(want), "{of}");
+        }
     }
 }

@@ -103,7 +103,12 @@ async fn reconcile(
         tracing::debug!(catalog = key, problem, "the catalog is not served");
     }
     let mut status = rules::sync(source, observed, now);
-    let mut requeue = Requeue::OnChange;
+    // no watch shows another version of the cluster
+    let mut requeue = match (has_template(source), version.is_some()) {
+        (false, _) => Requeue::OnChange,
+        (true, true) => Requeue::After(FALLBACK_INTERVAL),
+        (true, false) => Requeue::Unfinished,
+    };
     if let Some(polling) = Polling::from_source(source) {
         requeue = match polling.poll(source, now, chance()) {
             Poll::After(wait) => Requeue::After(wait),
@@ -133,10 +138,21 @@ fn was_ready(source: &CatalogSource) -> bool {
 
 /// The version of the cluster, if a template may ask for it.
 async fn cluster_version(context: &Context, source: &CatalogSource) -> Option<KubernetesVersion> {
+    if !has_template(source) {
+        return None;
+    }
+    match context.client.apiserver_version().await {
+        Ok(version) => version.git_version.parse().ok(),
+        Err(error) => {
+            tracing::warn!(%error, "cannot read the version of the cluster for an image template");
+            None
+        }
+    }
+}
+
+fn has_template(source: &CatalogSource) -> bool {
     let annotations = source.metadata.annotations.as_ref();
-    annotations.filter(|annotations| annotations.contains_key(TEMPLATE_ANNOTATION))?;
-    let version = context.client.apiserver_version().await;
-    version.ok().and_then(|version| version.git_version.parse().ok())
+    annotations.is_some_and(|annotations| annotations.contains_key(TEMPLATE_ANNOTATION))
 }
 
 /// From 0 to 1, to spread the polls of many catalogs.

@@ -25,7 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{Csvs, FINALIZER, labelled_owner, target};
+use super::{Csvs, FINALIZER, has_finalizer, labelled_owner, target};
 use crate::write::{named, object};
 
 /// Longer texts cannot be values of labels.
@@ -36,8 +36,7 @@ const RESTORED: Duration = Duration::from_secs(300);
 impl Csvs {
     /// Deletes what does not go with the CSV by itself, and lets the CSV go.
     pub(super) async fn release(&self, csv: &ClusterServiceVersion) -> kube::Result<Requeue> {
-        let finalizers = csv.metadata.finalizers.clone().unwrap_or_default();
-        if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        if !has_finalizer(csv) {
             return Ok(Requeue::OnChange);
         }
         let mut leftovers = leftovers(&self.context.client, csv).await?;
@@ -54,7 +53,8 @@ impl Csvs {
             return Ok(Requeue::Backoff);
         }
         self.end_conversions(csv).await?;
-        let others: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
+        let others: Vec<&String> =
+            csv.finalizers().iter().filter(|finalizer| *finalizer != FINALIZER).collect();
         let version = csv.meta().resource_version.clone();
         let patch = json!({ "metadata": { "finalizers": others, "resourceVersion": version } });
         self.writer.patch(&target(csv), &patch).await?;

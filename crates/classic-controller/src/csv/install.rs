@@ -95,14 +95,7 @@ impl Csvs {
         }
         check_conversion(csv, &self.preserving()).map_err(InstallError::retried)?;
         self.write_callers(csv, &bundles).await?;
-        if !serving::deployments(csv).is_empty() {
-            self.delete_webhooks(csv, |webhook| {
-                csv.spec.webhook_definitions.iter().any(|it| it.generate_name == webhook)
-            })
-            .await
-            .map_err(InstallError::retried)?;
-        }
-        Ok(())
+        self.delete_undefined_webhooks(csv).await.map_err(InstallError::retried)
     }
 
     /// Writes what calls the Deployments: webhook configurations, conversions and APIServices. `bundles` has the CAs of each Deployment, in
@@ -115,7 +108,7 @@ impl Csvs {
         let namespaces = self.webhook_namespaces(csv);
         for webhook in &csv.spec.webhook_definitions {
             let Some(bundle) = bundles.get(&webhook.deployment_name) else { continue };
-            self.write_webhook(csv, webhook, namespaces.as_ref(), bundle).await?;
+            self.write_webhook(csv, webhook, &namespaces, bundle).await?;
         }
         let config = self.config(csv).unwrap_or_default();
         let owned = csv.spec.api_service_definitions.iter().flat_map(|services| &services.owned);
@@ -184,7 +177,7 @@ impl Csvs {
         &self,
         csv: &ClusterServiceVersion,
         webhook: &WebhookDescription,
-        namespaces: Option<&Value>,
+        namespaces: &Value,
         bundle: &str,
     ) -> Result<(), InstallError> {
         if let Some(conversion) = serving::conversion(csv, webhook, bundle) {
@@ -212,7 +205,13 @@ impl Csvs {
         };
         desired.metadata_mut().remove("generateName");
         desired.metadata_mut().insert("name".to_owned(), live.name().into());
-        if let Some(written) = self.ensure(&desired, Some(&live)).await? {
+        let written = if selects_less(&live, &desired) {
+            let replaced = self.writer.replace(&live, &desired).await;
+            Some(replaced.map_err(|error| InstallError::of_write(&desired, Actor::Controller, &error))?)
+        } else {
+            self.ensure(&desired, Some(&live)).await?
+        };
+        if let Some(written) = written {
             self.cache_webhook(written);
         }
         Ok(())
@@ -259,29 +258,33 @@ impl Csvs {
         validating.chain(mutating).collect()
     }
 
-    /// Deletes the admission webhooks of a CSV but those whose name `is_kept`.
-    pub(super) async fn delete_webhooks(
-        &self,
-        csv: &ClusterServiceVersion,
-        is_kept: impl Fn(&str) -> bool,
-    ) -> kube::Result<()> {
+    /// Deletes the admission webhooks of a CSV that it does not define, any more or as that kind.
+    async fn delete_undefined_webhooks(&self, csv: &ClusterServiceVersion) -> kube::Result<()> {
         for webhook in self.webhooks_of(csv) {
-            if !webhook.labels().get(WEBHOOK_NAME).is_some_and(|name| is_kept(name)) {
+            let name = webhook.labels().get(WEBHOOK_NAME).copied();
+            let mut defined = csv.spec.webhook_definitions.iter();
+            let is_defined = defined.any(|it| {
+                name == Some(it.generate_name.as_str())
+                    && serving::configuration_kind(it) == Some(webhook.kind())
+            });
+            if !is_defined {
                 self.writer.delete(&webhook).await?;
             }
         }
         Ok(())
     }
 
-    /// The selector of the namespaces whose objects webhooks see; `None` for all.
-    fn webhook_namespaces(&self, csv: &ClusterServiceVersion) -> Option<Value> {
-        let group = self.group(&csv.namespace().unwrap_or_default())?;
-        if targets::is_global(&targets::resolved(&group)?) {
-            return None;
+    /// The selector of the namespaces whose objects webhooks see; `{}` for all.
+    fn webhook_namespaces(&self, csv: &ClusterServiceVersion) -> Value {
+        let group = self.group(&csv.namespace().unwrap_or_default());
+        let limited =
+            group.filter(|group| targets::resolved(group).is_some_and(|it| !targets::is_global(&it)));
+        let Some(group) = limited else { return json!({}) };
+        if group.spec.target_namespaces.is_empty() {
+            return json!(group.spec.selector);
         }
-        let by_label = group.spec.target_namespaces.is_empty().then(|| json!(group.spec.selector));
         let label = format!("{}{}", keys::GROUP_UID, group.uid().unwrap_or_default());
-        Some(by_label.unwrap_or_else(|| json!({ "matchLabels": { label: "" } })))
+        json!({ "matchLabels": { label: "" } })
     }
 
     /// Names of CustomResourceDefinitions that keep unknown fields.
@@ -321,9 +324,18 @@ pub(super) fn decoded<K: DeserializeOwned>(answer: Object) -> Option<K> {
     serde_json::from_value(answer.into_value()).ok()
 }
 
+/// Whether the first webhook of `live` selects namespaces by terms that the desired one does not have.
+fn selects_less(live: &Object, desired: &Object) -> bool {
+    let selector = |object: &Object| object.0.get("webhooks")?.get(0)?.get("namespaceSelector").cloned();
+    !includes(selector(desired).as_ref(), &selector(live).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::FINALIZER;
     use super::*;
+    use crate::cluster::Cluster;
+    use crate::testing::{Apiserver, context};
 
     #[test]
     fn install_forbidden_is_final_for_the_account_alone() {
@@ -358,6 +370,100 @@ mod tests {
         ] {
             let got = account(&groups).ok();
             assert_eq!(got.as_ref().map(Option::as_deref), want, "{} groups", groups.len());
+        }
+    }
+
+    fn csv(spec: Value) -> ClusterServiceVersion {
+        let mut all =
+            json!({"displayName": "a", "install": {"strategy": "deployment", "spec": {"deployments": []}}});
+        all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let metadata = json!({"name": "a.v1", "namespace": "ns", "uid": "u"});
+        serde_json::from_value(json!({"metadata": metadata, "spec": all})).unwrap()
+    }
+
+    /// A webhook configuration of that CSV in the cache.
+    fn configured(cluster: &Cluster, name: &str, selector: &Value) {
+        let labels = json!({"olm.owner": "a.v1", "olm.owner.namespace": "ns", "olm.owner.kind": "ClusterServiceVersion",
+            "olm.webhook-description-generate-name": "w.a.test"});
+        let webhook = json!({"name": "w.a.test", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {}, "namespaceSelector": selector});
+        let metadata = json!({"name": name, "uid": name, "resourceVersion": "1", "labels": labels});
+        let found = serde_json::from_value(json!({"metadata": metadata, "webhooks": [webhook]})).unwrap();
+        cluster.validating_webhooks.insert(name.to_owned(), watched::Object::new(found));
+    }
+
+    #[tokio::test]
+    async fn webhook_of_a_group_that_became_global_selects_all_namespaces() {
+        let webhook = json!({"type": "ValidatingAdmissionWebhook", "generateName": "w.a.test", "deploymentName": "d",
+            "sideEffects": "None", "admissionReviewVersions": ["v1"]});
+        let csv = csv(json!({"webhookdefinitions": [webhook]}));
+        let bundles = BTreeMap::from([("d".to_owned(), "Y2E=".to_owned())]);
+        let apiserver = Apiserver::new(|_, _| {
+            let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"});
+            (200, with_name(body))
+        });
+        let cluster = Cluster::new();
+        let csvs = Csvs::new(context("csv", &apiserver, &cluster));
+        configured(&cluster, "w", &json!({"matchLabels": {"olm.operatorgroup.uid/1": ""}}));
+        csvs.write_callers(&csv, &bundles).await.unwrap();
+        let requests = apiserver.requests();
+        let [replaced] = &requests[..] else { panic!("{requests:?}") };
+        assert!(replaced.starts_with("PUT ") && replaced.contains(r#""namespaceSelector":{}"#), "{replaced}");
+    }
+
+    fn with_name(mut object: Value) -> Value {
+        object["metadata"] = json!({"name": "w"});
+        object
+    }
+
+    #[tokio::test]
+    async fn install_deletes_webhooks_that_are_not_defined_any_more() {
+        let mutating = json!({"type": "MutatingAdmissionWebhook", "generateName": "w.a.test", "deploymentName": "d",
+            "sideEffects": "None", "admissionReviewVersions": ["v1"]});
+        for (definitions, is_deleted) in [(json!([]), true), (json!([mutating]), true)] {
+            let csv = csv(json!({"webhookdefinitions": definitions}));
+            let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
+            let cluster = Cluster::new();
+            let csvs = Csvs::new(context("csv", &apiserver, &cluster));
+            configured(&cluster, "w", &json!({}));
+            csvs.delete_undefined_webhooks(&csv).await.unwrap();
+            let deleted =
+                apiserver.requests().iter().any(|it| it.starts_with("DELETE ") && it.contains("/w?"));
+            assert_eq!(deleted, is_deleted, "{definitions}: {:?}", apiserver.requests());
+        }
+    }
+
+    #[tokio::test]
+    async fn install_begins_with_the_finalizer() {
+        let annotations =
+            json!({"olm.operatorGroup": "g", "olm.operatorNamespace": "ns", "olm.targetNamespaces": "ns"});
+        for (finalizers, is_added) in [(json!([]), true), (json!([FINALIZER]), false)] {
+            let mut csv = json!(csv(json!({"installModes": [{"type": "OwnNamespace", "supported": true}]})));
+            csv["apiVersion"] = json!("operators.coreos.com/v1alpha1");
+            csv["kind"] = json!("ClusterServiceVersion");
+            csv["metadata"]["annotations"] = annotations.clone();
+            csv["metadata"]["finalizers"] = finalizers;
+            csv["metadata"]["generation"] = json!(1);
+            csv["status"] = json!({"phase": "InstallReady", "reason": "AllRequirementsMet"});
+            let answer = csv.clone();
+            let apiserver = Apiserver::new(move |_, _| (200, answer.clone()));
+            let cluster = Cluster::new();
+            let group: OperatorGroup = serde_json::from_value(json!({
+                "metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": {"targetNamespaces": ["ns"]},
+                "status": {"namespaces": ["ns"], "lastUpdated": "2026-01-01T00:00:00Z"},
+            }))
+            .unwrap();
+            cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
+            let csv: ClusterServiceVersion = serde_json::from_value(csv).unwrap();
+            cluster.csvs.insert("ns/a.v1".to_owned(), watched::Object::new(csv.clone()));
+            let csvs = Csvs::new(context("csv", &apiserver, &cluster));
+            let _requeue = csvs.reconcile(Arc::new(csv)).await;
+            let requests = apiserver.requests();
+            let adds = |it: &String| {
+                it.starts_with("PATCH ") && it.contains(&format!(r#""finalizers":["{FINALIZER}"]"#))
+            };
+            assert_eq!(requests.iter().any(adds), is_added, "{requests:#?}");
+            assert!(csvs.installs.age("ns/a.v1").is_some(), "it was installed: {requests:#?}");
         }
     }
 }

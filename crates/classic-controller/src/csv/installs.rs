@@ -25,7 +25,8 @@ pub(super) struct InstallError {
 pub(super) enum Retry {
     /// After some time.
     Later,
-    /// When an input changes: the apiserver answers the same until then.
+    /// When an input changes, or rarely: what the apiserver refuses may depend on an object that is no input, such as a Deployment with
+    /// another selector or an admission policy.
     OnChange,
     /// When an input changes; the CSV reports that it is not worth a retry.
     Hopeless,
@@ -51,8 +52,11 @@ struct Attempt {
 
 impl Attempt {
     fn retry_at(&self) -> Option<Instant> {
-        self.retry.filter(|retry| *retry == Retry::Later)?;
-        let wait = backoff::delay(self.failures.saturating_add(7)).clamp(MIN_WAIT, MAX_WAIT);
+        let wait = match self.retry? {
+            Retry::Later => backoff::delay(self.failures.saturating_add(7)).clamp(MIN_WAIT, MAX_WAIT),
+            Retry::OnChange => MAX_WAIT,
+            Retry::Hopeless => return None,
+        };
         Some(self.at + wait)
     }
 }
@@ -139,14 +143,16 @@ mod tests {
         assert!(!is_tried(1));
         installs.record("k", inputs(1), failed(Retry::Later));
         assert!(installs.retry_in("k").unwrap() > wait, "later and later");
-        for (retry, is_worth_a_retry) in [(Retry::OnChange, true), (Retry::Hopeless, false)] {
-            installs.record("k", inputs(1), failed(retry));
-            tokio::time::advance(Duration::from_hours(1)).await;
-            let message = "m".to_owned();
-            let want = InstallResult::Failed { message, is_worth_a_retry };
-            assert_eq!(installs.result("k", &inputs(1)), want, "only another input helps");
-            assert_eq!(installs.retry_in("k"), None);
-        }
+        let counts = |is_worth_a_retry| InstallResult::Failed { message: "m".to_owned(), is_worth_a_retry };
+        installs.record("k", inputs(1), failed(Retry::OnChange));
+        tokio::time::advance(MAX_WAIT - MIN_WAIT).await;
+        assert_eq!(installs.result("k", &inputs(1)), counts(true));
+        tokio::time::advance(installs.retry_in("k").unwrap()).await;
+        assert!(!is_tried(1), "another object may have been in the way");
+        installs.record("k", inputs(1), failed(Retry::Hopeless));
+        tokio::time::advance(Duration::from_hours(1)).await;
+        assert_eq!(installs.result("k", &inputs(1)), counts(false), "only another input helps");
+        assert_eq!(installs.retry_in("k"), None);
         installs.record("k", inputs(1), Ok(()));
         assert_eq!(installs.result("k", &inputs(2)), InstallResult::Succeeded);
         installs.phase_changed("k", Phase::InstallReady, Phase::Installing);

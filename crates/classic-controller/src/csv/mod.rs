@@ -102,6 +102,10 @@ fn labelled_owner(meta: &ObjectMeta) -> Option<String> {
     is_csv.then(|| format!("{namespace}/{name}"))
 }
 
+fn has_finalizer(csv: &ClusterServiceVersion) -> bool {
+    csv.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
+}
+
 /// A CSV as the target of a patch.
 fn target(csv: &ClusterServiceVersion) -> olm_core::Object {
     let namespace = csv.namespace().unwrap_or_default();
@@ -149,6 +153,11 @@ impl Csvs {
                     Action::WriteAnnotations(annotations) => {
                         csv = self.annotate(&csv, &json!(annotations)).await?;
                         true
+                    }
+                    Action::ApplyStrategy if !has_finalizer(&csv) => {
+                        // what is written now outlives a CSV that goes without it
+                        csv = self.annotate(&csv, &json!({})).await?;
+                        self.execute(&csv, action).await?
                     }
                     other => self.execute(&csv, other).await?,
                 };
@@ -252,7 +261,7 @@ impl Csvs {
         annotations: &Value,
     ) -> kube::Result<Arc<ClusterServiceVersion>> {
         let mut finalizers = csv.metadata.finalizers.clone().unwrap_or_default();
-        if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        if !has_finalizer(csv) {
             finalizers.push(FINALIZER.to_owned());
         }
         let patch = json!({ "metadata": {

@@ -107,7 +107,14 @@ impl Csvs {
         } else {
             self.discovery.version().await?
         };
-        let apis = self.discovery.served(named_apis(csv)).await?;
+        // while its server is down the apiserver refuses to name the kinds of such an API
+        let is_down = |(group, version, _): &(String, String, String)| {
+            let service = cluster.api_services.find(&format!("{version}.{group}"));
+            service.is_some_and(|service| !api_service(&service).is_available)
+        };
+        let mut apis = named_apis(csv);
+        apis.retain(|api| !is_down(api));
+        let apis = self.discovery.served(apis).await?;
         let crds =
             named_crds(csv).filter_map(|name| Some((name.to_owned(), crd(&*cluster.crds.find(name)?))));
         let services = named_api_services(csv)
@@ -277,6 +284,7 @@ fn api_service(service: &APIService) -> ObservedApiService {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Apiserver, context};
 
     #[test]
     fn observed_crd_has_served_versions_and_conditions() {
@@ -304,5 +312,35 @@ mod tests {
             installed_alongside: BTreeSet::from(["ns/demo.v1".to_owned()]),
         };
         assert_eq!(crd(&read), want);
+    }
+
+    #[tokio::test]
+    async fn observed_api_whose_server_is_down_is_not_served() {
+        let csv: ClusterServiceVersion = serde_json::from_value(json!({
+            "metadata": {"name": "a.v1", "namespace": "ns"},
+            "spec": {
+                "displayName": "a", "install": {"strategy": "deployment"},
+                "apiservicedefinitions": {"required": [{"name": "as", "group": "a.test", "version": "v1", "kind": "A"}]},
+            },
+        }))
+        .unwrap();
+        for (available, is_observed) in [("False", true), ("True", false)] {
+            let apiserver = Apiserver::new(|_, _| {
+                let text = "the server is currently unable to handle the request";
+                (
+                    503,
+                    json!({"kind": "Status", "status": "Failure", "reason": "ServiceUnavailable", "code": 503, "message": text}),
+                )
+            });
+            let cluster = crate::cluster::Cluster::new();
+            let service: APIService = serde_json::from_value(json!({
+                "metadata": {"name": "v1.a.test", "uid": "u"},
+                "status": {"conditions": [{"type": "Available", "status": available}]},
+            }))
+            .unwrap();
+            cluster.api_services.insert("v1.a.test".to_owned(), olm_runtime::watched::Object::new(service));
+            let csvs = Csvs::new(context("csv", &apiserver, &cluster));
+            assert_eq!(csvs.requirements(&csv).await.is_ok(), is_observed, "{available}");
+        }
     }
 }

@@ -135,7 +135,7 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     };
     write_copies(context, &csv, &targets).await?;
     let writer = ObjectWriter::new(context.client.clone());
-    if csv.status.as_ref().is_some_and(|status| !status.phase.is_empty()) {
+    if is_copied(&csv) {
         spread(cluster, &writer, &csv, &targets).await?;
     }
     if csv.status.as_ref().is_some_and(|status| status.phase == "Succeeded") {
@@ -392,5 +392,45 @@ mod tests {
         outcome.unwrap();
         assert_eq!(about_events(&enabled), Vec::<String>::new());
         assert!(enabled.iter().any(|line| line.starts_with("POST ")), "the copy is written: {enabled:?}");
+    }
+
+    #[tokio::test]
+    async fn roles_of_a_csv_that_failed_stay_in_its_namespace() {
+        for (phase, reason, is_spread) in
+            [("Failed", "UnsupportedOperatorGroup", false), ("Pending", "RequirementsNotMet", true)]
+        {
+            let apiserver = Apiserver::new(|_, _| {
+                let body = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}});
+                (200, body)
+            });
+            let cluster = Cluster::new();
+            put(&cluster.namespaces, json!({"metadata": {"name": "home"}}));
+            let labels = json!({"olm.owner": "demo.v1", "olm.owner.namespace": "home", "olm.owner.kind": "ClusterServiceVersion"});
+            put(
+                &cluster.roles,
+                json!({"metadata": {"name": "r", "namespace": "home", "labels": labels}, "rules": []}),
+            );
+            put(
+                &cluster.groups,
+                json!({"metadata": {"name": "g", "namespace": "home"}, "spec": {}, "status": {"namespaces": [""], "lastUpdated": "2026-01-01T00:00:00Z"}}),
+            );
+            put(
+                &cluster.csvs,
+                json!({
+                    "metadata": {"namespace": "home", "name": "demo.v1", "uid": "u"},
+                    "spec": {"displayName": "d", "install": {"strategy": "deployment", "spec": {"deployments": [], "permissions": [{"serviceAccountName": "sa", "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}]}}},
+                    "status": {"phase": phase, "reason": reason},
+                }),
+            );
+            let context = testing::context(NAME, &apiserver, &cluster);
+            reconcile(&context, "home/demo.v1").await.unwrap();
+            let is_role = |it: &String| it.starts_with("POST ") && it.contains("/clusterroles?");
+            assert_eq!(
+                apiserver.requests().iter().any(is_role),
+                is_spread,
+                "{phase}: {:?}",
+                apiserver.requests()
+            );
+        }
     }
 }

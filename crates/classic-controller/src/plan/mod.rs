@@ -86,7 +86,17 @@ fn decides_the_same(found: &InstallPlan, stored: &InstallPlan) -> bool {
 }
 
 impl Plans {
+    /// One pass. That rights have changed counts until a pass has ended well.
     async fn reconcile(&self, key: &str, plan: &InstallPlan) -> Result<Requeue, String> {
+        let rights_changed = self.rights_changed.lock().remove(key);
+        let ended = self.execute(plan, rights_changed).await;
+        if rights_changed && !matches!(ended, Ok(requeue) if requeue != Requeue::Backoff) {
+            self.rights_changed.lock().insert(key.to_owned());
+        }
+        ended
+    }
+
+    async fn execute(&self, plan: &InstallPlan, rights_changed: bool) -> Result<Requeue, String> {
         let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
         let subscriptions = self.context.cluster.subscriptions.in_namespace(namespace);
         if !is_announced(plan, subscriptions.iter().map(|it| &**it)) {
@@ -94,7 +104,7 @@ impl Plans {
         }
         let groups = self.context.cluster.groups.in_namespace(namespace);
         let mut stored = plan.clone();
-        let mut rights_changed = self.rights_changed.lock().remove(key);
+        let mut rights_changed = rights_changed;
         loop {
             let mut observed = PlanObserved {
                 account: plan_account(&groups),

@@ -48,7 +48,12 @@ struct Subscriptions {
 
 /// Runs until the process stops.
 pub(crate) async fn controller(context: Arc<Context>, catalogs: Arc<Catalogs>, unpacks: Arc<Unpacks>) {
-    let sources = controllers::subscription_sources(&context.cluster, &catalogs, &unpacks);
+    let sources = controllers::subscription_sources(
+        &context.cluster,
+        &context.settings.global_namespace,
+        &catalogs,
+        &unpacks,
+    );
     let runner = Controller { debounce: DEBOUNCE, ..context.controller(sources) };
     let cluster = Arc::clone(&context.cluster);
     let recorded = metrics::register(&context.metrics, &cluster);

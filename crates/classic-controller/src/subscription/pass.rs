@@ -23,6 +23,7 @@ use olm_classic::subscription::{
 };
 use olm_core::Object;
 use olm_runtime::apply::{self, ErrorClass};
+use olm_runtime::backoff::UNFINISHED;
 use olm_runtime::events::NewEvent;
 use olm_runtime::watched::{self, Object as Cached};
 use olm_solver::{ErrorKind, Solution, SolveError};
@@ -54,6 +55,17 @@ pub(super) enum Next {
     OnChange,
     After(Duration),
     Backoff,
+}
+
+impl Next {
+    /// No later than after `limit`.
+    fn within(self, limit: Duration) -> Self {
+        match self {
+            Self::OnChange => Self::After(limit),
+            Self::After(wait) => Self::After(wait.min(limit)),
+            Self::Backoff => Self::Backoff,
+        }
+    }
 }
 
 impl Attempt {
@@ -139,7 +151,8 @@ impl Subscriptions {
             resolution: ResolutionFact::Resolved,
             left_out: left_out.clone(),
             unpack,
-            ..Attempt::new(next)
+            // why a catalog could not be read may end without a change that wakes the pass
+            ..Attempt::new(if left_out.is_empty() { next } else { next.within(UNFINISHED) })
         };
         let new = new_bundles(facts, &solution);
         if is_awaiting(facts, &new) {

@@ -200,7 +200,7 @@ pub(crate) fn serving(scenario: &Scenario, _: &World, wrong: &mut Vec<String>) -
                 deployments.iter().flat_map(|it| serving::objects(csv, it, "<hash>")).collect();
             let selector = json!({"matchLabels": {"olm.operatorgroup.uid/<uid>": ""}});
             made.extend(csv.spec.webhook_definitions.iter().filter_map(|webhook| {
-                let mut made = serving::webhook_configuration(csv, webhook, Some(&selector), "(set)")?;
+                let mut made = serving::webhook_configuration(csv, webhook, &selector, "(set)")?;
                 let generated = made.metadata_mut().remove("generateName")?;
                 made.metadata_mut()
                     .insert("name".to_owned(), format!("{}<rand>", generated.as_str()?).into());

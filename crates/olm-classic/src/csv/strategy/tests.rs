@@ -196,13 +196,17 @@ fn service_has_a_port_for_each_webhook_and_api() {
     let ports = json!([port(443, json!("https")), port(5443, json!(5443)), port(8443, json!(8443))]);
     assert_eq!(objects[0].0["spec"], json!({"ports": ports, "selector": {"app": "m"}}));
     assert!(serving::objects(&csv, "absent", "h").is_empty(), "a Deployment that the strategy does not have");
-    let webhook = serving::webhook_configuration(&csv, &csv.spec.webhook_definitions[1], None, "ca").unwrap();
+    let webhook =
+        serving::webhook_configuration(&csv, &csv.spec.webhook_definitions[1], &json!({}), "ca").unwrap();
     assert_eq!(
         (webhook.kind(), &webhook.0["metadata"]["generateName"]),
         ("MutatingWebhookConfiguration", &json!("w-"))
     );
     let entry = &webhook.0["webhooks"][0];
-    assert_eq!((&entry["reinvocationPolicy"], entry.get("namespaceSelector")), (&json!("Never"), None));
+    assert_eq!(
+        (&entry["reinvocationPolicy"], entry.get("namespaceSelector")),
+        (&json!("Never"), Some(&json!({})))
+    );
     let service =
         serving::api_service(&csv, &csv.spec.api_service_definitions.as_ref().unwrap().owned[0], "ca");
     assert_eq!((service.name(), &service.0["spec"]["service"]["port"]), ("v1.x", &json!(5443)));
