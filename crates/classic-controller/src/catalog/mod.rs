@@ -160,3 +160,44 @@ fn chance() -> f64 {
     let nanoseconds = Timestamp::now().subsec_nanosecond();
     f64::from(nanoseconds) / Duration::from_secs(1).as_nanos() as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use olm_bundle::BundleLimits;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::cluster::Cluster;
+    use crate::images::Images;
+    use crate::testing::{self, Apiserver};
+
+    #[tokio::test]
+    async fn template_is_resolved_again_after_a_time_or_an_error() {
+        let source = json!({
+            "apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource",
+            "metadata": {"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": "1",
+                "annotations": {TEMPLATE_ANNOTATION: "registry.test/c:v{kube_minor_version}"}},
+            "spec": {"sourceType": "grpc", "image": "registry.test/c:v36"},
+        });
+        let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+        let refused = json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500});
+        for (code, answer, want) in
+            [(200, version, Requeue::After(FALLBACK_INTERVAL)), (500, refused, Requeue::Unfinished)]
+        {
+            let stored: Value = source.clone();
+            let apiserver = Apiserver::new(move |_, uri| match uri.starts_with("/version") {
+                true => (code, answer.clone()),
+                false => (200, stored.clone()),
+            });
+            let (cluster, cache) = (Cluster::new(), tempfile::tempdir().unwrap());
+            let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
+            let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
+            let catalogs = Catalogs::new(&apiserver.client(), Arc::new(images));
+            let context = testing::context(NAME, &apiserver, &cluster);
+            let source = Arc::new(serde_json::from_value(source.clone()).unwrap());
+            let requeue = reconcile(&context, &catalogs, "ns/c", &source).await.unwrap();
+            assert_eq!(requeue, want, "{code}: {:?}", apiserver.requests());
+        }
+    }
+}

@@ -236,9 +236,14 @@ fn waits(stored: &InstallPlan, decided: &InstallPlan, now: Timestamp) -> Option<
 mod tests {
     use std::time::Duration;
 
+    use olm_bundle::BundleLimits;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::Cluster;
+    use crate::image_source::ImageSource;
+    use crate::images::Images;
+    use crate::testing::{self, Apiserver};
 
     #[test]
     fn plan_reports_waits_that_last_or_change() {
@@ -270,6 +275,36 @@ mod tests {
         ] {
             let now: Timestamp = start.parse::<Timestamp>().unwrap() + Duration::from_secs(second);
             assert_eq!(waits(&stored, &decided, now).as_deref(), want, "{decided:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn plan_keeps_that_rights_changed_until_it_is_written() {
+        for (code, is_kept) in [(500, true), (200, false)] {
+            let plan = json!({
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "InstallPlan",
+                "metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+                "spec": {"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true},
+                "status": {"phase": "Failed", "message": "forbidden", "catalogSources": [], "startTime": "2026-01-01T00:00:00Z",
+                    "attenuatedServiceAccountRef": {"name": "a"}},
+            });
+            let stored = plan.clone();
+            let apiserver = Apiserver::new(move |_, _| match code {
+                200 => (200, stored.clone()),
+                _ => (code, json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": code})),
+            });
+            let (cluster, cache) = (Cluster::new(), tempfile::tempdir().unwrap());
+            let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
+            let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
+            let images: Arc<dyn ImageSource> = Arc::new(images);
+            let context = testing::context(NAME, &apiserver, &cluster);
+            let warnings = metrics::register(&context.metrics, &cluster);
+            let rights_changed = Arc::new(Mutex::new(BTreeSet::from(["ns/p".to_owned()])));
+            let plans = Plans { context, unpacks: Unpacks::new(&images), rights_changed, warnings };
+            let plan: InstallPlan = serde_json::from_value(plan).unwrap();
+            let ended = plans.reconcile("ns/p", &plan).await;
+            assert_eq!(ended.is_err(), is_kept, "{ended:?}");
+            assert_eq!(plans.rights_changed.lock().contains("ns/p"), is_kept, "{code}");
         }
     }
 }

@@ -411,3 +411,25 @@ fn superseded_events(
 fn unusable(error: &PlanError) -> UnpackFact {
     UnpackFact::Failed { reason: "EnsureInstallPlanFailed", message: error.to_string() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_is_within_a_minute_of_what_was_left_out() {
+        let minute = UNFINISHED;
+        for (next, want) in [
+            (Next::OnChange, Some(minute)),
+            (Next::After(minute * 2), Some(minute)),
+            (Next::After(minute / 2), Some(minute / 2)),
+            (Next::Backoff, None),
+        ] {
+            let got = match next.within(minute) {
+                Next::After(wait) => Some(wait),
+                Next::OnChange | Next::Backoff => None,
+            };
+            assert_eq!(got, want);
+        }
+    }
+}

@@ -206,7 +206,7 @@ fn plan_keeps_updates_or_creates() {
             content("2"),
             vec![active(1, "1.0.0", "1")],
             "create demo-2, expired []",
-            &["CatalogsUnavailable", "Resolved"],
+            &["BundleWarning", "CRDUpgradeSafety", "CRDChangeAccepted", "CatalogsUnavailable", "Resolved"],
         ),
         ("paused", paused(), chosen("1.1.0"), Content::Unneeded, vec![active(1, "1.0.0", "1")], "keep", &[]),
         (
@@ -260,7 +260,9 @@ struct Recorder {
 impl Recorder {
     fn call<T>(&mut self, name: &'static str, value: T) -> Result<T, PassError> {
         self.calls.push(name);
-        if self.fails == name { Err(PassError::new(Class::Blocked, name)) } else { Ok(value) }
+        // a registry may answer later, and what a check rejects stays rejected
+        let class = if name == "render" { Class::Transient } else { Class::Blocked };
+        if self.fails == name { Err(PassError::new(class, name)) } else { Ok(value) }
     }
 }
 
@@ -364,6 +366,16 @@ async fn observation_stops_at_what_decides() {
             "render",
             &["recorded", "render"],
             Ok("unread"),
+        ),
+        (
+            "no catalog, and a change that a check rejects",
+            plain(),
+            Target::Installed(bundle("1.0.0")),
+            one.clone(),
+            Some("x".to_owned()),
+            "crds",
+            &["recorded", "render", "crds"],
+            Err(format!("{about}crds")),
         ),
         ("first install", plain(), chosen(), vec![], None, "", &all, Ok("rendered")),
         ("same inputs", plain(), chosen(), one.clone(), Some(inputs.clone()), "", &["recorded"], Ok("same")),
