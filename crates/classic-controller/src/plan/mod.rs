@@ -291,7 +291,10 @@ mod tests {
             let stored = plan.clone();
             let apiserver = Apiserver::new(move |_, _| match code {
                 200 => (200, stored.clone()),
-                _ => (code, json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": code})),
+                _ => (
+                    code,
+                    json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": code}),
+                ),
             });
             let (cluster, cache) = (Cluster::new(), tempfile::tempdir().unwrap());
             let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
