@@ -418,9 +418,15 @@ mod tests {
 
     #[tokio::test]
     async fn install_deletes_webhooks_that_are_not_defined_any_more() {
-        let mutating = json!({"type": "MutatingAdmissionWebhook", "generateName": "w.a.test", "deploymentName": "d",
-            "sideEffects": "None", "admissionReviewVersions": ["v1"]});
-        for (definitions, is_deleted) in [(json!([]), true), (json!([mutating]), true)] {
+        let defined = |kind: &str| {
+            json!([{"type": kind, "generateName": "w.a.test", "deploymentName": "d",
+                "sideEffects": "None", "admissionReviewVersions": ["v1"]}])
+        };
+        for (definitions, is_deleted) in [
+            (json!([]), true),
+            (defined("MutatingAdmissionWebhook"), true),
+            (defined("ValidatingAdmissionWebhook"), false),
+        ] {
             let csv = csv(json!({"webhookdefinitions": definitions}));
             let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
             let cluster = Cluster::new();
