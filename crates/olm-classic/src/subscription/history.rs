@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use olm_api::classic::{InstallPlan, Subscription};
 
+use crate::install_plan::PlanPhase;
+
 /// Plans that stay.
 pub const MAX_PLANS: usize = 5;
 
@@ -16,19 +18,20 @@ fn generation(plan: &InstallPlan) -> i64 {
     plan.spec.generation.unwrap_or(0)
 }
 
-/// Names of the plans to delete: the oldest, until five are left, at most five in one pass. A plan to which a Subscription refers while
-/// it waits for its ClusterServiceVersion stays.
+/// Names of the plans to delete: the oldest, until five are left, at most five in one pass. A plan to which a Subscription refers stays
+/// while that waits for its ClusterServiceVersion, and until it is complete: one that failed can be retried.
 pub fn expired_plans<'a>(plans: &'a [Arc<InstallPlan>], subscriptions: &[Arc<Subscription>]) -> Vec<&'a str> {
-    let is_pending = |plan: &InstallPlan| {
+    let is_needed = |plan: &InstallPlan| {
+        let is_complete = PlanPhase::from_plan(plan) == Some(PlanPhase::Complete);
         subscriptions.iter().filter_map(|it| it.status.as_ref()).any(|status| {
             let of = status.install_plan_ref.as_ref().and_then(|reference| reference.name.as_ref());
-            of == plan.metadata.name.as_ref() && status.state == "UpgradePending"
+            of == plan.metadata.name.as_ref() && (status.state == "UpgradePending" || !is_complete)
         })
     };
     let mut sorted: Vec<&InstallPlan> = plans.iter().map(|plan| &**plan).collect();
     sorted.sort_by_key(|plan| (generation(plan), plan.metadata.name.clone()));
     let surplus = sorted.len().saturating_sub(MAX_PLANS).min(MAX_DELETIONS);
-    let oldest = sorted.into_iter().take(surplus).filter(|plan| !is_pending(plan));
+    let oldest = sorted.into_iter().take(surplus).filter(|plan| !is_needed(plan));
     oldest.filter_map(|plan| plan.metadata.name.as_deref()).collect()
 }
 

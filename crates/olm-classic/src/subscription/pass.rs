@@ -1,7 +1,8 @@
 //! One pass over a namespace: from its Subscriptions to a plan, or why there is none.
 //!
 //! Rule: classic-apis §4. Unlike the reference, a plan that installs the same bundles and is not finished is used again, and after a plan
-//! that failed there is a new one only with fail-forward (classic-apis §6.6): so a pass that changes nothing ends.
+//! that failed there is a new one only with fail-forward (classic-apis §6.6): so a pass that changes nothing ends. A Subscription whose plan
+//! failed holds up no other one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use olm_solver::{ChosenBundle, Solution};
 use super::generated::subscribes;
 use super::health::{CatalogFact, catalog_health};
 use super::history::next_generation;
+use super::resolve::held_back;
 use super::state::{StateRule, StatusValues, decided, next_state, referenced_plan};
 use crate::install_plan::{PlanError, PlanPhase, PlanRequest, PlannedBundle, install_plan};
 use crate::operator::is_ahead;
@@ -62,6 +64,11 @@ impl<'a> NamespaceFacts<'a> {
         };
         self.catalogs.iter().filter(is_visible).copied().collect()
     }
+
+    /// The Subscriptions that take part in resolution.
+    fn moving(&self) -> Vec<&'a Arc<Subscription>> {
+        self.subscriptions.iter().filter(|it| held_back(it, self).is_none()).collect()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,7 +77,6 @@ pub enum PassRule {
     GroupCount,
     StateChanged,
     AllPending,
-    PlanFailed,
     CatalogUnhealthy,
     Resolves,
     NothingNew,
@@ -90,7 +96,7 @@ pub struct PassRow {
 }
 
 /// Evaluated from the top; the last four after resolution.
-pub const PASS_ROWS: [PassRow; 11] = [
+pub const PASS_ROWS: [PassRow; 10] = [
     row(PassRule::NoSubscriptions, "there are no Subscriptions", "stop", true),
     row(PassRule::GroupCount, "there is not exactly one OperatorGroup", "error", true),
     row(
@@ -99,8 +105,12 @@ pub const PASS_ROWS: [PassRow; 11] = [
         "write, and wait for the next pass",
         true,
     ),
-    row(PassRule::AllPending, "every Subscription waits for its plan, which is being executed", "stop", true),
-    row(PassRule::PlanFailed, "the plan of a Subscription failed, without fail-forward", "stop", true),
+    row(
+        PassRule::AllPending,
+        "every Subscription that takes part in resolution waits for its plan, which is being executed",
+        "stop",
+        true,
+    ),
     row(
         PassRule::CatalogUnhealthy,
         "every Subscription needs a catalog that is there and not healthy",
@@ -149,7 +159,6 @@ pub fn begin_pass(facts: &NamespaceFacts<'_>, now: Timestamp) -> Result<Pass, Pa
     if facts.groups.len() != 1 {
         return Err(PassError::GroupCount(facts.groups.len()));
     }
-    let is_fail_forward = facts.is_fail_forward();
     let mut changed = Vec::new();
     for (index, subscription) in facts.subscriptions.iter().enumerate() {
         let decision = next_state(subscription, facts);
@@ -160,15 +169,11 @@ pub fn begin_pass(facts: &NamespaceFacts<'_>, now: Timestamp) -> Result<Pass, Pa
     if !changed.is_empty() {
         return Ok(Pass::Write(changed));
     }
-    let is_pending = |it: &Arc<Subscription>| pending_plan(it, facts.plans).is_some();
-    if facts.subscriptions.iter().all(is_pending) && awaiting_approval(facts).is_empty() {
+    let moving = facts.moving();
+    let is_pending = |it: &&Arc<Subscription>| pending_plan(it, facts.plans).is_some();
+    // if none takes part, what an earlier resolution reported ends
+    if !moving.is_empty() && moving.iter().all(is_pending) && awaiting_approval(facts).is_empty() {
         return Ok(Pass::Stop(PassRule::AllPending));
-    }
-    let failed = |subscription: &Arc<Subscription>| {
-        referenced_plan(subscription, facts.plans).and_then(PlanPhase::from_plan) == Some(PlanPhase::Failed)
-    };
-    if !is_fail_forward && facts.subscriptions.iter().any(failed) {
-        return Ok(Pass::Stop(PassRule::PlanFailed));
     }
     let catalogs = facts.visible_catalogs();
     let is_stopped = |it: &Arc<Subscription>| catalog_health(it, &catalogs, now).is_needed;
@@ -184,9 +189,9 @@ fn pending_plan<'a>(subscription: &Subscription, plans: &'a [Arc<InstallPlan>]) 
     referenced_plan(subscription, plans).filter(|_| is_pending)
 }
 
-/// The plans for which Subscriptions wait, if every one waits for a plan that waits for approval; else none.
+/// The plans for which Subscriptions wait, if every one that takes part in resolution waits for a plan that waits for approval; else none.
 fn awaiting_approval<'a>(facts: &NamespaceFacts<'a>) -> Vec<&'a InstallPlan> {
-    let pending = facts.subscriptions.iter().map(|it| pending_plan(it, facts.plans));
+    let pending = facts.moving().into_iter().map(|it| pending_plan(it, facts.plans));
     let pending = pending.map(|plan| plan.filter(|it| is_awaiting_approval(it)));
     pending.collect::<Option<Vec<_>>>().unwrap_or_default()
 }
@@ -258,7 +263,7 @@ pub fn conclude_pass(
         subscriptions: facts.subscriptions,
         bundles: &bundles,
     })?;
-    let used = facts.plans.iter().find(|old| installs_the_same(old, &plan));
+    let used = facts.plans.iter().find(|old| installs_the_same(old, &plan, facts));
     let Some(used) = used else {
         let superseded = superseded(facts, &plan);
         return Ok(Conclusion::Make { plan: Box::new(plan), superseded });
@@ -287,17 +292,24 @@ fn is_awaiting_approval(plan: &InstallPlan) -> bool {
     PlanPhase::from_plan(plan) == Some(PlanPhase::RequiresApproval)
 }
 
-/// Whether a plan is not finished and has the steps of a new one. Plans without generation are not ours.
-fn installs_the_same(old: &InstallPlan, new: &InstallPlan) -> bool {
+/// Whether a plan has the steps of a new one, and is not finished, or failed and is to be retried. Plans without generation are not ours.
+fn installs_the_same(old: &InstallPlan, new: &InstallPlan, facts: &NamespaceFacts<'_>) -> bool {
     let steps = |plan: &InstallPlan| -> Option<Vec<StepResource>> {
         let status = plan.status.as_ref()?;
         Some(status.plan.iter().map(|step| step.resource.clone()).collect())
     };
-    let is_unfinished = match PlanPhase::from_plan(old) {
+    let refers = |it: &Arc<Subscription>| {
+        referenced_plan(it, facts.plans).is_some_and(|plan| plan.metadata.name == old.metadata.name)
+    };
+    let is_used = match PlanPhase::from_plan(old) {
         None => old.spec.generation.is_some(),
+        // what depends on its version does not make another one again and again
+        Some(PlanPhase::Failed) => {
+            !facts.is_fail_forward() && facts.subscriptions.iter().any(refers) && steps(old) == steps(new)
+        }
         Some(phase) => !phase.is_final() && steps(old) == steps(new),
     };
-    is_unfinished
+    is_used
         && old.spec.cluster_service_version_names == new.spec.cluster_service_version_names
         && old.spec.approval == new.spec.approval
 }

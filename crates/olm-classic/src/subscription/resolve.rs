@@ -11,8 +11,9 @@ use olm_solver::{Catalog, InstalledCsv, Namespace};
 use serde_json::Value;
 
 use super::pass::{FAIL_FORWARD, NamespaceFacts};
+use super::state::referenced_plan;
 use crate::catalog_source::solver_source;
-use crate::install_plan::PROPERTIES_ANNOTATION;
+use crate::install_plan::{PROPERTIES_ANNOTATION, PlanPhase, plan_wait};
 
 /// `content` gives the content of each catalog, or why there is none. `global_namespace` is `None` if the OperatorGroup leaves it out.
 pub fn solver_namespace(
@@ -23,7 +24,7 @@ pub fn solver_namespace(
         let content = content(catalog.namespace(), catalog.name());
         solver_source(catalog.source, content)
     });
-    let moving = facts.subscriptions.iter().filter(|it| unfinished_upgrade(it, facts).is_none());
+    let moving = facts.subscriptions.iter().filter(|it| held_back(it, facts).is_none());
     let subscriptions = moving.map(|subscription| {
         let spec = &subscription.spec;
         let status = subscription.status.as_ref();
@@ -52,21 +53,36 @@ pub fn solver_namespace(
     }
 }
 
-/// Why a Subscription takes part in no resolution now; `None` if it does.
-///
+/// Why a Subscription takes part in no resolution now; `None` if it does. The others of its namespace are resolved without it.
+pub fn held_back(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
+    failed_plan(subscription, facts).or_else(|| unfinished_upgrade(subscription, facts))
+}
+
+/// Its plan failed, and another one follows only with fail-forward (classic-apis §6.6). A version that has succeeded nevertheless is upgraded.
+fn failed_plan(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
+    let plan = referenced_plan(subscription, facts.plans)?;
+    let current = find(facts, &subscription.status.as_ref()?.current_csv);
+    let is_held = PlanPhase::from_plan(plan) == Some(PlanPhase::Failed)
+        && !facts.is_fail_forward()
+        && current.is_none_or(|csv| phase(csv) != "Succeeded");
+    is_held.then(|| {
+        let name = plan.metadata.name.as_deref().unwrap_or_default();
+        format!("InstallPlan {name} failed: {}", plan_wait(plan).unwrap_or_default())
+    })
+}
+
 /// Its version still replaces the one before it, and no next version follows until that has succeeded; with fail-forward, also after it failed
 /// (classic-apis §6.6).
-pub fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
-    let find = |name: &str| facts.csvs.iter().find(|csv| csv.metadata.name.as_deref() == Some(name));
+fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
     let name = subscription.status.as_ref()?.installed_csv.as_str();
-    let csv = find(name)?;
+    let csv = find(facts, name)?;
     let has_ended = match phase(csv) {
         "Succeeded" => true,
         "Failed" => facts.is_fail_forward(),
         _ => false,
     };
     let replaced = csv.spec.replaces.as_str();
-    (!has_ended && replaced != name && find(replaced).is_some()).then(|| {
+    (!has_ended && replaced != name && find(facts, replaced).is_some()).then(|| {
         let phase = phase(csv);
         let remedy = match phase {
             "Failed" => format!(
@@ -78,6 +94,10 @@ pub fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_
             "ClusterServiceVersion {name} is {phase} and has not replaced {replaced} yet; no next version is installed before{remedy}"
         )
     })
+}
+
+fn find<'a>(facts: &NamespaceFacts<'a>, name: &str) -> Option<&'a ClusterServiceVersion> {
+    facts.csvs.iter().find(|csv| csv.metadata.name.as_deref() == Some(name)).map(|csv| &**csv)
 }
 
 fn phase(csv: &ClusterServiceVersion) -> &str {

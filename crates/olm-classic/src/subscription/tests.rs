@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::install_plan::PlannedBundle;
 
+mod held_back;
 mod status;
 mod unreadable;
 
@@ -356,6 +357,11 @@ fn history_keeps_five_plans_and_those_that_wait() {
     assert_eq!(expired_plans(&plans[..5], &[]), Vec::<&str>::new());
     let waits = [Arc::new(pending("UpgradePending", "a.v1", "", Some("p6")))];
     assert_eq!(expired_plans(&plans[..7], &waits), ["p7"]);
+    let mut failed = plans[..7].to_vec();
+    failed[6] = Arc::new(plan("p6", 6, Some("Failed"), &["a.v1"]));
+    let refers = [Arc::new(pending("AtLatestKnown", "a.v1", "a.v1", Some("p6")))];
+    assert_eq!(expired_plans(&failed, &refers), ["p7"], "it can be retried");
+    assert_eq!(expired_plans(&failed, &[]), ["p6", "p7"]);
     assert_eq!(next_generation(&plans, &waits), 13);
     assert_eq!(next_generation(&[], &waits), 4, "of a plan that is gone");
     assert_eq!(next_generation(&[], &[]), 1);
@@ -454,12 +460,13 @@ fn begin_pass_stops_or_resolves() {
     let Ok(Pass::Write(changed)) = begin(&waiting) else { panic!("no write") };
     assert_eq!((changed[0].0, changed[0].1), (0, StateRule::Installed));
 
-    let mut failed = cluster(vec![pending("AtLatestKnown", "a.v1", "a.v1", Some("p"))]);
-    failed.plans = vec![plan("p", 3, Some("Failed"), &["a.v1"])];
-    failed.csvs = vec![csv("a.v1", "Pending", "")];
-    assert_eq!(begin(&failed), Ok(Pass::Stop(PassRule::PlanFailed)));
-    failed.groups = vec![group("TechPreviewUnsafeFailForward")];
-    assert_eq!(begin(&failed), Ok(Pass::Resolve));
+    let mut failed = cluster(vec![pending("UpgradePending", "a.v1", "", Some("p"))]);
+    failed.plans = vec![plan("p", 3, Some("Failed"), &["a.v1"]), plan("q", 4, Some("Installing"), &["b.v1"])];
+    assert_eq!(begin(&failed), Ok(Pass::Resolve), "it takes no part");
+    failed.subscriptions.push(pending("UpgradePending", "b.v1", "", Some("q")));
+    assert_eq!(begin(&failed), Ok(Pass::Stop(PassRule::AllPending)), "the one that takes part waits");
+    failed.subscriptions.push(subscription(Value::Null));
+    assert_eq!(begin(&failed), Ok(Pass::Resolve), "a plan that failed stops no other Subscription");
 
     let mut unhealthy = cluster(vec![subscription(Value::Null)]);
     unhealthy.sources.push((source("other", "olm"), false));

@@ -14,12 +14,16 @@ pub struct Resolution {
     pub left_out: BTreeMap<String, String>,
 }
 
-/// Resolves a namespace. Subscriptions to catalogs that cannot be read are left out: their ClusterServiceVersions stay as they are.
+/// Resolves a namespace. Subscriptions to catalogs that cannot be read are left out: their ClusterServiceVersions stay as they are. Without
+/// Subscriptions nothing is to be resolved, whatever catalogs there are.
 ///
 /// # Errors
 /// Those of [`solve`] for the whole namespace: if all Subscriptions are left out, if the others cannot be resolved without those
 /// catalogs, or if they get a dependency for which one of those catalogs may be preferred.
 pub fn resolve(namespace: &Namespace, limits: Limits) -> Result<Resolution, SolveError> {
+    if namespace.subscriptions.is_empty() {
+        return Ok(Resolution::default());
+    }
     let error = match solve(namespace, limits) {
         Ok(solution) => return Ok(Resolution { solution, left_out: BTreeMap::new() }),
         Err(error) => error,

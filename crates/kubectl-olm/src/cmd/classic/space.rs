@@ -8,7 +8,7 @@ use clap::Args;
 use kube::{Client, ResourceExt as _};
 use olm_api::classic::CatalogSource;
 use olm_classic::catalog_source::{Backing, validate};
-use olm_classic::subscription::{CatalogFact, NamespaceFacts, solver_namespace, unfinished_upgrade};
+use olm_classic::subscription::{CatalogFact, NamespaceFacts, held_back, solver_namespace};
 
 use super::content::CatalogContent;
 use super::objects::Objects;
@@ -163,7 +163,7 @@ impl Gathered<'_> {
     pub(super) fn waiting(&self) -> Vec<(String, String)> {
         let facts = self.facts(&[]);
         let subscriptions = facts.subscriptions.iter();
-        let waits = subscriptions.filter_map(|it| Some((it.name_any(), unfinished_upgrade(it, &facts)?)));
+        let waits = subscriptions.filter_map(|it| Some((it.name_any(), held_back(it, &facts)?)));
         waits.collect()
     }
 

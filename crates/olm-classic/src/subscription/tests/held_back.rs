@@ -1,0 +1,66 @@
+//! Subscriptions that take part in no resolution, beside those that do.
+
+use super::*;
+use crate::install_plan::PlanPhase;
+use crate::subscription::resolve;
+
+/// A Subscription to the package of its name, which has no status.
+fn other(name: &str) -> Subscription {
+    let mut subscription = subscription(Value::Null);
+    subscription.metadata.name = Some(name.to_owned());
+    name.clone_into(&mut subscription.spec.package);
+    subscription
+}
+
+/// The Subscriptions that are resolved.
+fn moving(cluster: &Cluster) -> Vec<String> {
+    let namespace = cluster.with_facts(|facts| solver_namespace(facts, |_, _| Ok(Arc::default())));
+    namespace.subscriptions.into_iter().map(|it| it.name).collect()
+}
+
+#[test]
+fn failed_plan_holds_back_only_its_subscriptions() {
+    for (case, state, installed, phase, strategy, is_held) in [
+        ("nothing was made", "UpgradePending", "", None, "Default", true),
+        ("its version waits", "AtLatestKnown", "a.v1", Some("Pending"), "Default", true),
+        ("its version has succeeded", "AtLatestKnown", "a.v1", Some("Succeeded"), "Default", false),
+        ("fail-forward", "UpgradeFailed", "", None, "TechPreviewUnsafeFailForward", false),
+    ] {
+        let mut cluster = cluster(vec![pending(state, "a.v1", installed, Some("p")), other("b")]);
+        let mut failed = plan("p", 3, Some("Failed"), &["a.v1"]);
+        failed.status.as_mut().unwrap().message = "no rights".to_owned();
+        cluster.plans = vec![failed];
+        cluster.csvs = phase.map(|phase| csv("a.v1", phase, "")).into_iter().collect();
+        cluster.groups = vec![group(strategy)];
+        assert_eq!(cluster.with_facts(|facts| begin_pass(facts, at(1))), Ok(Pass::Resolve), "{case}");
+        assert_eq!(moving(&cluster), if is_held { vec!["b"] } else { vec!["a", "b"] }, "{case}");
+        let why = cluster.with_facts(|facts| held_back(&facts.subscriptions[0], facts));
+        let text = "InstallPlan p failed: no rights; to retry it, set spec.approved to false, and then to true again";
+        assert_eq!(why.as_deref(), is_held.then_some(text), "{case}");
+    }
+}
+
+#[test]
+fn resolution_without_subscriptions_needs_no_catalog() {
+    let mut cluster = cluster(vec![pending("AtLatestKnown", "a.v1", "a.v1", Some("p"))]);
+    cluster.plans = vec![plan("p", 3, Some("Failed"), &["a.v1"])];
+    cluster.csvs = vec![csv("a.v1", "Pending", "")];
+    let namespace = cluster.with_facts(|facts| solver_namespace(facts, |_, _| Err("down".to_owned())));
+    assert_eq!(resolve(&namespace, Limits::default()).unwrap(), Resolution::default());
+}
+
+#[test]
+fn failed_plan_is_not_made_again() {
+    let mut cluster = cluster(vec![pending("UpgradePending", "a.v1", "", Some("p"))]);
+    let rule = |cluster: &Cluster| conclude(cluster, &[("a.v1", "a")]).0.rule();
+    let Conclusion::Make { mut plan, .. } = conclude(&cluster, &[("a.v1", "a")]).0 else { panic!("no plan") };
+    plan.metadata.name = Some("p".to_owned());
+    PlanPhase::Failed.as_str().clone_into(&mut plan.status.as_mut().unwrap().phase);
+    cluster.plans = vec![*plan];
+    assert_eq!(rule(&cluster), PassRule::PlanUsedAgain, "what depends on a.v1 asks for it in each pass");
+    cluster.groups = vec![group("TechPreviewUnsafeFailForward")];
+    assert_eq!(rule(&cluster), PassRule::PlanMade, "fail-forward");
+    cluster.groups = vec![group("Default")];
+    cluster.subscriptions = vec![subscription(Value::Null)];
+    assert_eq!(rule(&cluster), PassRule::PlanMade, "no Subscription refers to it");
+}
