@@ -138,7 +138,7 @@ fn change(type_: &str, facts: &ConditionFacts<'_>) -> Change {
         },
         "InstallPlanFailed" => failed_plan(facts.plan),
         "InstalledCSVMissing" => match facts.missing_csv {
-            Some(csv) => is_true("ReferencedCSVNotFound", &missing_csv(csv)),
+            Some(csv) => is_true("ReferencedCSVNotFound", &missing_csv_message(csv)),
             None => Change::Absent,
         },
         "ResolutionFailed" => match &facts.resolution {
@@ -166,7 +166,7 @@ fn change(type_: &str, facts: &ConditionFacts<'_>) -> Change {
     }
 }
 
-fn missing_csv(csv: &str) -> String {
+pub(super) fn missing_csv_message(csv: &str) -> String {
     format!(
         "ClusterServiceVersion {csv}, which status.installedCSV names, was deleted; \
          to install the operator again, delete this Subscription and create it again"

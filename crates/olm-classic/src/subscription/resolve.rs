@@ -10,8 +10,10 @@ use olm_resolver::{GvkRef, Property};
 use olm_solver::{Catalog, InstalledCsv, Namespace};
 use serde_json::Value;
 
+use super::conditions::missing_csv_message;
 use super::pass::{FAIL_FORWARD, NamespaceFacts};
 use super::state::referenced_plan;
+use super::status::missing_csv;
 use crate::catalog_source::solver_source;
 use crate::install_plan::{PROPERTIES_ANNOTATION, PlanPhase, plan_wait};
 
@@ -55,7 +57,14 @@ pub fn solver_namespace(
 
 /// Why a Subscription takes part in no resolution now; `None` if it does. The others of its namespace are resolved without it.
 pub fn held_back(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
-    failed_plan(subscription, facts).or_else(|| unfinished_upgrade(subscription, facts))
+    deleted_csv(subscription, facts)
+        .or_else(|| failed_plan(subscription, facts))
+        .or_else(|| unfinished_upgrade(subscription, facts))
+}
+
+/// Its version was deleted, which is how an operator is removed (decision 54): it is not installed again.
+fn deleted_csv(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
+    missing_csv(subscription.status.as_ref()?, facts).map(missing_csv_message)
 }
 
 /// Its plan failed, and another one follows only with fail-forward (classic-apis §6.6). A version that has succeeded nevertheless is upgraded.

@@ -86,7 +86,7 @@ fn referenced<'a>(status: &SubscriptionStatus, outcome: &PassOutcome<'a>) -> Pla
 }
 
 /// The ClusterServiceVersion that was installed, is the newest known, and does not exist.
-fn missing_csv<'a>(status: &'a SubscriptionStatus, facts: &NamespaceFacts<'_>) -> Option<&'a str> {
+pub(super) fn missing_csv<'a>(status: &'a SubscriptionStatus, facts: &NamespaceFacts<'_>) -> Option<&'a str> {
     let csv = status.installed_csv.as_str();
     let exists = facts.csvs.iter().any(|it| it.metadata.name.as_deref() == Some(csv));
     (!csv.is_empty() && status.current_csv == csv && !exists).then_some(csv)

@@ -41,6 +41,39 @@ fn failed_plan_holds_back_only_its_subscriptions() {
 }
 
 #[test]
+fn deleted_csv_is_not_installed_again_beside_others() {
+    let deleted = || pending("UpgradePending", "a.v1", "a.v1", Some("p"));
+    let waiting = || {
+        let mut waiting = other("b");
+        waiting.status = pending("UpgradePending", "b.v1", "", Some("q")).status;
+        waiting
+    };
+    let complete = || plan("p", 3, Some("Complete"), &["a.v1"]);
+    let running = plan("q", 4, Some("Installing"), &["b.v1"]);
+    for (case, subscriptions, plans, pass, want) in [
+        ("alone", vec![deleted()], vec![complete()], Pass::Resolve, vec![]),
+        ("its plan is gone, too", vec![deleted()], vec![], Pass::Resolve, vec![]),
+        ("another one is new", vec![deleted(), other("b")], vec![complete()], Pass::Resolve, vec!["b"]),
+        (
+            "another one waits for its plan",
+            vec![deleted(), waiting()],
+            vec![complete(), running],
+            Pass::Stop(PassRule::AllPending),
+            vec!["b"],
+        ),
+    ] {
+        let mut cluster = cluster(subscriptions);
+        cluster.plans = plans;
+        assert_eq!(cluster.with_facts(|facts| begin_pass(facts, at(1))), Ok(pass), "{case}");
+        assert_eq!(moving(&cluster), want, "{case}");
+        let why = cluster.with_facts(|facts| held_back(&facts.subscriptions[0], facts)).unwrap();
+        assert!(why.contains("a.v1") && why.contains("delete this Subscription"), "{case}: {why}");
+        cluster.csvs = vec![csv("a.v1", "Succeeded", "")];
+        assert_eq!(moving(&cluster)[0], "a", "{case}: it is there again");
+    }
+}
+
+#[test]
 fn resolution_without_subscriptions_needs_no_catalog() {
     let mut cluster = cluster(vec![pending("AtLatestKnown", "a.v1", "a.v1", Some("p"))]);
     cluster.plans = vec![plan("p", 3, Some("Failed"), &["a.v1"])];
