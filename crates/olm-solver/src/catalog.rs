@@ -139,6 +139,15 @@ impl Catalog {
         self.by_package.get(package).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a channel of a package has an entry of this name; without a channel, whether any has.
+    pub fn has_entry(&self, package: &str, channel: &str, name: &str) -> bool {
+        self.of_package(package).iter().any(|&at| {
+            let of = self.channel(at);
+            let is_channel = *of.package == *package && (channel.is_empty() || *of.name == *channel);
+            is_channel && *self.content(at).name == *name
+        })
+    }
+
     pub(crate) fn providers(&self, gvk: &GvkRef) -> &[EntryIndex] {
         self.by_gvk.get(gvk).map_or(&[], Vec::as_slice)
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use olm_catalog::registry::Registry;
+use olm_classic::subscription::PackageDeprecations;
 use olm_core::Object;
 use olm_fbc::{PackageContents, schema};
 use olm_registry::proto;
@@ -65,8 +66,9 @@ impl Snapshot {
     }
 
     /// The deprecations of a package.
-    pub(crate) fn deprecations(&self, package: &str) -> &[(DeprecatedScope, String)] {
-        self.deprecations.get(package).map(Vec::as_slice).unwrap_or_default()
+    pub(crate) fn deprecations(&self, package: &str) -> PackageDeprecations<'_> {
+        let entries = self.deprecations.get(package).map(Vec::as_slice).unwrap_or_default();
+        PackageDeprecations { catalog: &self.catalog, entries }
     }
 
     /// A bundle that the solver chose from this catalog.

@@ -20,7 +20,7 @@ mod unreadable;
 pub use conditions::{
     CONDITION_TYPES, ConditionFacts, PlanFact, ResolutionFact, UnpackFact, conditions, resolution_failure,
 };
-pub use deprecation::{DeprecatedEntries, deprecation_messages};
+pub use deprecation::{PackageDeprecations, deprecation_messages};
 pub use generated::{generated_name, generated_subscription, subscribes};
 pub use health::{CatalogFact, CatalogsHealth, catalog_health};
 pub use history::{MAX_DELETIONS, MAX_PLANS, expired_plans, next_generation};

@@ -11,7 +11,7 @@ use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_api::{ConditionStatus, classic};
 
 use super::conditions::{ConditionFacts, PlanFact, ResolutionFact, UnpackFact, conditions};
-use super::deprecation::{DeprecatedEntries, deprecation_messages};
+use super::deprecation::{PackageDeprecations, deprecation_messages};
 use super::health::{TARGETED, catalog_health};
 use super::pass::{NamespaceFacts, new_status};
 use super::state::StatusValues;
@@ -47,7 +47,7 @@ pub fn next_status(
     subscription: &Subscription,
     values: Option<&StatusValues>,
     outcome: &PassOutcome<'_>,
-    deprecated: Option<DeprecatedEntries<'_>>,
+    deprecated: Option<PackageDeprecations<'_>>,
     now: Timestamp,
 ) -> Option<SubscriptionStatus> {
     let mut status = subscription.status.clone().unwrap_or_else(|| new_status(now));
@@ -67,7 +67,7 @@ pub fn next_status(
         missing_csv: missing_csv(&status, outcome.facts),
         resolution: outcome.resolution_of(subscription),
         unpack: outcome.unpack.clone(),
-        deprecations: deprecated.map(|entries| deprecation_messages(&updated, entries)),
+        deprecations: deprecated.map(|it| deprecation_messages(&updated, it)),
     };
     status.conditions = conditions(&status.conditions, &derived, now);
     status.catalog_health = health.entries;

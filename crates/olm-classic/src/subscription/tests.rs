@@ -6,7 +6,7 @@ use olm_api::classic::{CatalogSource, ClusterServiceVersion, InstallPlan, Operat
 use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_core::Object;
 use olm_resolver::DeprecatedScope;
-use olm_solver::{ChosenBundle, Limits, Solution, solve};
+use olm_solver::{Catalog, ChosenBundle, Limits, Solution, solve};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -337,15 +337,28 @@ fn deprecation_messages_are_scoped_and_rolled_up() {
         (DeprecatedScope::Bundle("a.v1".into()), "b is old".to_owned()),
         (DeprecatedScope::Bundle("".into()), "no".to_owned()),
     ];
-    let installed = pending("AtLatestKnown", "a.v1", "a.v1", None);
-    let all = "olm.package/a: p is old; olm.channel/stable: c is old; olm.bundle/a.v1: b is old";
-    let got = deprecation_messages(&installed, &entries);
-    let types: Vec<&str> = got.iter().map(|it| it.0).collect();
-    assert_eq!(types, ["PackageDeprecated", "ChannelDeprecated", "BundleDeprecated", "Deprecated"]);
-    assert_eq!(got[3].1, all);
-    let mut without_channel = subscription(Value::Null);
-    without_channel.spec.channel = String::new();
-    assert_eq!(deprecation_messages(&without_channel, &entries[1..]), Vec::new());
+    let catalog = Catalog::new([unreadable::package("a", None)]);
+    let [package, channel, bundle, all] =
+        ["PackageDeprecated", "ChannelDeprecated", "BundleDeprecated", "Deprecated"];
+    for (installed, of, types, text) in [
+        (
+            "a.v1",
+            "stable",
+            vec![package, channel, bundle, all],
+            "olm.package/a: p is old; olm.channel/stable: c is old; olm.bundle/a.v1: b is old",
+        ),
+        ("a.v1", "", vec![package, bundle, all], "olm.package/a: p is old; olm.bundle/a.v1: b is old"),
+        ("", "stable", vec![], ""),
+        ("a.v2", "stable", vec![], ""),
+        ("a.v1", "other", vec![], ""),
+    ] {
+        let mut subscription = pending("AtLatestKnown", installed, installed, None);
+        of.clone_into(&mut subscription.spec.channel);
+        let deprecations = PackageDeprecations { catalog: &catalog, entries: &entries };
+        let got = deprecation_messages(&subscription, deprecations);
+        assert_eq!(got.iter().map(|it| it.0).collect::<Vec<_>>(), types, "{installed} of {of}");
+        assert_eq!(got.last().map(|it| it.1.as_str()).unwrap_or_default(), text, "{installed} of {of}");
+    }
 }
 
 #[test]

@@ -1,14 +1,12 @@
 //! Namespaces with catalogs that cannot be read.
 
-use olm_solver::{
-    BundleDraft, Catalog, CatalogSource, ChannelDraft, ChannelEntry, Namespace, PackageDraft, Property,
-};
+use olm_solver::{BundleDraft, CatalogSource, ChannelDraft, ChannelEntry, Namespace, PackageDraft, Property};
 
 use super::*;
 use crate::subscription::resolve;
 
 /// A package with one version, which depends on another package if that is named.
-fn package(name: &str, depends_on: Option<&str>) -> PackageDraft {
+pub(super) fn package(name: &str, depends_on: Option<&str>) -> PackageDraft {
     let bundle = format!("{name}.v1");
     let property = |package: &str, key: &str, value: &str| Property {
         kind: (if key == "version" { "olm.package" } else { "olm.package.required" }).into(),

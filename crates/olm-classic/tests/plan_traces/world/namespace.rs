@@ -6,10 +6,10 @@ use olm_api::classic::install_plan::BundleLookup;
 use olm_api::classic::{CatalogSource, InstallPlanStatus};
 use olm_classic::install_plan::{PlannedBundle, UnpackNext, UnpackObserved, UnpackSettings, decide_unpack};
 use olm_classic::subscription::{
-    CatalogFact, Conclusion, ConditionFacts, NamespaceFacts, Pass, PassRule, PlanFact, ResolutionFact,
-    StateRule, StatusValues, UnpackFact, begin_pass, catalog_health, conclude_pass, conditions,
-    deprecation_messages, expired_plans, is_awaiting, new_bundles, new_status, next_state, planned_statuses,
-    resolution_failure, resolve, solver_namespace,
+    CatalogFact, Conclusion, ConditionFacts, NamespaceFacts, PackageDeprecations, Pass, PassRule, PlanFact,
+    ResolutionFact, StateRule, StatusValues, UnpackFact, begin_pass, catalog_health, conclude_pass,
+    conditions, deprecation_messages, expired_plans, is_awaiting, new_bundles, new_status, next_state,
+    planned_statuses, resolution_failure, resolve, solver_namespace,
 };
 use olm_solver::{ChosenBundle, Limits, Solution};
 use serde_json::json;
@@ -222,10 +222,12 @@ impl World<'_> {
                     .map_or(PlanFact::Missing, PlanFact::Present),
             };
             let catalog = self.catalogs.get(&subscription.spec.source).filter(|it| it.exists);
-            let entries = catalog.map(|catalog| {
+            let deprecations = catalog.map(|catalog| {
                 let of = catalog.content.deprecations.iter();
                 let of = of.filter(|(package, _, _)| *package == subscription.spec.package);
-                of.map(|(_, scope, text)| (scope.clone(), text.clone())).collect::<Vec<_>>()
+                let entries: Vec<_> = of.map(|(_, scope, text)| (scope.clone(), text.clone())).collect();
+                let deprecated = PackageDeprecations { catalog: &catalog.drafts, entries: &entries };
+                deprecation_messages(subscription, deprecated)
             });
             let facts = ConditionFacts {
                 health: &health,
@@ -233,7 +235,7 @@ impl World<'_> {
                 missing_csv: None,
                 resolution: self.resolution.clone(),
                 unpack: self.unpack.clone(),
-                deprecations: entries.map(|entries| deprecation_messages(subscription, &entries)),
+                deprecations,
             };
             status.conditions = conditions(&status.conditions, &facts, self.now);
             status.catalog_health = health.entries;
