@@ -309,6 +309,10 @@ mod tests {
         let mut stored = secret::created(&spec(&csv, "demo"), Owner { csv: &csv }.marks(None), state);
         stored.metadata.annotations = Some([(CA_HASH.to_owned(), mark.to_owned())].into());
         cluster.secrets.insert("ns/demo-service-cert".to_owned(), watched::Object::new(stored));
+        let status = json!({"namespaces": [""], "lastUpdated": "2026-01-01T00:00:00Z"});
+        let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}, "status": status});
+        let group = serde_json::from_value(group).unwrap();
+        cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
         let csvs = Csvs::new(testing::context("csv", &apiserver, &cluster));
         csvs.keep_certificates(&csv).await;
         apiserver.requests()

@@ -15,7 +15,7 @@ use olm_certificates::ExecutorError;
 use olm_classic::csv::strategy::{self, serving};
 use olm_classic::csv::webhooks::check_conversion;
 use olm_classic::operator::label_component;
-use olm_classic::operator_group::{keys, targets};
+use olm_classic::operator_group::targets;
 use olm_core::Object;
 use olm_runtime::apply::{ErrorClass, classify, message};
 use olm_runtime::client::impersonating;
@@ -105,10 +105,11 @@ impl Csvs {
         csv: &ClusterServiceVersion,
         bundles: &BTreeMap<String, String>,
     ) -> Result<(), InstallError> {
-        let namespaces = self.webhook_namespaces(csv);
+        let group = self.group(&csv.namespace().unwrap_or_default());
+        let namespaces = group.and_then(|group| targets::webhook_namespaces(&group));
         for webhook in &csv.spec.webhook_definitions {
             let Some(bundle) = bundles.get(&webhook.deployment_name) else { continue };
-            self.write_webhook(csv, webhook, &namespaces, bundle).await?;
+            self.write_webhook(csv, webhook, namespaces.as_ref(), bundle).await?;
         }
         let config = self.config(csv).unwrap_or_default();
         let owned = csv.spec.api_service_definitions.iter().flat_map(|services| &services.owned);
@@ -173,11 +174,12 @@ impl Csvs {
         Ok(())
     }
 
+    /// `namespaces` is `None` as long as the targets of the group are not known: what is there keeps its selector.
     async fn write_webhook(
         &self,
         csv: &ClusterServiceVersion,
         webhook: &WebhookDescription,
-        namespaces: &Value,
+        namespaces: Option<&Value>,
         bundle: &str,
     ) -> Result<(), InstallError> {
         if let Some(conversion) = serving::conversion(csv, webhook, bundle) {
@@ -186,17 +188,25 @@ impl Csvs {
             }
             return Ok(());
         }
-        let Some(mut desired) = serving::webhook_configuration(csv, webhook, namespaces, bundle) else {
+        let present = self.webhooks_of(csv).into_iter().find(|live| {
+            serving::configuration_kind(webhook) == Some(live.kind())
+                && live.labels().get(WEBHOOK_NAME).copied() == Some(webhook.generate_name.as_str())
+        });
+        let namespaces = namespaces.cloned().or_else(|| namespace_selector(present.as_ref()?));
+        let selector = namespaces.as_ref().unwrap_or(&Value::Null);
+        let Some(mut desired) = serving::webhook_configuration(csv, webhook, selector, bundle) else {
             return Err(InstallError::hopeless(format!(
                 "webhook {:?} has type {:?}; known are ValidatingAdmissionWebhook, MutatingAdmissionWebhook and ConversionWebhook",
                 webhook.generate_name, webhook.type_
             )));
         };
-        let present = self.webhooks_of(csv).into_iter().find(|live| {
-            live.kind() == desired.kind()
-                && live.labels().get(WEBHOOK_NAME).copied() == Some(webhook.generate_name.as_str())
-        });
         let Some(live) = present else {
+            if namespaces.is_none() {
+                return Err(InstallError::retried(format!(
+                    "webhook {:?}: the OperatorGroup has no target namespaces yet",
+                    webhook.generate_name
+                )));
+            }
             let written = self.writer.create(&desired).await;
             let written =
                 written.map_err(|error| InstallError::of_write(&desired, Actor::Controller, &error))?;
@@ -274,19 +284,6 @@ impl Csvs {
         Ok(())
     }
 
-    /// The selector of the namespaces whose objects webhooks see; `{}` for all.
-    fn webhook_namespaces(&self, csv: &ClusterServiceVersion) -> Value {
-        let group = self.group(&csv.namespace().unwrap_or_default());
-        let limited =
-            group.filter(|group| targets::resolved(group).is_some_and(|it| !targets::is_global(&it)));
-        let Some(group) = limited else { return json!({}) };
-        if group.spec.target_namespaces.is_empty() {
-            return json!(group.spec.selector);
-        }
-        let label = format!("{}{}", keys::GROUP_UID, group.uid().unwrap_or_default());
-        json!({ "matchLabels": { label: "" } })
-    }
-
     /// Names of CustomResourceDefinitions that keep unknown fields.
     fn preserving(&self) -> BTreeSet<String> {
         let all = self.context.cluster.crds.all();
@@ -324,10 +321,14 @@ pub(super) fn decoded<K: DeserializeOwned>(answer: Object) -> Option<K> {
     serde_json::from_value(answer.into_value()).ok()
 }
 
+/// The selector of namespaces of the first webhook.
+fn namespace_selector(configuration: &Object) -> Option<Value> {
+    configuration.0.get("webhooks")?.get(0)?.get("namespaceSelector").cloned()
+}
+
 /// Whether the first webhook of `live` selects namespaces by terms that the desired one does not have.
 fn selects_less(live: &Object, desired: &Object) -> bool {
-    let selector = |object: &Object| object.0.get("webhooks")?.get(0)?.get("namespaceSelector").cloned();
-    !includes(selector(desired).as_ref(), &selector(live).unwrap_or_default())
+    !includes(namespace_selector(desired).as_ref(), &namespace_selector(live).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -404,11 +405,31 @@ mod tests {
         });
         let cluster = Cluster::new();
         let csvs = Csvs::new(context("csv", &apiserver, &cluster));
-        configured(&cluster, "w", &json!({"matchLabels": {"olm.operatorgroup.uid/1": ""}}));
-        csvs.write_callers(&csv, &bundles).await.unwrap();
-        let requests = apiserver.requests();
-        let [replaced] = &requests[..] else { panic!("{requests:?}") };
-        assert!(replaced.starts_with("PUT ") && replaced.contains(r#""namespaceSelector":{}"#), "{replaced}");
+        let without_targets = csvs.write_callers(&csv, &bundles).await.unwrap_err();
+        assert_eq!(without_targets.retry, Retry::Later);
+        assert_eq!(apiserver.requests(), Vec::<String>::new(), "it would select all namespaces");
+        let limited = r#""namespaceSelector":{"matchLabels":{"olm.operatorgroup.uid/1":""}}"#;
+        let status =
+            |namespaces: &[&str]| json!({"namespaces": namespaces, "lastUpdated": "2026-01-01T00:00:00Z"});
+        for (case, group, selector) in [
+            ("no group", None, limited),
+            ("no status", Some(Value::Null), limited),
+            ("targets of an earlier specification", Some(status(&["a"])), limited),
+            ("all namespaces", Some(status(&[""])), r#""namespaceSelector":{}"#),
+        ] {
+            configured(&cluster, "w", &json!({"matchLabels": {"olm.operatorgroup.uid/1": ""}}));
+            if let Some(status) = group {
+                let metadata = json!({"name": "g", "namespace": "ns", "uid": case});
+                let group = json!({"metadata": metadata, "spec": {}, "status": status});
+                let group: OperatorGroup = serde_json::from_value(group).unwrap();
+                cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
+            }
+            csvs.write_callers(&csv, &bundles).await.unwrap();
+            let requests = apiserver.requests();
+            let written = requests.last().unwrap();
+            assert!(written.starts_with("PUT ") && written.contains(selector), "{case}: {written}");
+        }
+        assert_eq!(apiserver.requests().len(), 4);
     }
 
     fn with_name(mut object: Value) -> Value {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_api::classic::OperatorGroup;
+use serde_json::{Value, json};
 
 use super::api::ApiSet;
 use super::{keys, selector};
@@ -79,6 +80,20 @@ pub fn resolved(group: &OperatorGroup) -> Option<Vec<String>> {
 #[must_use]
 pub fn is_global(targets: &[String]) -> bool {
     matches!(targets, [only] if only.is_empty())
+}
+
+/// The selector of the namespaces whose objects the webhooks of a group's operators see (classic-apis §9), `{}` for all; `None` as long as
+/// the targets are not known: the group has no status, or that of an earlier specification.
+#[must_use]
+pub fn webhook_namespaces(group: &OperatorGroup) -> Option<Value> {
+    if is_global(&resolved(group)?) {
+        return Some(json!({}));
+    }
+    if group.spec.target_namespaces.is_empty() {
+        return group.spec.selector.as_ref().map(|selector| json!(selector));
+    }
+    let label = format!("{}{}", keys::GROUP_UID, group.metadata.uid.as_deref().unwrap_or_default());
+    Some(json!({ "matchLabels": { label: "" } }))
 }
 
 /// Whether the groups have a namespace in common; each counts with its own namespace, and `""` has all in common.

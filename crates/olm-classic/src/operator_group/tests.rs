@@ -552,3 +552,21 @@ fn group_label_is_on_targets_only() {
         assert!(changes.iter().all(|it| it.label == "olm.operatorgroup.uid/u"));
     }
 }
+
+#[test]
+fn webhook_namespaces_are_those_of_known_targets() {
+    let selector = json!({ "matchLabels": { "env": "prod" } });
+    let label = json!({ "matchLabels": { "olm.operatorgroup.uid/u": "" } });
+    for (spec, status, want) in [
+        (json!({}), json!([""]), Some(json!({}))),
+        (json!({ "targetNamespaces": ["a"] }), json!(["a"]), Some(label)),
+        (json!({ "selector": selector }), json!(["a"]), Some(selector.clone())),
+        (json!({ "selector": selector }), json!([]), Some(selector.clone())),
+        (json!({}), Value::Null, None),
+        (json!({ "targetNamespaces": ["a"] }), Value::Null, None),
+        (json!({}), json!(["a"]), None),
+    ] {
+        let group = group("ns", "og", spec.clone(), status.clone());
+        assert_eq!(targets::webhook_namespaces(&group), want, "{spec} {status}");
+    }
+}
