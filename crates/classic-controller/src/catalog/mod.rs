@@ -69,7 +69,7 @@ async fn reconcile(
     let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
     let name = source.metadata.name.as_deref().unwrap_or_default();
     let api: Api<CatalogSource> = Api::namespaced(context.client.clone(), namespace);
-    let version = cluster_version(context, source).await;
+    let (version, mut requeue) = cluster_version(context, source).await;
     if let Some(image) = template(source, version, now).image {
         // the reference writes an empty icon along with it
         let icon = source.spec.icon.clone().unwrap_or_default();
@@ -103,21 +103,16 @@ async fn reconcile(
         tracing::debug!(catalog = key, problem, "the catalog is not served");
     }
     let mut status = rules::sync(source, observed, now);
-    // no watch shows another version of the cluster
-    let mut requeue = match (has_template(source), version.is_some()) {
-        (false, _) => Requeue::OnChange,
-        (true, true) => Requeue::After(FALLBACK_INTERVAL),
-        (true, false) => Requeue::Unfinished,
-    };
     if let Some(polling) = Polling::from_source(source) {
-        requeue = match polling.poll(source, now, chance()) {
-            Poll::After(wait) => Requeue::After(wait),
+        let wait = match polling.poll(source, now, chance()) {
+            Poll::After(wait) => wait,
             Poll::Now => {
                 catalogs.poll(key);
                 status.latest_image_registry_poll = Some(olm_api::classic::Time(now));
-                Requeue::After(polling.interval.min(FALLBACK_INTERVAL))
+                polling.interval.min(FALLBACK_INTERVAL)
             }
         };
+        requeue = requeue.within(Some(wait));
     }
     match write_status(&api, source, status, MANAGER).await {
         Ok(Some(written)) => context.cluster.catalogs.update(key.to_owned(), Object::new(written)),
@@ -136,16 +131,23 @@ fn was_ready(source: &CatalogSource) -> bool {
     connection.is_some_and(|it| it.last_observed_state == rules::ConnectionState::Ready.as_str())
 }
 
-/// The version of the cluster, if a template may ask for it.
-async fn cluster_version(context: &Context, source: &CatalogSource) -> Option<KubernetesVersion> {
+/// The version of the cluster, if a template may ask for it, and when to read it again: no watch shows another one. What is no version stays
+/// so until the cluster is updated; the condition TemplatesHaveResolved names the variables.
+async fn cluster_version(context: &Context, source: &CatalogSource) -> (Option<KubernetesVersion>, Requeue) {
     if !has_template(source) {
-        return None;
+        return (None, Requeue::OnChange);
     }
     match context.client.apiserver_version().await {
-        Ok(version) => version.git_version.parse().ok(),
+        Ok(version) => {
+            let read = version.git_version.parse::<KubernetesVersion>();
+            if let Err(error) = &read {
+                tracing::warn!(%error, "cannot use the version of the cluster for an image template");
+            }
+            (read.ok(), Requeue::After(FALLBACK_INTERVAL))
+        }
         Err(error) => {
             tracing::warn!(%error, "cannot read the version of the cluster for an image template");
-            None
+            (None, Requeue::Unfinished)
         }
     }
 }
@@ -179,12 +181,17 @@ mod tests {
                 "annotations": {TEMPLATE_ANNOTATION: "registry.test/c:v{kube_minor_version}"}},
             "spec": {"sourceType": "grpc", "image": "registry.test/c:v36"},
         });
-        let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
-            "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
-        let refused = json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500});
-        for (code, answer, want) in
-            [(200, version, Requeue::After(FALLBACK_INTERVAL)), (500, refused, Requeue::Unfinished)]
-        {
+        let version = |version: &str| {
+            let info = json!({"major": "1", "minor": "36", "gitVersion": version, "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+            (200, info)
+        };
+        let failure = json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500});
+        for ((code, answer), want, is_resolved) in [
+            (version("v1.36.3"), Requeue::After(FALLBACK_INTERVAL), true),
+            (version("next"), Requeue::After(FALLBACK_INTERVAL), false),
+            ((500, failure), Requeue::Unfinished, false),
+        ] {
             let stored: Value = source.clone();
             let apiserver = Apiserver::new(move |_, uri| match uri.starts_with("/version") {
                 true => (code, answer.clone()),
@@ -197,7 +204,10 @@ mod tests {
             let context = testing::context(NAME, &apiserver, &cluster);
             let source = Arc::new(serde_json::from_value(source.clone()).unwrap());
             let requeue = reconcile(&context, &catalogs, "ns/c", &source).await.unwrap();
-            assert_eq!(requeue, want, "{code}: {:?}", apiserver.requests());
+            let requests = apiserver.requests();
+            assert_eq!(requeue, want, "{code}: {requests:?}");
+            let names_variable = requests.iter().any(|it| it.contains("could not be resolved"));
+            assert_eq!(names_variable, !is_resolved, "{code}: {requests:?}");
         }
     }
 }
