@@ -492,6 +492,11 @@ pub const EVENTS: &[Event] = &[
     ),
     warning(
         EXTENSION,
+        "BundleUnavailable",
+        "The installed bundle cannot be rendered again for a new version of olm-rs; it is kept as it is until its image can be read.",
+    ),
+    warning(
+        EXTENSION,
         "ImageIgnored",
         "The catalog names another image for the installed bundle; the installed content is kept.",
     ),

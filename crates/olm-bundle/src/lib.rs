@@ -64,7 +64,7 @@ pub use options::{CertProvider, Gates, RenderOptions};
 pub use properties::{PROPERTIES_ANNOTATION, PropertiesError};
 pub use registry::{ParseError, RegistryV1};
 pub use render::{
-    CaTarget, Rendered, WebhookCertificate, called_services, certificates_to_issue, mounted_secrets,
+    CaTarget, FORMAT, Rendered, WebhookCertificate, called_services, certificates_to_issue, mounted_secrets,
     override_deployment, render, render_owned, render_with_report,
 };
 pub use validate::validate;

@@ -17,7 +17,7 @@ use olm_rollout::{expired, next_number};
 
 use crate::desired::{Desired, Numbered, applied_metadata, same_content, same_settings};
 use crate::preflight::Checked;
-use crate::render::{RenderSettings, Rendered};
+use crate::render::{RenderSettings, Rendered, differ_in_format};
 use crate::resolution::revision::{self, history};
 use crate::resolution::{BundleFacts, Class, ExtensionRequest, PassError, Target};
 use crate::work;
@@ -104,7 +104,8 @@ pub struct Observed<'a> {
 pub enum Content {
     /// The extension is paused.
     Unneeded,
-    /// No catalog can be read, and for now the installed bundle cannot be either: it stays as it is, whatever its settings.
+    /// For now the installed bundle cannot be rendered, and it stays as it is: no catalog can be read, or only the
+    /// [format](olm_bundle::FORMAT) of its objects is another one.
     Unread(PassError),
     /// The newest revision was rendered from the same inputs.
     Same {
@@ -178,17 +179,19 @@ pub async fn observe<'a>(
     let holds = |newest: &&Arc<ClusterObjectSet>| {
         revision::is_active(newest) && revision::facts(newest).bundle.is_same(bundle)
     };
-    let mut unrecorded = false;
+    let (mut unrecorded, mut is_other_format) = (false, false);
     if let Some(newest) = newest.filter(holds) {
         let recorded = observer.recorded_inputs(newest).await?;
         if recorded.as_ref() == Some(&inputs) {
             return Ok(observed(settled, Content::Same { inputs }));
         }
         unrecorded = recorded.is_none();
+        is_other_format = recorded.is_some_and(|recorded| differ_in_format(&recorded, &inputs));
     }
+    let may_wait = is_other_format || matches!(target, Target::Installed(_));
     let (rendered, crds) = match render_checked(observer, bundle, settled, &inputs).await {
         Ok(accepted) => accepted,
-        Err(error) if matches!(target, Target::Installed(_)) && error.class == Class::Transient => {
+        Err(error) if may_wait && error.class == Class::Transient => {
             return Ok(observed(recorded, Content::Unread(error)));
         }
         Err(error) => return Err(error),
@@ -268,22 +271,25 @@ fn plan_until(
     match content {
         Content::Unneeded => Ok(keep),
         Content::Unread(error) => {
-            let more = format!(", and its settings do not count before it can be: {}", error.message);
-            Ok(Plan { notices: vec![unavailable(&more)], ..keep })
+            let notice = match target {
+                Target::Installed(_) => {
+                    let error = error.message;
+                    unavailable(&format!(", and its settings do not count before it can be: {error}"))
+                }
+                Target::Chosen(_) => Notice::warning(
+                    "BundleUnavailable",
+                    format!(
+                        "bundle {} is kept as another version of olm-rs rendered it; it is rendered again once it can be read: {}",
+                        bundle.name, error.message
+                    ),
+                ),
+            };
+            Ok(Plan { change: with_deadline(request, newest), notices: vec![notice], ..keep })
         }
         Content::Same { inputs } => {
-            let deadline = request.progress_deadline_minutes;
-            let changed = newest.filter(|newest| newest.spec.progress_deadline_minutes != deadline);
-            let change = changed.map_or(Change::Keep, |newest| {
-                let mut set = ClusterObjectSet::clone(newest);
-                set.spec.progress_deadline_minutes = deadline;
-                set.status = None;
-                set.metadata = applied_metadata(&newest.metadata);
-                Change::Update(Box::new(set))
-            });
             let ignored = newest.and_then(|newest| image_ignored(bundle, newest));
             let notices = ignored.into_iter().chain(kept).collect();
-            Ok(Plan { change, notices, inputs: Some(inputs), ..keep })
+            Ok(Plan { change: with_deadline(request, newest), notices, inputs: Some(inputs), ..keep })
         }
         Content::Rendered { rendered, crds, inputs, unrecorded } => {
             let warnings = rendered.warnings.into_iter().map(|text| Notice::warning("BundleWarning", text));
@@ -318,6 +324,19 @@ fn plan_until(
             Ok(Plan { change, notices, inputs, digest, ..keep })
         }
     }
+}
+
+/// The deadline changes in place, and without the content of the bundle.
+fn with_deadline(request: &ExtensionRequest, newest: Option<&Arc<ClusterObjectSet>>) -> Change {
+    let deadline = request.progress_deadline_minutes;
+    let changed = newest.filter(|newest| newest.spec.progress_deadline_minutes != deadline);
+    changed.map_or(Change::Keep, |newest| {
+        let mut set = ClusterObjectSet::clone(newest);
+        set.spec.progress_deadline_minutes = deadline;
+        set.status = None;
+        set.metadata = applied_metadata(&newest.metadata);
+        Change::Update(Box::new(set))
+    })
 }
 
 /// The reason for a new revision.

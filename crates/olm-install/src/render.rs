@@ -5,7 +5,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use kube::Client;
-use olm_bundle::{CertProvider, Gates, PROPERTIES_ANNOTATION, RenderError, RenderOptions, render_owned};
+use olm_bundle::{
+    CertProvider, FORMAT, Gates, PROPERTIES_ANNOTATION, RenderError, RenderOptions, render_owned,
+};
 use olm_core::{Digest, Object, go};
 use olm_oci::Retry;
 use olm_runtime::error_text::chain;
@@ -103,8 +105,8 @@ impl RenderSettings {
         request.user_roles.unwrap_or(self.user_roles) == UserRoles::Aggregate
     }
 
-    /// What besides the image decides the rendered objects, as one short text: equal texts, equal objects. The version of this
-    /// program is part of it, so that a new release renders again.
+    /// What besides the image decides the rendered objects, as one short text: equal texts, equal objects. Versions of this program that
+    /// render in the same [format](FORMAT) have the same text.
     #[must_use]
     pub fn fingerprint(
         self,
@@ -120,11 +122,27 @@ impl RenderSettings {
             "namespace": request.namespace,
             "config": request.config.clone().map_or(Value::Null, Value::Object),
             "options": format!("{:?}{issuer}{user_roles}", self.gates),
-            "renderer": env!("CARGO_PKG_VERSION"),
+            // that of the first version: with another text, all that is installed would be rendered again
+            "renderer": "0.1.0",
         });
         let digest = Sha256::digest(go::json_string(&inputs));
-        digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+        let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        in_format(FORMAT, &digest)
     }
+}
+
+/// The fingerprint of inputs with this digest. The first format has no number in it.
+fn in_format(format: u32, digest: &str) -> String {
+    if format == 1 { digest.to_owned() } else { format!("{format}.{digest}") }
+}
+
+/// Whether two fingerprints differ in the format of the objects alone.
+pub(crate) fn differ_in_format(one: &str, other: &str) -> bool {
+    one != other && digest_of_inputs(one) == digest_of_inputs(other)
+}
+
+fn digest_of_inputs(fingerprint: &str) -> &str {
+    fingerprint.rsplit_once('.').map_or(fingerprint, |(_, digest)| digest)
 }
 
 /// Renders a bundle for `request`. `settled` is the issuer that [`RenderSettings::settled`] returns.
@@ -206,4 +224,26 @@ pub fn not_rendered(error: &RenderError) -> PassError {
     let class =
         if error.terminal_reason().is_some() { Class::InvalidConfiguration } else { Class::NeedsChange };
     PassError::new(class, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_differ_in_their_format_or_inputs() {
+        let (first, second) = (in_format(1, "a"), in_format(2, "a"));
+        assert_eq!((first.as_str(), second.as_str()), ("a", "2.a"));
+        for (one, other, want) in [
+            ("a", "2.a", true),
+            ("3.a", "2.a", true),
+            ("2.a", "2.a", false),
+            ("a", "b", false),
+            ("a", "2.b", false),
+            ("2.a", "3.b", false),
+        ] {
+            assert_eq!(differ_in_format(one, other), want, "{one} {other}");
+            assert_eq!(differ_in_format(other, one), want, "{other} {one}");
+        }
+    }
 }

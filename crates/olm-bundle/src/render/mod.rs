@@ -31,6 +31,11 @@ pub use certificates::{CaTarget, WebhookCertificate};
 pub use issue::{called_services, certificates_to_issue, mounted_secrets};
 pub use overrides::override_deployment;
 
+/// The format of the rendered objects: what is installed is rendered again when a new version has another one. Raise it when a bundle
+/// renders to other objects, or when the revision that `olm-install` and `olm-rollout` make of them differs, and announce it in the
+/// changelog.
+pub const FORMAT: u32 = 1;
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
     /// The objects, in the order of the generators.

@@ -208,6 +208,24 @@ fn plan_keeps_updates_or_creates() {
             "create demo-2, expired []",
             &["BundleWarning", "CRDUpgradeSafety", "CRDChangeAccepted", "CatalogsUnavailable", "Resolved"],
         ),
+        (
+            "other format, no registry",
+            plain(),
+            chosen("1.0.0"),
+            Content::Unread(PassError::new(Class::Transient, "no registry")),
+            vec![active(1, "1.0.0", "1")],
+            "keep",
+            &["BundleUnavailable"],
+        ),
+        (
+            "other format, no registry, deadline",
+            with_deadline(),
+            chosen("1.0.0"),
+            Content::Unread(PassError::new(Class::Transient, "no registry")),
+            vec![active(1, "1.0.0", "1")],
+            "update demo-1",
+            &["BundleUnavailable"],
+        ),
         ("paused", paused(), chosen("1.1.0"), Content::Unneeded, vec![active(1, "1.0.0", "1")], "keep", &[]),
         (
             "paused without a catalog",
@@ -308,6 +326,13 @@ async fn plan_restores_missing_content() {
     }
 }
 
+/// decision 36: it is recorded in clusters; with another text, all that is installed would be rendered again
+#[test]
+fn fingerprint_is_the_same_in_each_version() {
+    let inputs = RenderSettings::default().fingerprint(&plain(), &bundle("1.0.0"), None);
+    assert!(inputs.ends_with("37e22082da3af294176bb49673647390"), "{inputs}");
+}
+
 /// decision 47: the setting is one of the inputs, and its default changes no fingerprint
 #[test]
 fn user_roles_setting_is_one_of_the_inputs() {
@@ -388,6 +413,46 @@ async fn observation_stops_at_what_decides() {
             "",
             &["recorded", "render", "crds", "account"],
             Ok("rendered"),
+        ),
+        (
+            "other inputs and no registry",
+            plain(),
+            chosen(),
+            one.clone(),
+            Some("x".to_owned()),
+            "render",
+            &["recorded", "render"],
+            Err(format!("{about}render")),
+        ),
+        (
+            "other format",
+            plain(),
+            chosen(),
+            one.clone(),
+            Some(format!("0.{inputs}")),
+            "",
+            &["recorded", "render", "crds", "account"],
+            Ok("rendered"),
+        ),
+        (
+            "other format and no registry",
+            plain(),
+            chosen(),
+            one.clone(),
+            Some(format!("0.{inputs}")),
+            "render",
+            &["recorded", "render"],
+            Ok("unread"),
+        ),
+        (
+            "other format that a check rejects",
+            plain(),
+            chosen(),
+            one.clone(),
+            Some(format!("0.{inputs}")),
+            "crds",
+            &["recorded", "render", "crds"],
+            Err(format!("{about}crds")),
         ),
         ("upgrade", plain(), Target::Chosen(bundle("1.1.0")), one.clone(), None, "", &all, Ok("rendered")),
         (

@@ -33,7 +33,7 @@ pub struct Delivered {
     pub notices: Vec<Notice>,
     /// The issuer of the extension's webhook certificates, once it is chosen.
     pub issuer: Option<CertProvider>,
-    /// The installed bundle could not be read for now, so that changed settings do not count yet.
+    /// The installed bundle could not be read for now, so that changed settings or another format of its objects do not count yet.
     pub unread: bool,
 }
 
