@@ -344,8 +344,14 @@ fn resolved(bundle: &BundleFacts, newest: Option<&Arc<ClusterObjectSet>>, next: 
     let name = &bundle.name;
     let revision = next.metadata.name.as_deref().unwrap_or_default();
     let before = newest.map(|set| revision::facts(set).bundle);
+    let is_active = newest.is_some_and(|newest| revision::is_active(newest));
     let text = match before {
         None => format!("bundle {name} was chosen; revision {revision} installs it"),
+        Some(before) if before.is_same(bundle) && !is_active => {
+            format!(
+                "the last revision of bundle {name} is no longer active; revision {revision} rolls it out again"
+            )
+        }
         Some(before) if before.is_same(bundle) => {
             format!(
                 "the content of bundle {name} changed with its settings; revision {revision} rolls it out"

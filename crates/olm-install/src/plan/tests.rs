@@ -250,6 +250,11 @@ fn plan_has_objects_and_inputs_of_a_new_revision() {
     assert_eq!(plan.digest, Some(rendered("1").digest));
     let text = "bundle demo.v1.0.0 was chosen; revision demo-1 installs it";
     assert_eq!(plan.notices.last(), Some(&Notice::normal("Resolved", text)));
+    let by_hand = [archived(1, "1.0.0", "1")];
+    let again = made(&plain(), &Target::Chosen(bundle("1.0.0")), content("1"), &by_hand).unwrap();
+    let text =
+        "the last revision of bundle demo.v1.0.0 is no longer active; revision demo-2 rolls it out again";
+    assert_eq!(again.notices.last(), Some(&Notice::normal("Resolved", text)));
     let Change::Create(new) = plan.change else { panic!("{:?}", plan.change) };
     let packed = new.revision.packed.phases.iter().map(|phase| (&phase.name, phase.objects.len()));
     let objects = new.phases.iter().map(|phase| (&phase.name, phase.objects.len()));

@@ -54,8 +54,8 @@ pub struct RevisionStates {
     pub installed: Option<RevisionFacts>,
     /// All others, ascending by number.
     pub rolling: Vec<RevisionFacts>,
-    /// The newest archived revision that has succeeded, while its successor has not: for a moment of an upgrade nothing else shows what
-    /// is upgraded.
+    /// The newest archived revision that has succeeded, while none is installed: for a moment of an upgrade nothing else shows what is
+    /// upgraded. It counts from when a user archived it, too, so that the choice is the same before and after its successor is made.
     pub replaced: Option<RevisionFacts>,
 }
 
@@ -147,7 +147,7 @@ pub fn history(revisions: &[Arc<ClusterObjectSet>]) -> Vec<olm_rollout::Revision
 pub fn states<'a>(revisions: impl IntoIterator<Item = &'a ClusterObjectSet>) -> RevisionStates {
     let (active, others): (Vec<_>, Vec<_>) = revisions.into_iter().partition(|revision| is_active(revision));
     let mut states = RevisionStates::split(active.into_iter().map(facts).collect());
-    if states.installed.is_none() && !states.rolling.is_empty() {
+    if states.installed.is_none() {
         let stays = |set: &&ClusterObjectSet| set.metadata.deletion_timestamp.is_none() && has_succeeded(set);
         let newest = others.into_iter().filter(stays).max_by_key(|set| set.spec.revision);
         states.replaced = newest.map(facts);
@@ -180,13 +180,19 @@ mod tests {
         RevisionFacts { name: format!("x-{number}"), number, bundle: BundleFacts::default(), conditions }
     }
 
-    /// Else the upgrade would be a first install for a moment, and skip what the catalog's edges ask for.
+    /// Else the upgrade would be a first install for a moment, and skip what the catalog's edges ask for. Of a revision that is archived
+    /// or deleted by hand, one choice would follow the other, each with a rollout.
     #[test]
-    fn revision_states_have_the_replaced_one_during_an_upgrade() {
+    fn revision_states_have_the_replaced_one_while_none_is_installed() {
         let set = |number: i64, state: &str, succeeded: bool| -> ClusterObjectSet {
             let status = if succeeded { "True" } else { "False" };
+            let (state, deleted) = match state {
+                "Deleted" => ("Active", Some("2030-01-01T00:00:00Z")),
+                state => (state, None),
+            };
             serde_json::from_value(serde_json::json!({
-                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "metadata": {"name": format!("x-{number}")},
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+                "metadata": {"name": format!("x-{number}"), "deletionTimestamp": deleted},
                 "spec": {"lifecycleState": state, "revision": number, "collisionProtection": "Prevent"},
                 "status": {"conditions": [{"type": "Succeeded", "status": status, "reason": "Succeeded", "message": "",
                     "lastTransitionTime": "2030-01-01T00:00:00Z"}]},
@@ -202,7 +208,10 @@ mod tests {
             ),
             (vec![set(1, "Archived", false), set(2, "Active", false)], None, None),
             (vec![set(1, "Archived", true), set(2, "Active", true)], Some(2), Some(2)),
-            (vec![set(1, "Archived", true)], None, None),
+            (vec![set(1, "Archived", true)], None, Some(1)),
+            (vec![set(1, "Archived", false)], None, None),
+            (vec![set(1, "Archived", true), set(2, "Deleted", true)], None, Some(1)),
+            (vec![set(1, "Deleted", true)], None, None),
         ] {
             let states = states(&sets);
             assert_eq!(states.installed.as_ref().map(|it| it.number), installed);

@@ -105,7 +105,7 @@ pub fn resolve(
             };
         }
     };
-    let question = Request {
+    let mut question = Request {
         package: request.package.clone(),
         channels: request.channels.clone(),
         range: request.range.clone(),
@@ -117,7 +117,14 @@ pub fn resolve(
         environment: settings.environment.clone(),
         installed: installed.clone(),
     };
-    let Outcome { result, report, held, unfit } = olm_resolver::resolve(&question, sources);
+    let mut outcome = olm_resolver::resolve(&question, sources);
+    let has_no_successor = outcome.result.as_ref().is_err_and(|error| error.retry() == Retry::OnChange);
+    if has_no_successor && installed.is_some() && states.newest().is_none() {
+        // it is archived, so that a first install loses nothing
+        question.installed = None;
+        outcome = olm_resolver::resolve(&question, sources);
+    }
+    let Outcome { result, report, held, unfit } = outcome;
     let is_found = held.is_some() || unfit.is_some();
     let is_known =
         question.range.is_some() || is_found || sources.iter().all(|source| source.content.is_ok());
@@ -203,7 +210,72 @@ fn deprecation_update(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use olm_catalog::PackageContent;
+    use olm_resolver::ReleaseField;
+    use serde_json::json;
+
     use super::*;
+    use crate::resolution::{RevisionFacts, validate};
+
+    /// Three versions, each of which replaces the one before.
+    fn source() -> CatalogSource {
+        let entries = json!([{"name": "demo.v1.0.0"}, {"name": "demo.v1.1.0", "replaces": "demo.v1.0.0"},
+            {"name": "demo.v1.2.0", "replaces": "demo.v1.1.0"}]);
+        let mut lines = vec![
+            json!({"schema": "olm.package", "name": "demo", "defaultChannel": "stable"}),
+            json!({"schema": "olm.channel", "package": "demo", "name": "stable", "entries": entries}),
+        ];
+        lines.extend(["1.0.0", "1.1.0", "1.2.0"].map(|version| {
+            let value = json!({"packageName": "demo", "version": version});
+            json!({"schema": "olm.bundle", "package": "demo", "name": format!("demo.v{version}"),
+                "image": format!("r/demo:{version}"), "properties": [{"type": "olm.package", "value": value}]})
+        }));
+        let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        let content = PackageContent::from_lines(&"demo".parse().unwrap(), lines.join("\n").as_bytes());
+        let graph = content.unwrap().into_graph(ReleaseField::Counts);
+        CatalogSource { name: "main".parse().unwrap(), priority: 0, content: Ok(Arc::new(graph)) }
+    }
+
+    /// rule: revisions §4.2: a revision that was archived by hand is followed by another; its bundle is the same before and after it is made
+    #[test]
+    fn target_follows_an_archived_bundle() {
+        let extension = json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "demo", "uid": "u1"},
+            "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
+        });
+        let request = validate(&serde_json::from_value(extension).unwrap()).unwrap();
+        let revision = |number: i64, version: &str| RevisionFacts {
+            name: format!("demo-{number}"),
+            number,
+            bundle: BundleFacts {
+                name: format!("demo.v{version}"),
+                package: "demo".to_owned(),
+                version: version.to_owned(),
+                release: None,
+                reference: String::new(),
+            },
+            conditions: Vec::new(),
+        };
+        for (archived, rolling, want) in [
+            (None, None, Some("1.2.0")),
+            (Some("1.0.0"), None, Some("1.1.0")),
+            (Some("1.0.0"), Some("1.1.0"), Some("1.1.0")),
+            // the catalog does not have it
+            (Some("0.1.0"), None, Some("1.2.0")),
+            (Some("0.1.0"), Some("1.2.0"), None),
+        ] {
+            let states = RevisionStates {
+                replaced: archived.map(|version| revision(1, version)),
+                rolling: rolling.map(|version| revision(2, version)).into_iter().collect(),
+                ..RevisionStates::default()
+            };
+            let target = resolve(&request, &states, &[source()], &Settings::default()).target;
+            let version = target.map(|target| target.bundle().version.clone());
+            assert_eq!(version.ok().as_deref(), want, "{archived:?} {rolling:?}");
+        }
+    }
 
     /// rule: operator-controller §4.11, case 52
     #[test]
