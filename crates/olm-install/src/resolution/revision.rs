@@ -57,6 +57,8 @@ pub struct RevisionStates {
     /// The newest archived revision that has succeeded, while none is installed: for a moment of an upgrade nothing else shows what is
     /// upgraded. It counts from when a user archived it, too, so that the choice is the same before and after its successor is made.
     pub replaced: Option<RevisionFacts>,
+    /// The newest revision that is being deleted, while none is active: a user deleted it.
+    pub deleted: Option<RevisionFacts>,
 }
 
 impl RevisionStates {
@@ -149,8 +151,12 @@ pub fn states<'a>(revisions: impl IntoIterator<Item = &'a ClusterObjectSet>) -> 
     let mut states = RevisionStates::split(active.into_iter().map(facts).collect());
     if states.installed.is_none() {
         let stays = |set: &&ClusterObjectSet| set.metadata.deletion_timestamp.is_none() && has_succeeded(set);
-        let newest = others.into_iter().filter(stays).max_by_key(|set| set.spec.revision);
+        let newest = others.iter().copied().filter(stays).max_by_key(|set| set.spec.revision);
         states.replaced = newest.map(facts);
+    }
+    if states.newest().is_none() {
+        let deleted = others.into_iter().filter(|set| set.metadata.deletion_timestamp.is_some());
+        states.deleted = deleted.max_by_key(|set| set.spec.revision).map(facts);
     }
     states
 }
@@ -183,7 +189,7 @@ mod tests {
     /// Else the upgrade would be a first install for a moment, and skip what the catalog's edges ask for. Of a revision that is archived
     /// or deleted by hand, one choice would follow the other, each with a rollout.
     #[test]
-    fn revision_states_have_the_replaced_one_while_none_is_installed() {
+    fn revision_states_have_what_is_gone_while_none_is_installed() {
         let set = |number: i64, state: &str, succeeded: bool| -> ClusterObjectSet {
             let status = if succeeded { "True" } else { "False" };
             let (state, deleted) = match state {
@@ -199,23 +205,26 @@ mod tests {
             }))
             .unwrap()
         };
-        for (sets, installed, upgraded) in [
-            (vec![set(1, "Archived", true), set(2, "Active", false)], None, Some(1)),
+        for (sets, installed, upgraded, deleted) in [
+            (vec![set(1, "Archived", true), set(2, "Active", false)], None, Some(1), None),
             (
                 vec![set(1, "Archived", true), set(2, "Archived", true), set(3, "Active", false)],
                 None,
                 Some(2),
+                None,
             ),
-            (vec![set(1, "Archived", false), set(2, "Active", false)], None, None),
-            (vec![set(1, "Archived", true), set(2, "Active", true)], Some(2), Some(2)),
-            (vec![set(1, "Archived", true)], None, Some(1)),
-            (vec![set(1, "Archived", false)], None, None),
-            (vec![set(1, "Archived", true), set(2, "Deleted", true)], None, Some(1)),
-            (vec![set(1, "Deleted", true)], None, None),
+            (vec![set(1, "Archived", false), set(2, "Active", false)], None, None, None),
+            (vec![set(1, "Archived", true), set(2, "Active", true)], Some(2), Some(2), None),
+            (vec![set(1, "Archived", true)], None, Some(1), None),
+            (vec![set(1, "Archived", false)], None, None, None),
+            (vec![set(1, "Archived", true), set(2, "Deleted", true)], None, Some(1), Some(2)),
+            (vec![set(1, "Deleted", true)], None, None, Some(1)),
+            (vec![set(1, "Deleted", true), set(2, "Active", false)], None, None, None),
         ] {
             let states = states(&sets);
             assert_eq!(states.installed.as_ref().map(|it| it.number), installed);
             assert_eq!(states.upgraded().map(|it| it.number), upgraded);
+            assert_eq!(states.deleted.as_ref().map(|it| it.number), deleted);
         }
     }
 

@@ -11,6 +11,7 @@ use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, annotations, c
 use olm_core::{dns_subdomain, message};
 use olm_install::resolution::{Cause, Class, PassError, RevisionFacts, RevisionStates, UpgradeUpdate};
 use olm_rollout::report;
+use olm_rollout::status::Obstacle;
 
 use super::deprecation;
 use super::result::{PassResult, Progress};
@@ -146,7 +147,7 @@ fn progressing(
     };
     match progress {
         Progress::Invalid(failure) | Progress::Failed(failure) => Some(failed(failure)),
-        Progress::Applied { .. } => rollout(states, make),
+        Progress::Applied { .. } => rollout(states, make).or_else(|| teardown(states, make)),
         Progress::Paused => rollout(states, make).or_else(|| condition::find(stored, type_).cloned()),
         Progress::Uninstalling { message, .. } => {
             Some(make.made(type_, ConditionStatus::True, reason::ROLLING_OUT, fit(message)))
@@ -211,6 +212,18 @@ fn rollout(states: &RevisionStates, make: &ConditionBuilder) -> Option<Condition
             format!("Revision {} is rolling out.", source.bundle.version),
         ),
     })
+}
+
+/// While a revision that a user deleted is torn down, nothing is rolled out yet.
+fn teardown(states: &RevisionStates, make: &ConditionBuilder) -> Option<Condition> {
+    let deleted = states.deleted.as_ref()?;
+    let obstacle = deleted.condition(condition::PROGRESSING).and_then(|found| Obstacle::read(&found.message));
+    let rest = match obstacle {
+        Some(obstacle) => format!(": {}", obstacle.text),
+        None => format!("; bundle {} is installed again after that", deleted.bundle.name),
+    };
+    let message = fit(&format!("revision {} was deleted and is torn down{rest}", deleted.name));
+    Some(make.made(condition::PROGRESSING, ConditionStatus::True, reason::ROLLING_OUT, message))
 }
 
 fn ready(

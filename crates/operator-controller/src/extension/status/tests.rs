@@ -419,6 +419,36 @@ fn ready_and_kstatus_in_every_state() {
     }
 }
 
+#[test]
+fn status_names_a_deleted_revision_while_it_is_torn_down() {
+    let removing = "removing revision resources that are not owned by another revision";
+    let again =
+        "revision demo-1 was deleted and is torn down; bundle demo.v1.0.0 is installed again after that";
+    let protected = "custom resources are protected and must be deleted first: 3 greetings.example.com";
+    for (progressing, want) in [
+        ("Progressing=True/Succeeded/Revision 1.0.0 has rolled out.".to_owned(), again.to_owned()),
+        (format!("Progressing=True/Retrying/{removing}"), again.to_owned()),
+        (
+            format!("Progressing=True/Retrying/{removing}; {protected}"),
+            format!("revision demo-1 was deleted and is torn down: {protected}"),
+        ),
+    ] {
+        let deleted = Some(revision(1, "1.0.0", &["Succeeded=True/Succeeded", &progressing]));
+        let result = PassResult {
+            revisions: RevisionStates { deleted, ..RevisionStates::default() },
+            deprecations: DeprecationUpdate::Removed,
+            upgrade: UpgradeUpdate::NONE,
+            progress: applied("1.0.0"),
+            unread: false,
+        };
+        let status = derive(&result, None, 7, true, at(100));
+        assert_eq!(text(&status, condition::PROGRESSING), format!("True/RollingOut: {want}"));
+        assert_eq!(text(&status, condition::READY), format!("False/RollingOut: {want}"));
+        assert_eq!(text(&status, condition::RECONCILING), format!("True/RollingOut: {want}"));
+        assert_eq!(text(&status, condition::INSTALLED), "False/Failed: No bundle installed");
+    }
+}
+
 /// Leaving out either side fails here: what exports, debounces, prints and documents conditions reads the list.
 #[test]
 fn conditions_are_those_of_the_list() {
