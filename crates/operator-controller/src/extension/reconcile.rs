@@ -239,11 +239,157 @@ fn is_finished(result: &PassResult) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use futures::future::BoxFuture;
     use k8s_openapi::jiff::Timestamp;
-    use olm_api::{Condition, ConditionStatus};
+    use kube::runtime::watcher::Event;
+    use olm_api::{Condition, ConditionStatus, labels};
+    use olm_catalog::catalogd::Endpoint;
+    use olm_core::PackageName;
+    use olm_fbc::PackageSummary;
+    use olm_install::dependencies::DependencyCheck;
+    use olm_install::preflight;
+    use olm_install::render::{RenderSettings, Rendered};
     use olm_install::resolution::{RevisionFacts, RevisionStates};
+    use olm_resolver::{CatalogReadError, ClusterFacts, PackageGraph};
+    use olm_runtime::controller::Workers;
+    use olm_runtime::events::Events;
+    use olm_runtime::metrics::Metrics;
+    use olm_runtime::watched::Objects;
+    use olm_runtime::{Intervals, Polled, Shutdown};
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::accounts::{Accounts, Mode, Rights};
+    use crate::bundles::BundleSource;
+    use crate::catalogs::{PackageCache, PackageSource};
+    use crate::crds::Crds;
+    use crate::extension::context::Settings;
+    use crate::extension::durations::ResolutionDurations;
+    use crate::extension::writer::RevisionWriter;
+    use crate::revisions::Revisions;
+    use crate::secret_cache::SecretCache;
+    use crate::testing::Apiserver;
+
+    /// Neither a registry nor a catalog can be read.
+    struct Unreachable;
+
+    impl BundleSource for Unreachable {
+        fn render<'a>(
+            &'a self,
+            _: &'a ExtensionRequest,
+            _: &'a BundleFacts,
+            _: Option<CertProvider>,
+        ) -> BoxFuture<'a, Result<Rendered, PassError>> {
+            Box::pin(async { Err(PassError::new(Class::Transient, "unreachable")) })
+        }
+
+        fn tidy(&self, _: BTreeSet<String>, _: BTreeSet<String>, _: Duration) -> BoxFuture<'_, ()> {
+            Box::pin(async {})
+        }
+    }
+
+    impl PackageSource for Unreachable {
+        fn graph<'a>(
+            &'a self,
+            _: &'a Endpoint,
+            _: &'a PackageName,
+        ) -> BoxFuture<'a, Result<Arc<PackageGraph>, CatalogReadError>> {
+            Box::pin(async { Err(CatalogReadError::Fetch("unreachable".to_owned())) })
+        }
+
+        fn summaries<'a>(&'a self, _: &'a Endpoint) -> BoxFuture<'a, Result<Vec<PackageSummary>, String>> {
+            Box::pin(async { Err("unreachable".to_owned()) })
+        }
+    }
+
+    /// A process that has just started.
+    fn context(apiserver: &Apiserver) -> Context {
+        let (client, extensions) = (apiserver.client(), Objects::empty());
+        let (rights, _) = Rights::new(client.clone());
+        Context {
+            settings: Settings {
+                system_namespace: "olmv1-system".to_owned(),
+                service_account_mode: Mode::default(),
+                render: RenderSettings::default(),
+                resolution: resolution::Settings::default(),
+                dependency_check: DependencyCheck::default(),
+                preflight: preflight::Settings { existing_objects: true },
+                intervals: Intervals::default(),
+            },
+            accounts: Arc::new(Accounts::new(client.clone(), Mode::default(), extensions.clone(), rights)),
+            extensions,
+            revisions: Revisions::default(),
+            catalogs: Objects::empty(),
+            packages: PackageCache::new(Box::new(Unreachable)),
+            bundles: Box::new(Unreachable),
+            writer: RevisionWriter::new(client.clone(), "olmv1-system", SecretCache::default()),
+            workers: Workers::new(1, Shutdown::new()),
+            crds: Crds::default(),
+            cluster: Polled::fixed(ClusterFacts::default()),
+            refused_certificates: Default::default(),
+            events: Events::new(client.clone(), "test", None),
+            durations: ResolutionDurations::register(&Metrics::new()),
+            states: Default::default(),
+            client,
+        }
+    }
+
+    /// The Secrets of a revision record what counts when its extension is gone. Without it the extension is not reconciled further.
+    #[tokio::test]
+    async fn reconcile_reports_content_secrets_that_are_not_synced() {
+        let extension = json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
+            "metadata": {"name": "demo", "uid": "u1", "resourceVersion": "5", "generation": 1,
+                "finalizers": [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENT_MANAGER_CACHE]},
+            "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
+        });
+        let revision: ClusterObjectSet = serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
+            "metadata": {"name": "demo-1", "uid": "r1", "labels": {(labels::OWNER_NAME): "demo"}, "ownerReferences": [
+                {"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "demo", "uid": "u1"}]},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+        }))
+        .unwrap();
+        let message = "patching ownerReferences on ref Secrets: secrets is forbidden: no";
+        for (code, reason, want, reported) in [
+            (403, "Forbidden", Ok((Requeue::Backoff, Outcome::Error)), Some(message)),
+            // another writer was faster: the next pass reads what it wrote
+            (409, "Conflict", Err(true), None),
+        ] {
+            let stored = extension.clone();
+            let apiserver = Apiserver::new(move |_, uri| match uri.contains("/secrets") {
+                true => (
+                    code,
+                    json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code,
+                        "message": "secrets is forbidden: no"}),
+                ),
+                false => (200, stored.clone()),
+            });
+            let context = Arc::new(context(&apiserver));
+            context.revisions.apply(Event::Apply(Object::new(revision.clone())), |set| (set.name(), set));
+            let object = Object::new(serde_json::from_value(extension.clone()).unwrap());
+            let done = reconcile(object, Arc::clone(&context)).await;
+            assert_eq!(done.map_err(|error| error.is_conflict()), want, "{code}");
+            let requests = apiserver.requests();
+            let status = requests.iter().find(|line| line.starts_with("PUT ") && line.contains("/status?"));
+            let status = status.and_then(|line| line.splitn(3, ' ').nth(2));
+            let status = status.map(|body| serde_json::from_str::<Value>(body).unwrap());
+            let progressing = status.and_then(|object| {
+                let conditions = object["status"]["conditions"].as_array().unwrap().clone();
+                conditions.into_iter().find(|found| found["type"] == condition::PROGRESSING)
+            });
+            let found = progressing.as_ref().map(|found| {
+                assert_eq!((&found["status"], &found["reason"]), (&json!("True"), &json!("Retrying")));
+                found["message"].as_str().unwrap()
+            });
+            assert_eq!(found, reported, "{code}: {requests:?}");
+            // the next pass tries again
+            context.states.update("demo", "u1", |state| assert_eq!(state.recorded, None, "{code}"));
+        }
+    }
 
     /// The revisions of an extension of which one has succeeded, and the newest reports this.
     fn revisions(progressing: &str) -> RevisionStates {
