@@ -54,8 +54,8 @@ pub struct RevisionStates {
     pub installed: Option<RevisionFacts>,
     /// All others, ascending by number.
     pub rolling: Vec<RevisionFacts>,
-    /// The newest archived revision that has succeeded, while none is installed: for a moment of an upgrade nothing else shows what is
-    /// upgraded. It counts from when a user archived it, too, so that the choice is the same before and after its successor is made.
+    /// The newest archived revision that has succeeded, while its successor has not: for a moment of an upgrade nothing else shows what
+    /// is upgraded.
     pub replaced: Option<RevisionFacts>,
     /// The newest revision that is being deleted, while none is active: a user deleted it.
     pub deleted: Option<RevisionFacts>,
@@ -149,7 +149,7 @@ pub fn history(revisions: &[Arc<ClusterObjectSet>]) -> Vec<olm_rollout::Revision
 pub fn states<'a>(revisions: impl IntoIterator<Item = &'a ClusterObjectSet>) -> RevisionStates {
     let (active, others): (Vec<_>, Vec<_>) = revisions.into_iter().partition(|revision| is_active(revision));
     let mut states = RevisionStates::split(active.into_iter().map(facts).collect());
-    if states.installed.is_none() {
+    if states.installed.is_none() && !states.rolling.is_empty() {
         let stays = |set: &&ClusterObjectSet| set.metadata.deletion_timestamp.is_none() && has_succeeded(set);
         let newest = others.iter().copied().filter(stays).max_by_key(|set| set.spec.revision);
         states.replaced = newest.map(facts);
@@ -186,10 +186,9 @@ mod tests {
         RevisionFacts { name: format!("x-{number}"), number, bundle: BundleFacts::default(), conditions }
     }
 
-    /// Else the upgrade would be a first install for a moment, and skip what the catalog's edges ask for. Of a revision that is archived
-    /// or deleted by hand, one choice would follow the other, each with a rollout.
+    /// Else the upgrade would be a first install for a moment, and skip what the catalog's edges ask for.
     #[test]
-    fn revision_states_have_what_is_gone_while_none_is_installed() {
+    fn revision_states_have_what_upgrades_replace_and_deletes() {
         let set = |number: i64, state: &str, succeeded: bool| -> ClusterObjectSet {
             let status = if succeeded { "True" } else { "False" };
             let (state, deleted) = match state {
@@ -215,9 +214,9 @@ mod tests {
             ),
             (vec![set(1, "Archived", false), set(2, "Active", false)], None, None, None),
             (vec![set(1, "Archived", true), set(2, "Active", true)], Some(2), Some(2), None),
-            (vec![set(1, "Archived", true)], None, Some(1), None),
+            (vec![set(1, "Archived", true)], None, None, None),
             (vec![set(1, "Archived", false)], None, None, None),
-            (vec![set(1, "Archived", true), set(2, "Deleted", true)], None, Some(1), Some(2)),
+            (vec![set(1, "Archived", true), set(2, "Deleted", true)], None, None, Some(2)),
             (vec![set(1, "Deleted", true)], None, None, Some(1)),
             (vec![set(1, "Deleted", true), set(2, "Active", false)], None, None, None),
         ] {

@@ -118,11 +118,19 @@ pub fn resolve(
         installed: installed.clone(),
     };
     let mut outcome = olm_resolver::resolve(&question, sources);
-    let has_no_successor = outcome.result.as_ref().is_err_and(|error| error.retry() == Retry::OnChange);
-    if has_no_successor && installed.is_some() && states.newest().is_none() {
-        // it is archived, so that a first install loses nothing
-        question.installed = None;
-        outcome = olm_resolver::resolve(&question, sources);
+    if states.installed.is_none() && installed.is_some() {
+        // replaced by the rolling one, or archived by hand, and then that one was chosen as for a first install
+        let is_rolling = |outcome: &Outcome| {
+            let chosen = outcome.result.as_ref().ok().map(|it| facts(it, settings.separate_release));
+            chosen.is_some_and(|it| states.rolling.last().is_some_and(|rolling| rolling.bundle.is_same(&it)))
+        };
+        if !is_rolling(&outcome) {
+            question.installed = None;
+            let first = olm_resolver::resolve(&question, sources);
+            if is_rolling(&first) {
+                outcome = first;
+            }
+        }
     }
     let Outcome { result, report, held, unfit } = outcome;
     let is_found = held.is_some() || unfit.is_some();
@@ -238,9 +246,9 @@ mod tests {
         CatalogSource { name: "main".parse().unwrap(), priority: 0, content: Ok(Arc::new(graph)) }
     }
 
-    /// rule: revisions §4.2: a revision that was archived by hand is followed by another; its bundle is the same before and after it is made
+    /// rule: revisions §4.2: a revision that was archived by hand is followed by another, and by one only
     #[test]
-    fn target_follows_an_archived_bundle() {
+    fn target_stays_while_an_archived_bundle_is_followed() {
         let extension = json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "demo", "uid": "u1"},
             "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
@@ -260,11 +268,14 @@ mod tests {
         };
         for (archived, rolling, want) in [
             (None, None, Some("1.2.0")),
-            (Some("1.0.0"), None, Some("1.1.0")),
+            // an upgrade
             (Some("1.0.0"), Some("1.1.0"), Some("1.1.0")),
-            // the catalog does not have it
-            (Some("0.1.0"), None, Some("1.2.0")),
-            (Some("0.1.0"), Some("1.2.0"), None),
+            // archived by hand, and followed by the choice of a first install
+            (Some("1.0.0"), Some("1.2.0"), Some("1.2.0")),
+            (Some("0.1.0"), Some("1.2.0"), Some("1.2.0")),
+            // the catalog does not have the one that is rolling any more
+            (Some("1.0.0"), Some("1.3.0"), Some("1.1.0")),
+            (Some("0.1.0"), Some("1.3.0"), None),
         ] {
             let states = RevisionStates {
                 replaced: archived.map(|version| revision(1, version)),
