@@ -119,6 +119,7 @@ fn metrics(alerts: &[Alert]) -> String {
     );
     for alert in alerts {
         let description = alert.description.replace("{{ $labels.name }}", "<name>");
+        let description = description.replace("{{ $labels.exported_namespace }}", "<namespace>");
         let Alert { name, severity, holds, .. } = alert;
         let _ = writeln!(out, "| [`{name}`]({}) | {severity} | {holds} | {description} |", alert.runbook());
     }

@@ -2,8 +2,8 @@
 //! these programs alone. Many of the names are those of controller-runtime and client-go, which every other operator exposes, too.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use olm_api::condition;
 use olm_api::observe::{self, Component, Kind, METRICS};
+use olm_api::{classic, condition};
 use operator_controller::{certificates, extension, objectset};
 
 use crate::promql::{self, Matcher, Selector};
@@ -129,7 +129,7 @@ fn find(name: &str) -> Option<Exposed> {
     if name == "up" {
         return Some(Exposed { from: Component::Every, labels: vec![] });
     }
-    METRICS.iter().find_map(|metric| {
+    METRICS.iter().chain(classic::observe::METRICS).find_map(|metric| {
         let mut labels = metric.labels.to_vec();
         match metric.kind {
             Kind::Counter | Kind::Gauge if metric.name == name => {}
@@ -178,6 +178,15 @@ mod tests {
             (
                 format!("catalogd_served_catalogs{{{TARGET}}}"),
                 "operator-controller does not expose it, catalogd does",
+            ),
+            (
+                r#"csv_abnormal{namespace="olmv1-system",job="classic-controller-service",phase="Failed"}"#
+                    .to_owned(),
+                "",
+            ),
+            (
+                format!("csv_abnormal{{{TARGET}}}"),
+                "operator-controller does not expose it, classic-controller does",
             ),
             (format!("{{{TARGET}}}"), "\"\" is not in the table"),
             ("vector(1)".to_owned(), "selects no metric"),
