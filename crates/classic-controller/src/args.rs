@@ -2,6 +2,7 @@
 //!
 //! Rule: classic-apis §1 (the global namespace), §5.2 (the retry time).
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -89,6 +90,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     bundle_unpack_timeout: GoDuration,
 
+    /// Namespaces that keep the copies of ClusterServiceVersions of global operators although spec.features.disableCopiedCSVs of the OLMConfig
+    /// is true, comma-separated
+    #[arg(long = "protectedCopiedCSVNamespaces", value_name = "NAMESPACES", value_delimiter = ',')]
+    protected_copied_csv_namespaces: Vec<String>,
+
     /// What happens to a Deployment of a ClusterServiceVersion whose fields were edited by hand
     #[arg(long, value_enum, value_name = "MODE", default_value_t)]
     pub repair_deployments: RepairDeployments,
@@ -158,6 +164,13 @@ impl ServeArgs {
         self.bundle_unpack_timeout.0
     }
 
+    /// The namespaces that keep copies of ClusterServiceVersions although copies are disabled.
+    #[must_use]
+    pub fn protected_namespaces(&self) -> BTreeSet<String> {
+        let names = self.protected_copied_csv_namespaces.iter().map(|name| name.trim());
+        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    }
+
     /// The limits on images of bundles, and on bundles.
     ///
     /// # Errors
@@ -201,6 +214,17 @@ mod tests {
         assert_eq!(args.repair_deployments, RepairDeployments::Reported);
         let args = parse(&["--repair-deployments=Repaired"]).unwrap();
         assert_eq!(args.repair_deployments, RepairDeployments::Repaired);
+    }
+
+    #[test]
+    fn args_list_protected_namespaces() {
+        for (flags, want) in [
+            (&[][..], &[][..]),
+            (&["--protectedCopiedCSVNamespaces="], &[]),
+            (&["--protectedCopiedCSVNamespaces=b,a, c,"], &["a", "b", "c"]),
+        ] {
+            assert!(parse(flags).unwrap().protected_namespaces().iter().eq(want), "{flags:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The dependencies that every controller of the process shares.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub struct Settings {
     /// How long the image of a bundle may take.
     pub unpack_timeout: Duration,
     pub repair_deployments: RepairDeployments,
+    /// They keep copies of ClusterServiceVersions although copies are disabled.
+    pub protected_namespaces: BTreeSet<String>,
 }
 
 /// What a controller gets.

@@ -77,6 +77,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         plan_retry_window: args.plan_retry_window(),
         unpack_timeout: args.unpack_timeout(),
         repair_deployments: args.repair_deployments,
+        protected_namespaces: args.protected_namespaces(),
     };
     let images = Images::open(writing.clone(), &args.cache_dir, args.pull.cas_dir(), limits)?;
     let work = controllers::run(

@@ -1,5 +1,6 @@
 //! An apiserver for tests, which answers by a function.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +22,22 @@ type Handler = dyn Fn(&str, &str) -> (u16, Value) + Send + Sync;
 
 /// The dependencies of a controller that uses this apiserver.
 pub(crate) fn context(name: &'static str, apiserver: &Apiserver, cluster: &Arc<Cluster>) -> Arc<Context> {
+    context_with(name, apiserver, cluster, BTreeSet::new())
+}
+
+/// The same with namespaces that keep copies of ClusterServiceVersions although copies are disabled.
+pub(crate) fn context_with(
+    name: &'static str,
+    apiserver: &Apiserver,
+    cluster: &Arc<Cluster>,
+    protected_namespaces: BTreeSet<String>,
+) -> Arc<Context> {
     let settings = Settings {
         global_namespace: "olm".to_owned(),
         plan_retry_window: Duration::ZERO,
         unpack_timeout: Duration::ZERO,
         repair_deployments: RepairDeployments::default(),
+        protected_namespaces,
     };
     Context::new((name, 1), &apiserver.client(), cluster, &settings, &Metrics::new(), &Shutdown::new())
 }

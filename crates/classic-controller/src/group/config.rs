@@ -61,7 +61,7 @@ async fn reconcile(context: &Context) -> kube::Result<Requeue> {
     for csv in &csvs {
         observed.extend(cluster.copies.named(&csv.name_any()));
     }
-    let found = copies::condition(&csvs, &living(cluster), &observed, &settings(cluster));
+    let found = copies::condition(&csvs, &living(cluster), &observed, &settings(context));
     let mut status = config.status.clone().unwrap_or_default();
     let now = Timestamp::now();
     let new = Condition::new(TYPE, found.status, found.reason, &found.message, None, now);

@@ -108,8 +108,9 @@ fn targeting(cluster: &Cluster, namespace: &str) -> BTreeSet<String> {
     csvs.map(|csv| key(&csv)).collect()
 }
 
-pub(super) fn settings(cluster: &Cluster) -> CopySettings {
-    CopySettings::new(cluster.configs.find("cluster").as_deref(), BTreeSet::new())
+pub(super) fn settings(context: &Context) -> CopySettings {
+    let config = context.cluster.configs.find("cluster");
+    CopySettings::new(config.as_deref(), context.settings.protected_namespaces.clone())
 }
 
 async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
@@ -159,7 +160,7 @@ async fn write_copies(
 ) -> kube::Result<()> {
     let cluster = &context.cluster;
     let name = csv.name_any();
-    let settings = settings(cluster);
+    let settings = settings(context);
     let plan = copies::plan(csv, targets, &living(cluster), &observed(cluster, &name), &settings);
     let is_disabled = settings.is_disabled && targets::is_global(targets) && is_copied(csv);
     if is_disabled && (!plan.delete.is_empty() || is_recent(csv)) {
@@ -315,9 +316,13 @@ mod tests {
         objects.insert(watched::key(object.meta()), watched::Object::new(object));
     }
 
-    /// One pass over the copies of a CSV in all namespaces: its requests, and what comes of it. `is_disabled` is the switch of the OLMConfig;
-    /// in the namespace `refused` nothing may be written.
-    async fn pass(is_disabled: bool, refused: &'static str) -> (Vec<String>, kube::Result<()>) {
+    /// One pass over the copies of a CSV in all namespaces: its requests, and what comes of it. `is_disabled` is the switch of the OLMConfig,
+    /// without effect in the namespace `protected`; in the namespace `refused` nothing may be written.
+    async fn pass(
+        is_disabled: bool,
+        protected: &str,
+        refused: &'static str,
+    ) -> (Vec<String>, kube::Result<()>) {
         let csv = |namespace: &str, labels: Value| {
             json!({
                 "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
@@ -344,7 +349,8 @@ mod tests {
         if is_disabled {
             cluster.copies.insert(&serde_json::from_value(copy).unwrap());
         }
-        let context = testing::context(NAME, &apiserver, &cluster);
+        let protected = BTreeSet::from([protected.to_owned()]);
+        let context = testing::context_with(NAME, &apiserver, &cluster, protected);
         let original = serde_json::from_value(csv("home", json!({}))).unwrap();
         let outcome = write_copies(&context, &original, &[String::new()]).await;
         let short = |line: String| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
@@ -354,7 +360,7 @@ mod tests {
     #[tokio::test]
     async fn copy_that_is_refused_keeps_no_other_from_being_written() {
         for refused in ["b", "c"] {
-            let (requests, outcome) = pass(false, refused).await;
+            let (requests, outcome) = pass(false, "none", refused).await;
             for namespace in ["b", "c"] {
                 let created = format!("/namespaces/{namespace}/clusterserviceversions?");
                 let is_creation = |line: &&String| line.starts_with("POST ") && line.contains(&created);
@@ -384,14 +390,30 @@ mod tests {
             let events = all.iter().filter(|line| line.contains("/events"));
             events.map(|line| line.split(['?', ' ']).next().unwrap_or_default().to_owned()).collect()
         };
-        let (disabled, outcome) = pass(true, "none").await;
+        let (disabled, outcome) = pass(true, "none", "none").await;
         outcome.unwrap();
         assert_eq!(about_events(&disabled), ["POST"], "it is reported: {disabled:?}");
         assert!(disabled.iter().any(|line| line.starts_with("DELETE ")), "{disabled:?}");
-        let (enabled, outcome) = pass(false, "none").await;
+        let (enabled, outcome) = pass(false, "none", "none").await;
         outcome.unwrap();
         assert_eq!(about_events(&enabled), Vec::<String>::new());
         assert!(enabled.iter().any(|line| line.starts_with("POST ")), "the copy is written: {enabled:?}");
+    }
+
+    #[tokio::test]
+    async fn disabled_copies_stay_in_protected_namespaces() {
+        for (protected, is_deleted, is_created) in
+            [("none", true, false), ("b", false, false), ("c", true, true)]
+        {
+            let (requests, outcome) = pass(true, protected, "none").await;
+            outcome.unwrap();
+            let has = |method: &str, namespace: &str| {
+                let copy = format!("/namespaces/{namespace}/clusterserviceversions");
+                requests.iter().any(|line| line.starts_with(method) && line.contains(&copy))
+            };
+            assert_eq!(has("DELETE ", "b"), is_deleted, "{protected}: {requests:?}");
+            assert_eq!(has("POST ", "c"), is_created, "{protected}: {requests:?}");
+        }
     }
 
     #[tokio::test]

@@ -99,6 +99,7 @@ async fn process(running: Running, server: ApiServer, content: Arc<Content>) {
         plan_retry_window: args.plan_retry_window(),
         unpack_timeout: args.unpack_timeout(),
         repair_deployments: args.repair_deployments,
+        protected_namespaces: args.protected_namespaces(),
     };
     let writing = election.client(&client);
     let work = controllers::run(writing, args, settings, |_| content, metrics.clone(), stop.clone());
