@@ -95,7 +95,7 @@ pub(crate) fn key(csv: &ClusterServiceVersion) -> String {
 }
 
 /// The name in the caches of the CSV that the labels of an object name as its owner.
-fn labelled_owner(meta: &ObjectMeta) -> Option<String> {
+pub(crate) fn labelled_owner(meta: &ObjectMeta) -> Option<String> {
     let label = |key: &str| meta.labels.as_ref()?.get(key).filter(|value| !value.is_empty());
     let (name, namespace) = (label(keys::OWNER)?, label(keys::OWNER_NAMESPACE)?);
     let is_csv = label(keys::OWNER_KIND)? == "ClusterServiceVersion";

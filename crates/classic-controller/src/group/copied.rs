@@ -28,8 +28,8 @@ use tracing::{Instrument as _, info_span};
 use super::{ensure_cluster_role, namespace_of};
 use crate::cluster::Cluster;
 use crate::context::{Context, MANAGER, ended};
-use crate::csv::key;
 use crate::csv::rights::Rights;
+use crate::csv::{key, labelled_owner};
 use crate::write::{ObjectWriter, object};
 
 const NAME: &str = "copied-csv";
@@ -87,6 +87,14 @@ fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
         Source::new("a RoleBinding of its operator changed", cluster.role_bindings.subscribe(), |it| {
             owner(&it)
         }),
+        Source::new("a ClusterRole of it changed, or is gone", cluster.cluster_roles.subscribe(), |it| {
+            changed_owner(&it)
+        }),
+        Source::new(
+            "a ClusterRoleBinding of it changed, or is gone",
+            cluster.cluster_role_bindings.subscribe(),
+            |it| changed_owner(&it),
+        ),
     ]
 }
 
@@ -95,6 +103,11 @@ fn owner<K: Resource>(change: &Change<String, watched::Object<K>>) -> Option<Str
     let object = change.latest()?;
     let home = object.label(keys::COPIED_FROM).or(object.label(keys::OWNER_NAMESPACE))?;
     Some(format!("{home}/{}", object.label(keys::OWNER)?))
+}
+
+/// The CSV that an object of the whole cluster had as its owner, unless the object has just appeared: a pass made it.
+fn changed_owner<K: Resource>(change: &Change<String, watched::Object<K>>) -> Option<String> {
+    labelled_owner(change.before.as_ref()?.meta())
 }
 
 /// The CSVs of groups that are global or have a namespace as target.
@@ -138,6 +151,10 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     let writer = ObjectWriter::new(context.client.clone());
     if is_copied(&csv) {
         spread(cluster, &writer, &csv, &targets).await?;
+    }
+    // also of a CSV that failed for the new targets
+    if !groups.is_empty() && !targets::is_global(&targets) {
+        narrow(cluster, &writer, &csv).await?;
     }
     if csv.status.as_ref().is_some_and(|status| status.phase == "Succeeded") {
         let uids = |all: BTreeMap<String, Option<String>>| -> roles::Uids {
@@ -262,16 +279,29 @@ async fn spread(
         return Ok(());
     }
     let namespace = csv.namespace().unwrap_or_default();
-    let roles = cluster.roles.in_namespace(&namespace);
-    let bindings = cluster.role_bindings.in_namespace(&namespace);
-    let owned: Vec<Object> =
-        roles.iter().map(|it| object(&**it)).chain(bindings.iter().map(|it| object(&**it))).collect();
     let copies = cluster.copies.uids(&namespace, &csv.name_any());
-    for desired in rights::spread(csv, targets, &owned, &copies) {
+    for desired in rights::spread(csv, targets, &namespaced_rights(cluster, &namespace), &copies) {
         let live = live(cluster, &desired);
         writer.ensure(&desired, live.as_ref()).await?;
     }
     Ok(())
+}
+
+/// Deletes the rights in the whole cluster that an operator got while its group was global.
+async fn narrow(cluster: &Cluster, writer: &ObjectWriter, csv: &ClusterServiceVersion) -> kube::Result<()> {
+    let owned = namespaced_rights(cluster, &csv.namespace().unwrap_or_default());
+    for right in rights::left_over(csv, &owned, |wide| live(cluster, wide)) {
+        tracing::info!("{} is deleted: its OperatorGroup is not global any more", right.key());
+        writer.delete(&right).await?;
+    }
+    Ok(())
+}
+
+/// The Roles and RoleBindings of a namespace.
+fn namespaced_rights(cluster: &Cluster, namespace: &str) -> Vec<Object> {
+    let roles = cluster.roles.in_namespace(namespace);
+    let bindings = cluster.role_bindings.in_namespace(namespace);
+    roles.iter().map(|it| object(&**it)).chain(bindings.iter().map(|it| object(&**it))).collect()
 }
 
 /// An object of RBAC as the caches have it.
@@ -303,6 +333,8 @@ fn has_rights(cluster: &Cluster, csv: &ClusterServiceVersion) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
+    use olm_runtime::metrics::Outcome;
     use serde_json::{Value, json};
 
     use super::*;
@@ -416,43 +448,116 @@ mod tests {
         }
     }
 
+    fn owned_by(csv: &str) -> Value {
+        json!({"olm.owner": csv, "olm.owner.namespace": "home", "olm.owner.kind": "ClusterServiceVersion"})
+    }
+
+    /// A CSV with a Role, in the namespace `home` of a group with this target.
+    fn with_role(phase: &str, reason: &str, target: &str) -> Arc<Cluster> {
+        let cluster = Cluster::new();
+        put(&cluster.namespaces, json!({"metadata": {"name": "home"}}));
+        put(
+            &cluster.roles,
+            json!({"metadata": {"name": "r", "namespace": "home", "labels": owned_by("demo.v1")}, "rules": []}),
+        );
+        put(
+            &cluster.groups,
+            json!({"metadata": {"name": "g", "namespace": "home"}, "spec": {}, "status": {"namespaces": [target], "lastUpdated": "2026-01-01T00:00:00Z"}}),
+        );
+        put(
+            &cluster.csvs,
+            json!({
+                "metadata": {"namespace": "home", "name": "demo.v1", "uid": "u"},
+                "spec": {"displayName": "d", "install": {"strategy": "deployment", "spec": {"deployments": [], "permissions": [{"serviceAccountName": "sa", "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}]}}},
+                "status": {"phase": phase, "reason": reason},
+            }),
+        );
+        cluster
+    }
+
+    /// Methods and paths of the requests of one pass over that CSV.
+    async fn requests(cluster: &Arc<Cluster>) -> Vec<String> {
+        let apiserver = Apiserver::new(|_, _| {
+            let body = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}});
+            (200, body)
+        });
+        let context = testing::context(NAME, &apiserver, cluster);
+        reconcile(&context, "home/demo.v1").await.unwrap();
+        let short = |line: String| line.split(['?', ' ']).take(2).collect::<Vec<_>>().join(" ");
+        apiserver.requests().into_iter().map(short).collect()
+    }
+
+    const CREATED: &str = "POST /apis/rbac.authorization.k8s.io/v1/clusterroles";
+    const DELETED: &str = "DELETE /apis/rbac.authorization.k8s.io/v1/clusterroles/r";
+
     #[tokio::test]
     async fn roles_of_a_csv_that_failed_stay_in_its_namespace() {
-        for (phase, reason, is_spread) in
-            [("Failed", "UnsupportedOperatorGroup", false), ("Pending", "RequirementsNotMet", true)]
+        for (phase, reason, want) in
+            [("Failed", "UnsupportedOperatorGroup", &[][..]), ("Pending", "RequirementsNotMet", &[CREATED])]
         {
-            let apiserver = Apiserver::new(|_, _| {
-                let body = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}});
-                (200, body)
-            });
-            let cluster = Cluster::new();
-            put(&cluster.namespaces, json!({"metadata": {"name": "home"}}));
-            let labels = json!({"olm.owner": "demo.v1", "olm.owner.namespace": "home", "olm.owner.kind": "ClusterServiceVersion"});
-            put(
-                &cluster.roles,
-                json!({"metadata": {"name": "r", "namespace": "home", "labels": labels}, "rules": []}),
-            );
-            put(
-                &cluster.groups,
-                json!({"metadata": {"name": "g", "namespace": "home"}, "spec": {}, "status": {"namespaces": [""], "lastUpdated": "2026-01-01T00:00:00Z"}}),
-            );
-            put(
-                &cluster.csvs,
-                json!({
-                    "metadata": {"namespace": "home", "name": "demo.v1", "uid": "u"},
-                    "spec": {"displayName": "d", "install": {"strategy": "deployment", "spec": {"deployments": [], "permissions": [{"serviceAccountName": "sa", "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}]}}},
-                    "status": {"phase": phase, "reason": reason},
-                }),
-            );
-            let context = testing::context(NAME, &apiserver, &cluster);
-            reconcile(&context, "home/demo.v1").await.unwrap();
-            let is_role = |it: &String| it.starts_with("POST ") && it.contains("/clusterroles?");
-            assert_eq!(
-                apiserver.requests().iter().any(is_role),
-                is_spread,
-                "{phase}: {:?}",
-                apiserver.requests()
-            );
+            assert_eq!(requests(&with_role(phase, reason, "")).await, want, "{phase}");
         }
+    }
+
+    #[tokio::test]
+    async fn roles_of_the_cluster_follow_the_targets_of_a_group() {
+        let succeeded = ("Succeeded", "InstallSucceeded");
+        let failed = ("Failed", "UnsupportedOperatorGroup");
+        for (case, (phase, reason), target, present, want) in [
+            ("there", succeeded, "", &[("r", "demo.v1")][..], &[][..]),
+            ("deleted", succeeded, "", &[], &[CREATED]),
+            (
+                "narrowed",
+                succeeded,
+                "home",
+                &[("r", "demo.v1"), ("of-cluster-permissions", "demo.v1")],
+                &[DELETED],
+            ),
+            ("narrowed, and not supported", failed, "home", &[("r", "demo.v1")], &[DELETED]),
+            ("narrowed before", succeeded, "home", &[("of-cluster-permissions", "demo.v1")], &[]),
+            ("of another operator", succeeded, "home", &[("r", "other.v1")], &[]),
+        ] {
+            let cluster = with_role(phase, reason, target);
+            let read =
+                json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]});
+            for (name, csv) in present {
+                let metadata = json!({"name": name, "labels": owned_by(csv)});
+                put(&cluster.cluster_roles, json!({"metadata": metadata, "rules": [read]}));
+            }
+            assert_eq!(requests(&cluster).await, want, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn roles_of_the_cluster_wake_their_csv_when_deleted() {
+        /// As a watch shows it.
+        fn make_and_delete<K>(objects: &watched::Objects<K>, value: &Value)
+        where
+            K: Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + std::fmt::Debug,
+        {
+            put(objects, value.clone());
+            let object: K = serde_json::from_value(value.clone()).unwrap();
+            objects.apply(Event::Delete(object), |it| (watched::key(it.meta()), watched::Object::new(it)));
+        }
+        let cluster = Cluster::new();
+        let context = testing::context("group", &Apiserver::new(|_, _| (404, json!({}))), &cluster);
+        let (sender, mut woken) = tokio::sync::mpsc::unbounded_channel();
+        let pass = move |key: &str| {
+            sender.send(key.to_owned()).unwrap();
+            None::<std::future::Ready<(Requeue, Outcome)>>
+        };
+        let passes = controller::run(context.further(NAME, sources(&cluster)), std::future::ready(()), pass);
+        let script = async {
+            let mut object = json!({"metadata": {"name": "r", "labels": owned_by("demo.v1")}});
+            make_and_delete(&cluster.cluster_roles, &object);
+            assert_eq!(woken.recv().await.as_deref(), Some("home/demo.v1"));
+            object["roleRef"] = json!({"apiGroup": "", "kind": "ClusterRole", "name": "r"});
+            make_and_delete(&cluster.cluster_role_bindings, &object);
+            assert_eq!(woken.recv().await.as_deref(), Some("home/demo.v1"));
+        };
+        let both = async {
+            tokio::select! { () = passes => {}, () = script => {} }
+        };
+        tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();
     }
 }

@@ -28,15 +28,8 @@ pub fn spread(
 ) -> Vec<Object> {
     let name = csv.metadata.name.as_deref().unwrap_or_default();
     let own = csv.metadata.namespace.as_deref().unwrap_or_default();
-    let is_owned = |object: &&Object| {
-        let labels = object.labels();
-        let label = |key| labels.get(key).copied();
-        label(keys::OWNER) == Some(name)
-            && label(keys::OWNER_KIND) == Some(CSV)
-            && label(keys::OWNER_NAMESPACE) == Some(own)
-            && matches!(object.kind(), "Role" | "RoleBinding")
-    };
-    let owned = owned.iter().filter(is_owned);
+    let owned =
+        owned.iter().filter(|it| is_owned(it, name, own) && matches!(it.kind(), "Role" | "RoleBinding"));
     if is_global(targets) {
         return owned.map(|object| cluster_wide(object, name, own)).collect();
     }
@@ -47,6 +40,35 @@ pub fn spread(
         })
     });
     copied.collect()
+}
+
+/// What a global group has made cluster-wide of the Roles and RoleBindings of a CSV, and a group with other targets does not need: first
+/// bindings, then roles.
+///
+/// `owned` is as for [`spread`]; `live` finds the object of the cluster with the kind and name of another one. An object without the owner
+/// labels of the CSV is left out, and so is what a plan made for `clusterPermissions`: its names are others.
+#[must_use]
+pub fn left_over(
+    csv: &ClusterServiceVersion,
+    owned: &[Object],
+    live: impl Fn(&Object) -> Option<Object>,
+) -> Vec<Object> {
+    let name = csv.metadata.name.as_deref().unwrap_or_default();
+    let own = csv.metadata.namespace.as_deref().unwrap_or_default();
+    let wide = spread(csv, &[String::new()], owned, &BTreeMap::new());
+    let present = wide.iter().filter_map(live).filter(|it| is_owned(it, name, own));
+    let (bindings, roles): (Vec<Object>, Vec<Object>) =
+        present.partition(|it| it.kind() == "ClusterRoleBinding");
+    bindings.into_iter().chain(roles).collect()
+}
+
+/// Whether an object has the owner labels of the CSV `name` of the namespace `own`.
+fn is_owned(object: &Object, name: &str, own: &str) -> bool {
+    let labels = object.labels();
+    let label = |key| labels.get(key).copied();
+    label(keys::OWNER) == Some(name)
+        && label(keys::OWNER_KIND) == Some(CSV)
+        && label(keys::OWNER_NAMESPACE) == Some(own)
 }
 
 /// A copy without what the apiserver adds to metadata.

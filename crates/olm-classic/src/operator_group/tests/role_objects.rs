@@ -71,6 +71,22 @@ fn group_rights_become_cluster_wide_for_all_namespaces() {
             },
         ])
     );
+    // what others made, or a plan for clusterPermissions, stays when the group gets other targets
+    for (case, live, want) in [
+        ("as they were made", wide.clone(), vec!["ClusterRoleBinding", "ClusterRole"]),
+        ("gone", vec![], vec![]),
+        ("of another CSV", vec![object("ClusterRole", &foreign)], vec![]),
+        (
+            "without labels",
+            vec![object("ClusterRole", &json!({})), wide[1].clone()],
+            vec!["ClusterRoleBinding"],
+        ),
+    ] {
+        let find = |it: &Object| live.iter().find(|live| live.kind() == it.kind()).cloned();
+        let left = rights::left_over(&csv, &owned, find);
+        let kinds: Vec<&str> = left.iter().map(Object::kind).collect();
+        assert_eq!(kinds, want, "{case}");
+    }
     // neither its own namespace, nor one without a copy of the CSV
     let targets = ["a", "b", "ns"].map(str::to_owned);
     let copies = BTreeMap::from([("a".to_owned(), "uid-a".to_owned()), ("ns".to_owned(), "x".to_owned())]);
