@@ -2,6 +2,7 @@
 //!
 //! Keys are `namespace/name`. ConfigMaps are not cached, nor Secrets but those with serving certificates.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -22,6 +23,7 @@ use olm_runtime::watched::Objects;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::copies::Copies;
+use crate::proxy::{self, Proxies};
 
 /// The label of everything that OLM makes.
 pub(crate) const MANAGED: &str = "olm.managed=true";
@@ -62,6 +64,7 @@ pub(crate) struct Cluster {
     pub(crate) config_maps: Objects<ConfigMap>,
     /// Those that OLM made; with their data if they have serving certificates.
     pub(crate) secrets: Objects<Secret>,
+    pub(crate) proxies: Proxies,
 }
 
 impl Cluster {
@@ -90,6 +93,7 @@ impl Cluster {
             services: Objects::by_namespace(),
             config_maps: Objects::by_namespace(),
             secrets: Objects::by_namespace(),
+            proxies: Proxies::default(),
         })
     }
 
@@ -122,6 +126,7 @@ impl Cluster {
             self.services.watch_selected(client, managed(), |it| it),
             self.config_maps.watch_selected(client, managed(), without_data),
             self.secrets.watch_selected(client, managed(), only_certificates),
+            proxy::watch(&self.proxies, client, &self.crds),
         ]
     }
 
@@ -151,12 +156,18 @@ impl Cluster {
             self.services.wait_until_listed(),
             self.config_maps.wait_until_listed(),
             self.secrets.wait_until_listed(),
+            self.proxies.wait_until_listed(),
         );
     }
 
     /// The ClusterServiceVersions of a namespace, without copies.
     pub(crate) fn own_csvs(&self, namespace: &str) -> Vec<Arc<ClusterServiceVersion>> {
         self.csvs.in_namespace(namespace)
+    }
+
+    /// The environment variables of the proxy of the cluster; none without one.
+    pub(crate) fn proxy(&self) -> BTreeMap<String, String> {
+        self.proxies.get(&proxy::CLUSTER.to_owned()).unwrap_or_default()
     }
 }
 

@@ -22,6 +22,7 @@ mod images;
 mod operator;
 mod packages;
 mod plan;
+mod proxy;
 mod run;
 mod subscription;
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub(super) enum Retry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Inputs {
     pub(super) generation: Option<i64>,
-    /// The settings of the Subscription.
+    /// The settings of the Subscription, and the proxy of the cluster.
     pub(super) config: String,
     /// The account of the group, and the version of its rights.
     pub(super) account: String,

@@ -82,7 +82,7 @@ impl Csvs {
             account.as_ref().map(|account| Rights::of_account(&self.context.cluster, &namespace, account));
         Inputs {
             generation: csv.metadata.generation,
-            config: json!(self.config(csv)).to_string(),
+            config: json!([self.config(csv), self.context.cluster.proxy()]).to_string(),
             account: format!("{account:?} {rights:?}"),
         }
     }
@@ -163,7 +163,7 @@ impl Csvs {
             let secret = self.context.cluster.secrets.find(&secret)?;
             Some((deployment.to_owned(), secret.annotations().get(CA_HASH)?.clone()))
         });
-        Settings { config, ca_hashes: ca_hashes.collect(), ..Settings::default() }
+        Settings { config, proxy: self.context.cluster.proxy(), ca_hashes: ca_hashes.collect() }
     }
 
     /// The Deployments of the cluster that are a CSV's by label or by name.
@@ -312,6 +312,22 @@ mod tests {
             installed_alongside: BTreeSet::from(["ns/demo.v1".to_owned()]),
         };
         assert_eq!(crd(&read), want);
+    }
+
+    #[tokio::test]
+    async fn observed_proxy_is_a_setting_and_an_input() {
+        let csv: ClusterServiceVersion = serde_json::from_value(json!({
+            "metadata": {"name": "a.v1", "namespace": "ns"},
+            "spec": {"displayName": "a", "install": {"strategy": "deployment"}},
+        }))
+        .unwrap();
+        let cluster = crate::cluster::Cluster::new();
+        let csvs = Csvs::new(context("csv", &Apiserver::new(|_, _| (404, json!({}))), &cluster));
+        let before = csvs.inputs(&csv);
+        let proxy = BTreeMap::from([("HTTP_PROXY".to_owned(), "http://p".to_owned())]);
+        cluster.proxies.insert("cluster".to_owned(), proxy.clone());
+        assert_eq!(csvs.settings(&csv, None).proxy, proxy);
+        assert_ne!(csvs.inputs(&csv), before);
     }
 
     #[tokio::test]

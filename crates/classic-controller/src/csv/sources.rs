@@ -39,6 +39,10 @@ pub(super) fn sources(cluster: &Arc<Cluster>, waker: &Waker) -> Vec<Source> {
             cluster.subscriptions.subscribe(),
             |change| of_subscription(&change),
         ),
+        Source::new("the proxy of the cluster changed", cluster.proxies.subscribe(), {
+            let cluster = shared();
+            move |_| cluster.csvs.names()
+        }),
         Source::new("the condition of the one that it replaces changed", cluster.conditions.subscribe(), {
             let cluster = shared();
             move |change| {
@@ -235,9 +239,14 @@ fn bound(cluster: &Cluster, subjects: &[Subject], binding: Option<String>) -> BT
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use olm_runtime::controller::{self, Requeue};
+    use olm_runtime::metrics::Outcome;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::testing::{self, Apiserver};
 
     fn object<K: serde::de::DeserializeOwned + Resource>(value: Value) -> Object<K> {
         Object::new(serde_json::from_value(value).unwrap())
@@ -269,6 +278,31 @@ mod tests {
             let want: BTreeSet<String> = want.into_iter().map(str::to_owned).collect();
             assert_eq!(owners(&change(before, after)), want);
         }
+    }
+
+    #[tokio::test]
+    async fn csv_is_woken_by_the_proxy_of_the_cluster() {
+        let cluster = Cluster::new();
+        let csv = json!({"metadata": {"namespace": "ns", "name": "x"}, "spec": {"displayName": "d", "install": {"strategy": "s"}}});
+        cluster.csvs.insert("ns/x".to_owned(), object(csv));
+        let context = testing::context("csv", &Apiserver::new(|_, _| (404, json!({}))), &cluster);
+        let (sender, mut woken) = tokio::sync::mpsc::unbounded_channel();
+        let pass = move |key: &str| {
+            sender.send(key.to_owned()).unwrap();
+            None::<std::future::Ready<(Requeue, Outcome)>>
+        };
+        let sources = sources(&cluster, &Waker::default());
+        let passes = controller::run(context.controller(sources), std::future::ready(()), pass);
+        let script = async {
+            assert_eq!(woken.recv().await.as_deref(), Some("ns/x"), "it is there");
+            let proxy = [("HTTP_PROXY".to_owned(), "http://p".to_owned())];
+            cluster.proxies.insert("cluster".to_owned(), proxy.into());
+            assert_eq!(woken.recv().await.as_deref(), Some("ns/x"), "the proxy changed");
+        };
+        let both = async {
+            tokio::select! { () = passes => {}, () = script => {} }
+        };
+        tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl Site {
         }
         apply(&cluster, COMPONENT, &[])?;
         serve_foreign_kinds(&cluster).await?;
+        cluster.apply(&definition_of_proxies().to_string()).await?;
         // so that objects whose owner is of one of these kinds are collected without delay
         cluster.plane().context("the control plane is another process's")?.restart_controllers().await?;
         let client = cluster.client().await?;
@@ -207,6 +208,14 @@ fn subscription(namespace: &str, package: &str, approval: &str) -> Value {
             "installPlanApproval": approval}})
 }
 
+/// OpenShift's kind Proxy.
+fn definition_of_proxies() -> Value {
+    let mut definition = Crd::new("Proxy", "config.openshift.io").cluster_scoped().manifest();
+    definition["metadata"]["name"] = json!("proxies.config.openshift.io");
+    definition["spec"]["names"]["plural"] = json!("proxies");
+    definition
+}
+
 /// A service account that may do everything, for the group of [`SCOPED`].
 fn installer() -> [Value; 2] {
     [
@@ -235,6 +244,7 @@ async fn classic_needs_no_more_than_the_rights_of_its_component() -> Result<()> 
     println!("started after {:.1?}", began.elapsed());
     install_and_upgrade(&site).await?;
     println!("upgraded after {:.1?}", began.elapsed());
+    proxy_of_the_cluster(&site).await?;
     aggregated_api(&site).await?;
     as_the_account_of_the_group(&site).await?;
     config_map_catalog(&site).await?;
@@ -381,6 +391,18 @@ async fn install_and_upgrade(site: &Site) -> Result<()> {
         condition.status.as_ref().is_some_and(|status| !status.conditions.is_empty())
     };
     Wait::new(&conditions, "main.v2.0.0").within(LIMIT).until("has the condition", is_taken_over).await?;
+    Ok(())
+}
+
+/// A proxy that is set when the Deployment is there.
+async fn proxy_of_the_cluster(site: &Site) -> Result<()> {
+    const ADDRESS: &str = "http://proxy.example.com:3128";
+    let proxy = json!({"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"},
+        "status": {"httpProxy": ADDRESS}});
+    site.apply(&[proxy]).await?;
+    let deployments: Api<Deployment> = site.api(MAIN);
+    let has_proxy = |deployment: &Deployment| json!(deployment.spec).to_string().contains(ADDRESS);
+    Wait::new(&deployments, "main-ctrl").within(LIMIT).until("has the proxy", has_proxy).await?;
     Ok(())
 }
 

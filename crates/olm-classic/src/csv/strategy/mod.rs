@@ -51,6 +51,15 @@ pub struct Settings<'a> {
     pub ca_hashes: BTreeMap<String, String>,
 }
 
+/// The environment variables of OpenShift's Proxy with this status: the values that are in effect, as far as they are set.
+#[must_use]
+pub fn proxy_variables(status: &Value) -> BTreeMap<String, String> {
+    let fields = PROXY.into_iter().zip(["httpProxy", "httpsProxy", "noProxy"]);
+    let values = fields.filter_map(|(variable, field)| Some((variable, status[field].as_str()?)));
+    let values = values.filter(|(_, value)| !value.is_empty());
+    values.map(|(variable, value)| (variable.to_owned(), value.to_owned())).collect()
+}
+
 /// The strategy of a CSV.
 ///
 /// # Errors

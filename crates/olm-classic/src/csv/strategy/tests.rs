@@ -80,6 +80,21 @@ fn deployment_gets_proxy_unless_one_is_overridden() {
 }
 
 #[test]
+fn proxy_variables_are_the_fields_that_are_set() {
+    let all = json!({"httpProxy": "http://p", "httpsProxy": "https://p", "noProxy": ".svc", "other": "x"});
+    for (status, want) in [
+        (all, &[("HTTPS_PROXY", "https://p"), ("HTTP_PROXY", "http://p"), ("NO_PROXY", ".svc")][..]),
+        (json!({"httpProxy": "http://p", "noProxy": ""}), &[("HTTP_PROXY", "http://p")]),
+        (json!({}), &[]),
+        (Value::Null, &[]),
+    ] {
+        let found = proxy_variables(&status);
+        let found: Vec<_> = found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(found, want, "{status}");
+    }
+}
+
+#[test]
 fn deployment_affinity_parts_are_kept_replaced_or_erased() {
     let node = |key: &str| json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "Exists"}]}}]});
     for (before, config, want) in [
