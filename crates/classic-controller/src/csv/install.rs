@@ -460,37 +460,73 @@ mod tests {
         }
     }
 
+    /// A CSV in this phase, and its group in the cache.
+    fn member(cluster: &Cluster, phase: &str, spec: Value) -> Value {
+        let group: OperatorGroup = serde_json::from_value(json!({
+            "metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": {"targetNamespaces": ["ns"]},
+            "status": {"namespaces": ["ns"], "lastUpdated": "2026-01-01T00:00:00Z"},
+        }))
+        .unwrap();
+        cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
+        let mut csv = json!(csv(spec));
+        csv["spec"]["installModes"] = json!([{"type": "OwnNamespace", "supported": true}]);
+        csv["apiVersion"] = json!("operators.coreos.com/v1alpha1");
+        csv["kind"] = json!("ClusterServiceVersion");
+        csv["metadata"]["annotations"] =
+            json!({"olm.operatorGroup": "g", "olm.operatorNamespace": "ns", "olm.targetNamespaces": "ns"});
+        csv["metadata"]["finalizers"] = json!([FINALIZER]);
+        csv["metadata"]["generation"] = json!(1);
+        csv["status"] = json!({"phase": phase, "reason": "AllRequirementsMet"});
+        csv
+    }
+
+    /// The requests of a pass over a CSV. Each is answered with the CSV, but those to Deployments are refused.
+    async fn pass(cluster: &Arc<Cluster>, csv: Value) -> (Csvs, Vec<String>) {
+        let answer = csv.clone();
+        let apiserver = Apiserver::new(move |_, uri| match uri.contains("/deployments") {
+            true => {
+                let reason = "InternalError";
+                (500, json!({"status": "Failure", "reason": reason, "code": 500, "message": "refused"}))
+            }
+            false => (200, answer.clone()),
+        });
+        let csv: ClusterServiceVersion = serde_json::from_value(csv).unwrap();
+        cluster.csvs.insert("ns/a.v1".to_owned(), watched::Object::new(csv.clone()));
+        let csvs = Csvs::new(context("csv", &apiserver, cluster));
+        let _requeue = csvs.reconcile(Arc::new(csv)).await;
+        (csvs, apiserver.requests())
+    }
+
     #[tokio::test]
     async fn install_begins_with_the_finalizer() {
-        let annotations =
-            json!({"olm.operatorGroup": "g", "olm.operatorNamespace": "ns", "olm.targetNamespaces": "ns"});
         for (finalizers, is_added) in [(json!([]), true), (json!([FINALIZER]), false)] {
-            let mut csv = json!(csv(json!({"installModes": [{"type": "OwnNamespace", "supported": true}]})));
-            csv["apiVersion"] = json!("operators.coreos.com/v1alpha1");
-            csv["kind"] = json!("ClusterServiceVersion");
-            csv["metadata"]["annotations"] = annotations.clone();
-            csv["metadata"]["finalizers"] = finalizers;
-            csv["metadata"]["generation"] = json!(1);
-            csv["status"] = json!({"phase": "InstallReady", "reason": "AllRequirementsMet"});
-            let answer = csv.clone();
-            let apiserver = Apiserver::new(move |_, _| (200, answer.clone()));
             let cluster = Cluster::new();
-            let group: OperatorGroup = serde_json::from_value(json!({
-                "metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": {"targetNamespaces": ["ns"]},
-                "status": {"namespaces": ["ns"], "lastUpdated": "2026-01-01T00:00:00Z"},
-            }))
-            .unwrap();
-            cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
-            let csv: ClusterServiceVersion = serde_json::from_value(csv).unwrap();
-            cluster.csvs.insert("ns/a.v1".to_owned(), watched::Object::new(csv.clone()));
-            let csvs = Csvs::new(context("csv", &apiserver, &cluster));
-            let _requeue = csvs.reconcile(Arc::new(csv)).await;
-            let requests = apiserver.requests();
+            let mut csv = member(&cluster, "InstallReady", json!({}));
+            csv["metadata"]["finalizers"] = finalizers;
+            let (csvs, requests) = pass(&cluster, csv).await;
             let adds = |it: &String| {
                 it.starts_with("PATCH ") && it.contains(&format!(r#""finalizers":["{FINALIZER}"]"#))
             };
             assert_eq!(requests.iter().any(adds), is_added, "{requests:#?}");
             assert!(csvs.installs.age("ns/a.v1").is_some(), "it was installed: {requests:#?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn install_reports_that_a_change_cannot_be_applied() {
+        let cluster = Cluster::new();
+        let deployments = json!([{"name": "d", "spec": {"replicas": 2}}]);
+        let install = json!({"strategy": "deployment", "spec": {"deployments": deployments}});
+        let csv = member(&cluster, "Installing", json!({ "install": install }));
+        let labels = json!({"olm.owner": "a.v1", "olm.deployment-spec-hash": "that of an earlier one"});
+        let metadata =
+            json!({"name": "d", "namespace": "ns", "uid": "d", "resourceVersion": "1", "labels": labels});
+        let live = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        cluster.deployments.insert("ns/d".to_owned(), watched::Object::new(live));
+        let (_, requests) = pass(&cluster, csv).await;
+        let is_applied = |it: &&String| it.starts_with("PUT ") && it.contains("/deployments/d?");
+        assert_eq!(requests.iter().filter(is_applied).count(), 1, "{requests:#?}");
+        let is_reported = |it: &String| it.contains("/a.v1/status?") && it.contains("Deployment d: refused");
+        assert!(requests.iter().any(is_reported), "{requests:#?}");
     }
 }

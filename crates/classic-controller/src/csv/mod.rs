@@ -220,8 +220,10 @@ impl Csvs {
                 if let Err(error) = &result {
                     tracing::warn!(error = error.message, "install failed");
                 }
+                // that of an installing one was just written: its events come
+                let is_awaited = result.is_ok() && Phase::read(csv) == Phase::Installing;
                 self.installs.record(&key(csv), self.inputs(csv), result);
-                Ok(true)
+                Ok(!is_awaited)
             }
             Action::SetProvidedApis(apis) => {
                 self.set_provided_apis(&namespace, apis).await?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::labels::{SPEC_HASH, text};
 use crate::operator_group::keys;
 
-/// The worst of the Deployments; of equally bad ones the first.
+/// One of the Deployments: the first that is changed, else the first that is not healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Health {
     #[default]
@@ -32,20 +32,19 @@ impl Health {
     }
 }
 
-/// Holds the Deployments of the cluster (`live`, of the CSV's namespace) against those of the strategy. The first Deployment of the strategy
-/// that is not healthy counts. One that a CSV of `others` has taken over is not judged: if each took it back, they would do so for ever.
+/// Holds the Deployments of the cluster (`live`, of the CSV's namespace) against those of the strategy. A changed one counts before others: it
+/// is applied again, whatever the present rollout comes to. One that a CSV of `others` has taken over is not judged: if each took it back, they
+/// would do so for ever.
 #[must_use]
 pub fn check(desired: &[Object], live: &[Object], others: &BTreeSet<&str>) -> Health {
     let is_taken = |desired: &&Object| {
         let owner = find(desired, live).and_then(|live| live.labels().get(keys::OWNER).copied());
         owner.is_some_and(|owner| others.contains(owner))
     };
-    desired
-        .iter()
-        .filter(|desired| !is_taken(desired))
-        .map(|desired| check_one(desired, live))
-        .find(|health| *health != Health::Healthy)
-        .unwrap_or_default()
+    let judged = desired.iter().filter(|desired| !is_taken(desired)).map(|desired| check_one(desired, live));
+    let unhealthy: Vec<Health> = judged.filter(|health| *health != Health::Healthy).collect();
+    let changed = unhealthy.iter().find(|health| matches!(health, Health::Changed(_)));
+    changed.or(unhealthy.first()).cloned().unwrap_or_default()
 }
 
 fn find<'a>(desired: &Object, live: &'a [Object]) -> Option<&'a Object> {
@@ -57,9 +56,6 @@ fn check_one(desired: &Object, live: &[Object]) -> Health {
     let Some(live) = find(desired, live) else {
         return Health::Missing(format!("missing deployment with name={name}"));
     };
-    if let Some(waiting) = rollout(live) {
-        return Health::Waiting(format!("waiting for deployment {name} to become ready: {waiting}"));
-    }
     let annotations = |object: &Object| -> Option<Value> {
         object.0.get("spec")?.get("template")?.get("metadata")?.get("annotations").cloned()
     };
@@ -77,7 +73,10 @@ fn check_one(desired: &Object, live: &[Object]) -> Health {
     if old != new {
         return Health::Changed(format!("deployment changed old hash={old}, new hash={new}"));
     }
-    Health::Healthy
+    match rollout(live) {
+        Some(waiting) => Health::Waiting(format!("waiting for deployment {name} to become ready: {waiting}")),
+        None => Health::Healthy,
+    }
 }
 
 /// Why a Deployment is not rolled out; `None` when it is.
@@ -144,6 +143,28 @@ mod tests {
         assert_eq!(health(deployment("b.v1", "2")), Health::Healthy, "b.v1 has it");
         for owner in ["a.v1", "gone.v1"] {
             assert!(matches!(health(deployment(owner, "2")), Health::Changed(_)), "{owner}");
+        }
+    }
+
+    #[test]
+    fn deployment_that_changed_does_not_wait_for_a_rollout() {
+        let deployment = |name: &str, hash: &str, available: &str| {
+            let status = json!({"conditions": [{"type": "Available", "status": available}]});
+            let metadata = json!({"name": name, "labels": {SPEC_HASH: hash}});
+            let value = json!({"kind": "Deployment", "metadata": metadata, "status": status});
+            Object::from_value(value).unwrap()
+        };
+        let desired = [deployment("a", "1", ""), deployment("b", "1", "")];
+        let changed = "deployment changed old hash=0, new hash=1";
+        let waiting = "waiting for deployment a to become ready: deployment \"a\" not available: ";
+        for (a, b, want) in [
+            (("1", "True"), ("1", "True"), Health::Healthy),
+            (("1", "False"), ("1", "False"), Health::Waiting(waiting.to_owned())),
+            (("0", "False"), ("1", "True"), Health::Changed(changed.to_owned())),
+            (("1", "False"), ("0", "True"), Health::Changed(changed.to_owned())),
+        ] {
+            let live = [deployment("a", a.0, a.1), deployment("b", b.0, b.1)];
+            assert_eq!(check(&desired, &live, &BTreeSet::new()), want, "{a:?} {b:?}");
         }
     }
 

@@ -266,6 +266,22 @@ pub static TABLE: &[Row] = &[
         Some((Phase::Failed, Reason::InstallComponentFailedNoRetry)),
         |view| install_failed(view, false),
     ),
+    row(
+        17,
+        "applying failed",
+        SpecOnly,
+        INSTALLING,
+        Some((Phase::Failed, Reason::InstallComponentFailed)),
+        |view| install_failed(view, true),
+    ),
+    row(
+        17,
+        "applying is hopeless",
+        SpecOnly,
+        INSTALLING,
+        Some((Phase::Failed, Reason::InstallComponentFailedNoRetry)),
+        |view| install_failed(view, false),
+    ),
     row(17, "healthy", Recorded, INSTALLING, Some((Phase::Succeeded, Reason::InstallSucceeded)), |view| {
         given(is_healthy(view), INSTALLED)
     }),

@@ -280,6 +280,20 @@ fn cases() -> Vec<Case> {
         ),
         (
             17,
+            "applying failed",
+            installing(),
+            Observed { health: Health::Changed(text("c")), ..install(failed(true)) },
+            text("Failed/InstallComponentFailed: install strategy failed: refused []"),
+        ),
+        (
+            17,
+            "applying is hopeless",
+            installing(),
+            Observed { health: Health::Changed(text("c")), ..install(failed(false)) },
+            text("Failed/InstallComponentFailedNoRetry: install strategy failed: refused []"),
+        ),
+        (
+            17,
             "healthy",
             installing(),
             met(),
