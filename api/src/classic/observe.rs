@@ -146,7 +146,7 @@ pub const EVENTS: &[Event] = &[
     ),
     normal(CSV, "ComponentUnhealthy", "A Deployment of it is missing, changed or not ready."),
     warning(CSV, "APIServiceResourceIssue", "An object of an aggregated API of it is missing."),
-    normal(CSV, "NeedsCertRotation", "A serving certificate of it is due."),
+    normal(CSV, "NeedsCertRotation", "The Secret of a serving certificate of it is gone."),
     normal(CSV, "NeedsReinstall", "It is installed again after a failure."),
     normal(CSV, "BeingReplaced", "A newer version replaces it."),
     normal(CSV, "Replaced", "A newer version has replaced it, and it is deleted."),

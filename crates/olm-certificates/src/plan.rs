@@ -74,6 +74,15 @@ pub enum Due {
     Next(CertificateError),
 }
 
+/// The times of a certificate that can be served with, in whole seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Schedule {
+    /// When it was issued, if it is one of ours.
+    pub issued: Timestamp,
+    /// When its rotation begins.
+    pub rotate_at: Timestamp,
+}
+
 /// The next write to the Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -162,6 +171,15 @@ pub fn plan(
         (_, _) if now < lifetime.not_before => Plan::now(Step::Stage(Due::Begins(lifetime.not_before))),
         (_, _) => Plan { step: Step::Nothing, recheck_at: Some(earliest(renewal, drop)) },
     }
+}
+
+/// The times of a certificate; `None` for one that cannot be served with.
+#[must_use]
+pub fn schedule(current: &Generation, timing: &Timing) -> Option<Schedule> {
+    let lifetime = material::check(current, &[]).ok()?;
+    let rotate_at = renew_at(lifetime, timing);
+    let rotate_at = Timestamp::from_second(rotate_at.as_second()).unwrap_or(rotate_at);
+    Some(Schedule { issued: lifetime.issued(), rotate_at })
 }
 
 /// The Secret after a step. `fresh` is what was issued for [`Step::Issue`] and [`Step::Stage`].

@@ -15,11 +15,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _};
-use olm_api::classic::ClusterServiceVersion;
-use olm_certificates::plan::{CertificateState, Step, Timing};
-use olm_certificates::{CertificateSpec, ExecutorError, Ownership, SecretOwner};
-use olm_classic::csv::Phase;
+use olm_api::classic::{ClusterServiceVersion, Time};
+use olm_certificates::plan::{CertificateState, Step, Timing, schedule};
+use olm_certificates::{CertificateSpec, ExecutorError, Ownership, SecretOwner, secret};
 use olm_classic::csv::strategy::serving;
+use olm_classic::csv::{Certificates, Phase};
 use olm_classic::operator::label_component;
 use olm_classic::operator_group::keys;
 use olm_core::Object;
@@ -160,6 +160,18 @@ impl Csvs {
         Ok(())
     }
 
+    /// The times of the certificates that the Secrets hold for pods.
+    pub(super) fn certificates_in_use(&self, csv: &ClusterServiceVersion) -> Option<Certificates> {
+        let schedules = serving::deployments(csv).into_iter().filter_map(|deployment| {
+            let spec = spec(csv, deployment);
+            let stored = self.context.cluster.secrets.find(&spec.title())?;
+            schedule(&secret::read(&stored, spec.authority_key).current, &spec.timing)
+        });
+        let times = schedules.map(|it| (it.issued, it.rotate_at));
+        let (updated, rotate_at) = times.reduce(|all, it| (all.0.max(it.0), all.1.min(it.1)))?;
+        Some(Certificates { updated: Time(updated), rotate_at: Time(rotate_at) })
+    }
+
     /// What the callers of a Deployment trust, as PEM.
     fn trusted(&self, csv: &ClusterServiceVersion, deployment: &str) -> Vec<String> {
         let webhooks = self.webhooks_of(csv);
@@ -270,7 +282,6 @@ impl SecretOwner for Owner<'_> {
 mod tests {
     use k8s_openapi::jiff::SignedDuration;
     use olm_certificates::material::{Generation, Keys, issue};
-    use olm_certificates::secret;
 
     use super::*;
     use crate::cluster::Cluster;
@@ -302,13 +313,33 @@ mod tests {
         .unwrap()
     }
 
+    /// Puts the Secret with this mark into the cache.
+    fn store(cluster: &Cluster, csv: &ClusterServiceVersion, state: &CertificateState, mark: &str) {
+        let mut stored = secret::created(&spec(csv, "demo"), Owner { csv }.marks(None), state);
+        stored.metadata.annotations = Some([(CA_HASH.to_owned(), mark.to_owned())].into());
+        cluster.secrets.insert("ns/demo-service-cert".to_owned(), watched::Object::new(stored));
+    }
+
+    #[tokio::test]
+    async fn certificate_times_are_those_of_the_secret() {
+        let apiserver = Apiserver::new(|_, _| (500, json!({})));
+        let (csv, cluster) = (csv(), Cluster::new());
+        let csvs = Csvs::new(testing::context("csv", &apiserver, &cluster));
+        assert_eq!(csvs.certificates_in_use(&csv), None);
+        let state = CertificateState { current: generation(), next: None, previous: String::new() };
+        store(&cluster, &csv, &state, "any");
+        let used = csvs.certificates_in_use(&csv).unwrap();
+        let age = Timestamp::now().duration_since(used.updated.0);
+        assert!(age >= SignedDuration::ZERO && age < SignedDuration::from_mins(1), "{used:?}");
+        let left = used.rotate_at.0.duration_since(used.updated.0);
+        assert_eq!(left, SignedDuration::from_hours(9000 - 30 * 24), "30 days before the end");
+    }
+
     /// Requests of a pass over certificates, when the Secret has this mark.
     async fn requests(state: &CertificateState, mark: &str) -> Vec<String> {
         let apiserver = Apiserver::new(|_, _| (200, json!({"metadata": {"namespace": "ns", "name": "any"}})));
         let (csv, cluster) = (csv(), Cluster::new());
-        let mut stored = secret::created(&spec(&csv, "demo"), Owner { csv: &csv }.marks(None), state);
-        stored.metadata.annotations = Some([(CA_HASH.to_owned(), mark.to_owned())].into());
-        cluster.secrets.insert("ns/demo-service-cert".to_owned(), watched::Object::new(stored));
+        store(&cluster, &csv, state, mark);
         let status = json!({"namespaces": [""], "lastUpdated": "2026-01-01T00:00:00Z"});
         let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}, "status": status});
         let group = serde_json::from_value(group).unwrap();

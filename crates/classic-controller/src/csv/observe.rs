@@ -48,6 +48,7 @@ impl Csvs {
             install: self.installs.result(&key(csv), &self.inputs(csv)),
             health: if phase.depends_on_health() { self.health(csv) } else { Health::Healthy },
             api_services: self.api_services(csv),
+            certificates: self.certificates_in_use(csv),
             is_certificate_missing: serving::deployments(csv).into_iter().any(|deployment| {
                 cluster.secrets.find(&format!("{namespace}/{}", serving::secret_name(deployment))).is_none()
             }),

@@ -143,6 +143,21 @@ fn plan_waits_less_for_short_lives() {
 }
 
 #[test]
+fn schedule_is_that_of_the_certificate() {
+    let broken = Generation { key: PrivateKey::new(String::new()), ..issued(0) };
+    for (case, certificate, want) in [
+        ("long", issued(HOUR), Some((HOUR, 901 * HOUR))),
+        ("a third of a short life", generation(NOW, SignedDuration::from_secs(40)), Some((0, -1174))),
+        ("cannot be served with", broken, None),
+    ] {
+        let got = schedule(&certificate, &TIMING);
+        let want = want
+            .map(|(issued, rotate_at)| Schedule { issued: at(NOW, issued), rotate_at: at(NOW, rotate_at) });
+        assert_eq!(got, want, "{case}");
+    }
+}
+
+#[test]
 fn plan_lost_secret_keeps_the_trust_of_callers() {
     let (old, expired) = (issued(0), generation(NOW, SignedDuration::from_secs(10)));
     let trusted = bundle([old.authority.as_str(), &expired.authority]);

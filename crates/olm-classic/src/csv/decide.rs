@@ -9,9 +9,8 @@ use olm_api::classic::cluster_service_version::{
 use olm_api::classic::{ClusterServiceVersion, Time};
 
 use super::chain::is_copy;
-use super::strategy::serves_certificates;
 use super::table::{Found, Row, TABLE, View};
-use super::{Observed, Phase, Reason};
+use super::{Certificates, Observed, Phase, Reason};
 
 /// Entries of `status.conditions`; the oldest are dropped.
 pub const HISTORY: usize = 20;
@@ -21,8 +20,6 @@ pub const INSTALL_TIMEOUT: Duration = Duration::from_mins(5);
 pub(super) const REINSTALL_DELAY: Duration = Duration::from_secs(2);
 /// Time until an installing CSV is checked again.
 const INSTALL_REQUEUE: Duration = Duration::from_secs(5);
-/// Serving certificates are valid for 730 days and renewed one day before their end.
-const CERTIFICATE_ROTATION: Duration = Duration::from_hours(729 * 24);
 
 /// What a controller carries out, in the order of [`Step::actions`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +56,7 @@ pub struct Transition {
 }
 
 /// What follows from a CSV and the observed facts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Step {
     /// The row that decided; `None` for a CSV at rest and for a copy.
     pub row: Option<&'static Row>,
@@ -67,8 +64,8 @@ pub struct Step {
     pub transition: Option<Transition>,
     /// `status.requirementStatus`, if this step checked it.
     pub requirements: Option<Vec<RequirementStatus>>,
-    /// Whether certificates were issued by this step.
-    pub issued_certificates: bool,
+    /// The certificates in use, if the status does not have their times yet.
+    pub certificates: Option<Certificates>,
     pub actions: Vec<Action>,
 }
 
@@ -78,18 +75,22 @@ pub struct Step {
 #[must_use]
 pub fn decide(csv: &ClusterServiceVersion, observed: &Observed, now: &Time) -> Step {
     let view = View { csv, observed, now, phase: Phase::read(csv), reason: Reason::read(csv) };
-    let first =
-        if is_copy(csv) { None } else { TABLE.iter().find_map(|row| Some((row, row.matches(&view)?))) };
-    let Some((row, found)) = first else {
-        return Step {
-            row: None,
-            transition: None,
-            requirements: None,
-            issued_certificates: false,
-            actions: vec![],
-        };
-    };
-    Step::new(row, found, &view)
+    if is_copy(csv) {
+        return Step::default();
+    }
+    let first = TABLE.iter().find_map(|row| Some((row, row.matches(&view)?)));
+    let step = first.map(|(row, found)| Step::new(row, found, &view)).unwrap_or_default();
+    Step { certificates: certificates(&view, &step), ..step }
+}
+
+/// The certificates of an installed CSV, if its status has other times.
+fn certificates(view: &View<'_>, step: &Step) -> Option<Certificates> {
+    let (used, status) = (view.observed.certificates.as_ref()?, view.csv.status.as_ref()?);
+    let phase = step.transition.as_ref().map_or(view.phase, |to| to.phase);
+    let is_installed = matches!(phase, Phase::Installing | Phase::Succeeded);
+    let is_written = status.certs_last_updated.as_ref() == Some(&used.updated)
+        && status.certs_rotate_at.as_ref() == Some(&used.rotate_at);
+    (is_installed && !is_written).then(|| used.clone())
 }
 
 impl Step {
@@ -121,10 +122,8 @@ impl Step {
         Self {
             row: Some(row),
             requirements: (row.checks_requirements() && are_new).then(|| statuses.clone()),
-            issued_certificates: transition.is_some()
-                && row.issues_certificates
-                && serves_certificates(view.csv),
             transition,
+            certificates: None,
             actions,
         }
     }
@@ -132,7 +131,7 @@ impl Step {
     /// Whether the status stays as it is.
     #[must_use]
     pub fn keeps_status(&self) -> bool {
-        self.transition.is_none() && self.requirements.is_none()
+        self.transition.is_none() && self.requirements.is_none() && self.certificates.is_none()
     }
 
     /// The status after this step. The history gets an entry for each new phase or reason.
@@ -146,9 +145,9 @@ impl Step {
         if let Some(requirements) = &self.requirements {
             status.requirement_status.clone_from(requirements);
         }
-        if self.issued_certificates {
-            status.certs_last_updated = Some(now.clone());
-            status.certs_rotate_at = now.0.checked_add(CERTIFICATE_ROTATION).ok().map(Time);
+        if let Some(used) = &self.certificates {
+            status.certs_last_updated = Some(used.updated.clone());
+            status.certs_rotate_at = Some(used.rotate_at.clone());
         }
         let Some(to) = &self.transition else { return status };
         let is_new_phase = status.phase != to.phase.as_str();

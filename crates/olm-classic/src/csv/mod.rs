@@ -28,7 +28,7 @@ pub mod webhooks;
 pub use chain::{Neighbor, Neighbors, OwnerConflict};
 pub use decide::{Action, HISTORY, INSTALL_TIMEOUT, Step, Transition, decide};
 pub use health::Health;
-pub use observed::{ApiServices, GroupState, InstallResult, Observed, UpgradeGate};
+pub use observed::{ApiServices, Certificates, GroupState, InstallResult, Observed, UpgradeGate};
 pub use phase::{Phase, Reason};
 pub use requirements::Requirements;
 pub use table::{Evidence, Row, TABLE};

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use olm_api::classic::Time;
+
 use super::{Health, Neighbors, Reason, Requirements};
 use crate::operator_group::{GroupCheck, GroupReason};
 
@@ -18,6 +20,8 @@ pub struct Observed {
     pub install: InstallResult,
     pub health: Health,
     pub api_services: ApiServices,
+    /// `None` without a certificate that can be served with.
+    pub certificates: Option<Certificates>,
     /// Whether the Secret of a serving certificate is not there.
     pub is_certificate_missing: bool,
 }
@@ -90,6 +94,15 @@ pub enum InstallResult {
         /// False for an error that only another input cures: an invalid strategy or patch, a timeout, missing rights.
         is_worth_a_retry: bool,
     },
+}
+
+/// The serving certificates that pods use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificates {
+    /// When the last of them was issued.
+    pub updated: Time,
+    /// When the rotation of the first of them begins.
+    pub rotate_at: Time,
 }
 
 /// The APIServices that a CSV owns, and the objects behind them.

@@ -28,7 +28,6 @@ pub struct Row {
     pub from: Option<Phase>,
     /// The new phase and reason; `None` to keep them.
     pub to: Option<(Phase, Reason)>,
-    pub(super) issues_certificates: bool,
     guard: fn(&View<'_>) -> Option<Found>,
 }
 
@@ -90,7 +89,7 @@ const fn row(
     to: Option<(Phase, Reason)>,
     guard: fn(&View<'_>) -> Option<Found>,
 ) -> Row {
-    Row { number, case, evidence, from, to, issues_certificates: false, guard }
+    Row { number, case, evidence, from, to, guard }
 }
 
 /// A line that the group of the CSV decides.
@@ -234,22 +233,19 @@ pub static TABLE: &[Row] = &[
         let is_untried = view.observed.install == InstallResult::NotTried;
         if is_untried { and_do("", vec![Action::ApplyStrategy]) } else { None }
     }),
-    Row {
-        issues_certificates: true,
-        ..row(
-            16,
-            "installed",
-            Recorded,
-            INSTALL_READY,
-            Some((Phase::Installing, Reason::InstallSucceeded)),
-            |view| {
-                given(
-                    view.observed.install == InstallResult::Succeeded,
-                    "waiting for install components to report healthy",
-                )
-            },
-        )
-    },
+    row(
+        16,
+        "installed",
+        Recorded,
+        INSTALL_READY,
+        Some((Phase::Installing, Reason::InstallSucceeded)),
+        |view| {
+            given(
+                view.observed.install == InstallResult::Succeeded,
+                "waiting for install components to report healthy",
+            )
+        },
+    ),
     row(
         16,
         "failed",
@@ -318,16 +314,12 @@ pub static TABLE: &[Row] = &[
     ),
     row(
         20,
-        "certificate due",
+        "certificate lost",
         SpecOnly,
         SUCCEEDED,
         Some((Phase::Pending, Reason::NeedsCertRotation)),
-        |view| {
-            given(
-                is_certificate_due(view) || is_certificate_lost(view),
-                "owned APIServices need cert refresh",
-            )
-        },
+        // one that is due is rotated without another install
+        |view| given(is_certificate_lost(view), "owned APIServices need cert refresh"),
     ),
     row(
         21,
@@ -506,11 +498,6 @@ fn age(view: &View<'_>) -> Option<Duration> {
 
 fn has_timed_out(view: &View<'_>) -> bool {
     age(view).is_some_and(|age| age >= INSTALL_TIMEOUT)
-}
-
-fn is_certificate_due(view: &View<'_>) -> bool {
-    let rotate_at = view.csv.status.as_ref().and_then(|status| status.certs_rotate_at.as_ref());
-    strategy::serves_certificates(view.csv) && rotate_at.is_some_and(|at| at.0 <= view.now.0)
 }
 
 /// Whether the Secret of a certificate is gone. One that was just written may not be visible yet.

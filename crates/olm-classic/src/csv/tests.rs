@@ -82,8 +82,6 @@ fn cases() -> Vec<Case> {
     without_targets.metadata.annotations = None;
     let mut bad_strategy = csv("Pending", "RequirementsUnknown");
     bad_strategy.spec.install.spec = None;
-    let mut due = with_webhook(csv("Succeeded", "InstallSucceeded"), "x");
-    due.status.as_mut().unwrap().certs_rotate_at = Some(time(1));
     let mut lost = with_webhook(csv("Succeeded", "InstallSucceeded"), "x");
     lost.status.as_mut().unwrap().certs_last_updated = Some(time(0));
     let service = OwnerConflict::ApiService { name: "v1.x".to_owned() };
@@ -352,14 +350,7 @@ fn cases() -> Vec<Case> {
         ),
         (
             20,
-            "certificate due",
-            due,
-            met(),
-            text("Pending/NeedsCertRotation: owned APIServices need cert refresh []"),
-        ),
-        (
-            20,
-            "certificate due",
+            "certificate lost",
             lost,
             Observed { is_certificate_missing: true, ..met() },
             text("Pending/NeedsCertRotation: owned APIServices need cert refresh []"),
@@ -550,11 +541,26 @@ fn decide_leaves_copies_alone() {
 #[test]
 fn apply_writes_times_history_and_certificates() {
     let before = with_webhook(csv("InstallReady", "AllRequirementsMet"), "x");
-    let step = decide(&before, &Observed { install: InstallResult::Succeeded, ..met() }, &time(60));
+    let using = |updated, rotate_at| {
+        let certificates = Some(Certificates { updated: time(updated), rotate_at: time(rotate_at) });
+        Observed { install: InstallResult::Succeeded, certificates, ..met() }
+    };
+    let step = decide(&before, &using(7, 900), &time(60));
     let status = step.apply(before.status.as_ref(), &time(60));
     assert_eq!((&status.last_transition_time, &status.last_update_time), (&Some(time(60)), &Some(time(60))));
-    let days = status.certs_rotate_at.unwrap().0.duration_since(time(60).0).as_secs() / 86400;
-    assert_eq!((status.certs_last_updated, days), (Some(time(60)), 729));
+    assert_eq!((status.certs_last_updated, status.certs_rotate_at), (Some(time(7)), Some(time(900))));
+
+    let mut rotated = with_webhook(csv("Succeeded", "InstallSucceeded"), "x");
+    let step = decide(&rotated, &using(800, 1800), &time(960));
+    assert_eq!((step.row, step.keeps_status()), (None, false), "it stays Succeeded");
+    let status = step.apply(rotated.status.as_ref(), &time(960));
+    assert_eq!((&status.certs_last_updated, &status.certs_rotate_at), (&Some(time(800)), &Some(time(1800))));
+    assert_eq!(status.last_update_time, Some(time(0)));
+    rotated.status = Some(status);
+    assert!(decide(&rotated, &using(800, 1800), &time(2000)).keeps_status(), "a rotation is no other phase");
+    assert!(decide(&rotated, &met(), &time(2000)).keeps_status(), "there is none to show");
+    let held = Observed { gate: UpgradeGate::Closed("busy".to_owned()), ..using(7, 900) };
+    assert_eq!(decide(&csv("Pending", "RequirementsUnknown"), &held, &time(60)).certificates, None);
 
     let waiting = csv("Installing", "InstallSucceeded");
     let step = decide(&waiting, &Observed { health: Health::Waiting("w".to_owned()), ..met() }, &time(60));
@@ -760,6 +766,7 @@ prop_compose! {
             install,
             health,
             api_services: if is_missing { ApiServices::Missing("s".to_owned()) } else { ApiServices::Present },
+            certificates: None,
             is_certificate_missing: false,
         }
     }

@@ -247,6 +247,7 @@ impl World {
             install: self.installs.get(&(namespace, name)).cloned().unwrap_or_default(),
             health: health::check(&self.desired(csv), &here, &chain::others(csv, &self.csvs)),
             api_services: Default::default(),
+            certificates: None,
             is_certificate_missing: false,
         }
     }

@@ -85,12 +85,6 @@ pub fn check(csv: &ClusterServiceVersion) -> Result<&StrategyDetailsDeployment, 
     Ok(strategy)
 }
 
-/// Whether a CSV has webhooks or serves aggregated APIs, for which OLM issues certificates.
-#[must_use]
-pub fn serves_certificates(csv: &ClusterServiceVersion) -> bool {
-    !serving::deployments(csv).is_empty()
-}
-
 /// The Deployments of a CSV, in the order of the strategy.
 ///
 /// # Errors
