@@ -55,7 +55,7 @@ pub(crate) fn csv(input: &[u8]) {
         requirements.are_met |= are_met;
         Observed {
             requirements,
-            neighbors: chain::neighbors(&csv, &all),
+            neighbors: chain::neighbors(&csv, &all, &BTreeMap::new()),
             install: InstallResult::Succeeded,
             health: health::check(&desired, &desired, &chain::others(&csv, &all)),
             ..Observed::default()

@@ -12,6 +12,8 @@ use kube::{Resource, ResourceExt as _};
 use olm_api::classic::cluster_service_version::WebhookDescription;
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
 use olm_certificates::ExecutorError;
+use olm_classic::csv::OwnerConflict;
+use olm_classic::csv::chain::is_foreign;
 use olm_classic::csv::strategy::{self, serving};
 use olm_classic::csv::webhooks::check_conversion;
 use olm_classic::operator::label_component;
@@ -120,6 +122,12 @@ impl Csvs {
                 desired.set_annotation(key, value);
             }
             let live = self.context.cluster.api_services.find(desired.name());
+            let owner = live.as_ref().and_then(|live| labelled_owner(&live.metadata));
+            // two that wait may find it free
+            if owner.as_ref().is_some_and(|owner| is_foreign(csv, &self.context.cluster.csvs.all(), owner)) {
+                let conflict = OwnerConflict::ApiService { name: desired.name().to_owned(), owner };
+                return Err(InstallError::retried(conflict.message()));
+            }
             self.ensure(&desired, live.map(|it| object(&*it)).as_ref()).await?;
         }
         Ok(())
@@ -430,6 +438,30 @@ mod tests {
             assert!(written.starts_with("PUT ") && written.contains(selector), "{case}: {written}");
         }
         assert_eq!(apiserver.requests().len(), 4);
+    }
+
+    #[tokio::test]
+    async fn api_service_of_another_csv_is_left_alone() {
+        let owned =
+            json!({"name": "as", "group": "a.test", "version": "v1", "kind": "A", "deploymentName": "d"});
+        let csv = csv(json!({"apiservicedefinitions": {"owned": [owned]}}));
+        let bundles = BTreeMap::from([("d".to_owned(), "Y2E=".to_owned())]);
+        for (owner, is_left) in [("b.v1", true), ("gone.v1", false)] {
+            let apiserver = Apiserver::new(|_, _| (200, json!({"metadata": {"name": "v1.a.test"}})));
+            let cluster = Cluster::new();
+            let mut other = csv.clone();
+            other.metadata.name = Some("b.v1".to_owned());
+            cluster.csvs.insert("ns/b.v1".to_owned(), watched::Object::new(other));
+            let labels = json!({"olm.owner": owner, "olm.owner.namespace": "ns", "olm.owner.kind": "ClusterServiceVersion"});
+            let metadata = json!({"name": "v1.a.test", "uid": "s", "resourceVersion": "1", "labels": labels});
+            let live = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+            cluster.api_services.insert("v1.a.test".to_owned(), watched::Object::new(live));
+            let csvs = Csvs::new(context("csv", &apiserver, &cluster));
+            let error = csvs.write_callers(&csv, &bundles).await.err().map(|error| error.message);
+            let conflict = "APIService v1.a.test is owned by ClusterServiceVersion ns/b.v1";
+            assert_eq!(error.as_deref(), is_left.then_some(conflict), "{owner}");
+            assert_eq!(apiserver.requests().is_empty(), is_left, "{owner}");
+        }
     }
 
     fn with_name(mut object: Value) -> Value {

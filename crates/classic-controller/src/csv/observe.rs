@@ -19,7 +19,7 @@ use olm_core::{KubernetesVersion, Object};
 use serde_json::json;
 
 use super::rights::Rights;
-use super::{Csvs, installs::Inputs, key};
+use super::{Csvs, installs::Inputs, key, labelled_owner};
 use crate::write::object;
 
 /// The annotations of a CustomResourceDefinition that name the CSVs that it came with.
@@ -44,7 +44,7 @@ impl Csvs {
             }),
             gate: self.gate(csv),
             requirements,
-            neighbors: chain::neighbors(csv, &cluster.csvs.all()),
+            neighbors: chain::neighbors(csv, &cluster.csvs.all(), &self.named_services(csv)),
             install: self.installs.result(&key(csv), &self.inputs(csv)),
             health: if phase.depends_on_health() { self.health(csv) } else { Health::Healthy },
             api_services: self.api_services(csv),
@@ -118,8 +118,6 @@ impl Csvs {
         let apis = self.discovery.served(apis).await?;
         let crds =
             named_crds(csv).filter_map(|name| Some((name.to_owned(), crd(&*cluster.crds.find(name)?))));
-        let services = named_api_services(csv)
-            .filter_map(|name| Some((name.clone(), api_service(&*cluster.api_services.find(&name)?))));
         let accounts: BTreeSet<&str> = named_accounts(csv).collect();
         let found = accounts.iter().filter_map(|name| {
             let account = cluster.accounts.find(&format!("{namespace}/{name}"))?;
@@ -141,7 +139,7 @@ impl Csvs {
                 version,
                 crds: &crds.collect(),
                 apis: &apis,
-                api_services: &services.collect(),
+                api_services: &self.named_services(csv),
                 service_accounts: &found.collect(),
                 may: &|account, scope, rule| {
                     let rule: Option<PolicyRule> = serde_json::from_value(rule.clone()).ok();
@@ -150,6 +148,15 @@ impl Csvs {
                 },
             },
         ))
+    }
+
+    /// The APIServices of the cluster that a CSV names.
+    fn named_services(&self, csv: &ClusterServiceVersion) -> BTreeMap<String, ObservedApiService> {
+        let find = |name: String| {
+            let found = api_service(&*self.context.cluster.api_services.find(&name)?);
+            Some((name, found))
+        };
+        named_api_services(csv).filter_map(find).collect()
     }
 
     /// What the Deployments of a CSV depend on beside it.
@@ -279,6 +286,7 @@ fn api_service(service: &APIService) -> ObservedApiService {
     ObservedApiService {
         uid: service.uid().unwrap_or_default(),
         is_available: conditions().any(|it| it.type_ == "Available" && it.status == "True"),
+        owner: labelled_owner(&service.metadata),
     }
 }
 

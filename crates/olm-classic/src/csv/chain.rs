@@ -3,12 +3,13 @@
 //! A CSV never replaces itself. A cycle has no end, so nothing in it is ever deleted.
 
 use std::borrow::Borrow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use olm_api::classic::ClusterServiceVersion;
 
 use super::Phase;
 use super::labels::{COPIED_FROM, name, namespace};
+use super::requirements::ObservedApiService;
 
 /// Another CSV of the namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,10 +38,12 @@ pub struct Neighbors {
 pub enum OwnerConflict {
     /// A CustomResourceDefinition that a CSV outside the chain owns too.
     Crd,
-    /// An APIService of another CSV.
+    /// An APIService that is there, and not of the chain.
     ApiService {
         /// `VERSION.GROUP`.
         name: String,
+        /// The CSV that has it, as `NAMESPACE/NAME`.
+        owner: Option<String>,
     },
 }
 
@@ -50,18 +53,27 @@ impl OwnerConflict {
     pub fn message(&self) -> String {
         match self {
             Self::Crd => "conflicting CRD owner in namespace".to_owned(),
-            Self::ApiService { name } => {
-                format!("APIService {name} is owned by another ClusterServiceVersion")
+            Self::ApiService { name, owner: Some(owner) } => {
+                format!("APIService {name} is owned by ClusterServiceVersion {owner}")
+            }
+            Self::ApiService { name, owner: None } => {
+                format!(
+                    "APIService {name} exists and is not owned by a ClusterServiceVersion; to install this one, delete it first"
+                )
             }
         }
     }
 }
 
 /// The place of a CSV among those of the cluster. Only CSVs of its own namespace count for links and CustomResourceDefinitions, those of all
-/// namespaces for APIServices; copies never count.
+/// namespaces as owners of `api_services`, which are those of the cluster by name; copies never count.
 #[must_use]
-pub fn neighbors(csv: &ClusterServiceVersion, all: &[impl Borrow<ClusterServiceVersion>]) -> Neighbors {
-    let originals: Vec<_> = all.iter().map(Borrow::borrow).filter(|other| !is_copy(other)).collect();
+pub fn neighbors(
+    csv: &ClusterServiceVersion,
+    all: &[impl Borrow<ClusterServiceVersion>],
+    api_services: &BTreeMap<String, ObservedApiService>,
+) -> Neighbors {
+    let originals = originals(all);
     let here = of_namespace(csv, &originals);
     let (chain, end, is_cycle) = chain(csv, &here);
     Neighbors {
@@ -69,8 +81,22 @@ pub fn neighbors(csv: &ClusterServiceVersion, all: &[impl Borrow<ClusterServiceV
         replaced_by: replaced_by(csv, &here).map(neighbor),
         end: end.map(neighbor),
         is_cycle,
-        conflict: conflict(csv, &here, &originals, &chain),
+        conflict: crd_conflict(csv, &here, &chain)
+            .or_else(|| api_service_conflict(csv, &originals, &chain, api_services)),
     }
+}
+
+/// Whether `owner`, as `NAMESPACE/NAME`, is a CSV that exists and is not of the chain of this one.
+#[must_use]
+pub fn is_foreign(
+    csv: &ClusterServiceVersion,
+    all: &[impl Borrow<ClusterServiceVersion>],
+    owner: &str,
+) -> bool {
+    let originals = originals(all);
+    let here = of_namespace(csv, &originals);
+    let (chain, ..) = chain(csv, &here);
+    is_outside(csv, &originals, &chain, owner)
 }
 
 /// The names of the CSVs of its namespace that are neither before nor after it in a chain.
@@ -79,7 +105,7 @@ pub fn others<'a>(
     csv: &'a ClusterServiceVersion,
     all: &'a [impl Borrow<ClusterServiceVersion>],
 ) -> BTreeSet<&'a str> {
-    let originals: Vec<_> = all.iter().map(Borrow::borrow).filter(|other| !is_copy(other)).collect();
+    let originals = originals(all);
     let here = of_namespace(csv, &originals);
     let (chain, ..) = chain(csv, &here);
     here.iter().copied().map(name).filter(|name| !chain.contains(name)).collect()
@@ -95,6 +121,10 @@ fn chain<'a>(
     let mut chain = walk.visited;
     chain.extend(older(csv, here));
     (chain, end, is_cycle)
+}
+
+fn originals(all: &[impl Borrow<ClusterServiceVersion>]) -> Vec<&ClusterServiceVersion> {
+    all.iter().map(Borrow::borrow).filter(|csv| !is_copy(csv)).collect()
 }
 
 /// Those of the namespace of a CSV, by name.
@@ -185,30 +215,43 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn conflict(
+fn crd_conflict(
     csv: &ClusterServiceVersion,
     here: &[&ClusterServiceVersion],
-    all: &[&ClusterServiceVersion],
     chain: &BTreeSet<&str>,
 ) -> Option<OwnerConflict> {
     let mine: BTreeSet<_> = owned_crds(csv).collect();
-    let outside = here.iter().filter(|other| !chain.contains(name(other)));
-    if outside.copied().any(|other| owned_crds(other).any(|crd| mine.contains(crd))) {
-        return Some(OwnerConflict::Crd);
-    }
-    let services: BTreeSet<_> = owned_api_services(csv).collect();
-    let is_in_chain =
-        |other: &ClusterServiceVersion| namespace(other) == namespace(csv) && chain.contains(name(other));
-    let mut others =
-        all.iter().filter(|other| !is_in_chain(other)).flat_map(|other| owned_api_services(other));
-    others.find(|service| services.contains(service)).map(|name| OwnerConflict::ApiService { name })
+    let mut outside = here.iter().copied().filter(|other| !chain.contains(name(other)));
+    let has_one = outside.any(|other| owned_crds(other).any(|crd| mine.contains(crd)));
+    has_one.then_some(OwnerConflict::Crd)
+}
+
+/// One that no CSV owns is not OLM's; one whose owner is gone was left behind, and is taken over.
+fn api_service_conflict(
+    csv: &ClusterServiceVersion,
+    originals: &[&ClusterServiceVersion],
+    chain: &BTreeSet<&str>,
+    api_services: &BTreeMap<String, ObservedApiService>,
+) -> Option<OwnerConflict> {
+    let owned = csv.spec.api_service_definitions.iter().flat_map(|services| &services.owned);
+    owned.map(|service| format!("{}.{}", service.version, service.group)).find_map(|name| {
+        let owner = api_services.get(&name)?.owner.clone();
+        let is_free = owner.as_deref().is_some_and(|owner| !is_outside(csv, originals, chain, owner));
+        (!is_free).then_some(OwnerConflict::ApiService { name, owner })
+    })
+}
+
+fn is_outside(
+    csv: &ClusterServiceVersion,
+    originals: &[&ClusterServiceVersion],
+    chain: &BTreeSet<&str>,
+    owner: &str,
+) -> bool {
+    let Some(owner) = owner.split_once('/') else { return false };
+    let is_of_chain = owner.0 == namespace(csv) && chain.contains(owner.1);
+    !is_of_chain && originals.iter().any(|other| (namespace(other), name(other)) == owner)
 }
 
 fn owned_crds(csv: &ClusterServiceVersion) -> impl Iterator<Item = &str> {
     csv.spec.custom_resource_definitions.iter().flat_map(|crds| &crds.owned).map(|crd| crd.name.as_str())
-}
-
-fn owned_api_services(csv: &ClusterServiceVersion) -> impl Iterator<Item = String> {
-    let owned = csv.spec.api_service_definitions.iter().flat_map(|services| &services.owned);
-    owned.map(|service| format!("{}.{}", service.version, service.group))
 }

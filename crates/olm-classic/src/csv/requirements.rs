@@ -34,6 +34,8 @@ pub struct ObservedCrd {
 pub struct ObservedApiService {
     pub uid: String,
     pub is_available: bool,
+    /// The CSV that its labels name as owner, as `NAMESPACE/NAME`.
+    pub owner: Option<String>,
 }
 
 /// A ServiceAccount of the CSV's namespace.
@@ -447,7 +449,7 @@ mod tests {
             (Some(true), &APIS, false, "NotPresent: kind A is not in the discovery of x/v1"),
             (Some(true), &api, true, "Present: "),
         ] {
-            let service = |is_available| ObservedApiService { uid: String::new(), is_available };
+            let service = |is_available| ObservedApiService { is_available, ..ObservedApiService::default() };
             let services =
                 found.map(|is_available| ("v1.x".to_owned(), service(is_available))).into_iter().collect();
             let got =

@@ -1,11 +1,12 @@
 //! A case for each line of the table, bad input, and the property that the machine rests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use olm_api::classic::{ClusterServiceVersion, Time};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::requirements::ObservedApiService;
 use super::*;
 
 const NEWER: &str = "demo.v2";
@@ -84,7 +85,7 @@ fn cases() -> Vec<Case> {
     bad_strategy.spec.install.spec = None;
     let mut lost = with_webhook(csv("Succeeded", "InstallSucceeded"), "x");
     lost.status.as_mut().unwrap().certs_last_updated = Some(time(0));
-    let service = OwnerConflict::ApiService { name: "v1.x".to_owned() };
+    let service = OwnerConflict::ApiService { name: "v1.x".to_owned(), owner: Some("b/other.v1".to_owned()) };
     let pending = || csv("Pending", "RequirementsUnknown");
     let succeeded = || csv("Succeeded", "InstallSucceeded");
     let installing = || csv("Installing", "InstallSucceeded");
@@ -227,7 +228,7 @@ fn cases() -> Vec<Case> {
             "APIService of another",
             pending(),
             neighbors(Neighbors { conflict: Some(service), ..Neighbors::default() }),
-            text("Failed/OwnerConflict: APIService v1.x is owned by another ClusterServiceVersion []"),
+            text("Failed/OwnerConflict: APIService v1.x is owned by ClusterServiceVersion b/other.v1 []"),
         ),
         (
             14,
@@ -674,7 +675,7 @@ fn chain_finds_neighbors_end_and_cycles() {
         ("w", ("before", "", "", false)),
     ] {
         let csv = all.iter().find(|csv| csv.metadata.name.as_deref() == Some(at)).unwrap();
-        let got = chain::neighbors(csv, &all);
+        let got = chain::neighbors(csv, &all, &BTreeMap::new());
         let got = (name(got.replaced), name(got.replaced_by), name(got.end), got.is_cycle);
         assert_eq!(got, (want.0.to_owned(), want.1.to_owned(), want.2.to_owned(), want.3), "{at}");
     }
@@ -682,37 +683,59 @@ fn chain_finds_neighbors_end_and_cycles() {
 
 #[test]
 fn chain_finds_other_owners_of_apis() {
-    let owning = |name: &str, replaces: &str, namespace: &str, member: &str, owned: Value| {
-        let mut value = serde_json::to_value(named(name, replaces)).unwrap();
-        value["metadata"]["namespace"] = namespace.into();
-        value["spec"][member] = json!({"owned": [owned]});
-        serde_json::from_value::<ClusterServiceVersion>(value).unwrap()
-    };
     let crd = |name: &str, replaces: &str, namespace: &str| {
-        owning(
-            name,
-            replaces,
-            namespace,
-            "customresourcedefinitions",
-            json!({"name": "as.x", "kind": "A", "version": "v1"}),
-        )
+        let mut csv = named(name, replaces);
+        csv.metadata.namespace = Some(namespace.to_owned());
+        let owned = json!([{"name": "as.x", "kind": "A", "version": "v1"}]);
+        csv.spec.custom_resource_definitions = serde_json::from_value(json!({ "owned": owned })).unwrap();
+        csv
     };
-    let service = |name: &str, replaces: &str, namespace: &str| {
-        let owned =
-            json!({"name": "as", "group": "x", "version": "v1", "kind": "A", "deploymentName": "manager"});
-        owning(name, replaces, namespace, "apiservicedefinitions", owned)
-    };
-    let api = Some(OwnerConflict::ApiService { name: "v1.x".to_owned() });
     for (csv, other, want) in [
         (crd("b", "a", "n"), crd("a", "", "n"), None),
         (crd("a", "", "n"), crd("b", "a", "n"), None),
         (crd("b", "", "n"), crd("a", "", "n"), Some(OwnerConflict::Crd)),
         (crd("b", "", "n"), crd("a", "", "other"), None),
-        (service("b", "a", "n"), service("a", "", "n"), None),
-        (service("b", "", "n"), service("a", "", "other"), api),
     ] {
-        assert_eq!(chain::neighbors(&csv, &[csv.clone(), other]).conflict, want, "{:?}", csv.metadata);
+        let got = chain::neighbors(&csv, &[csv.clone(), other], &BTreeMap::new()).conflict;
+        assert_eq!(got, want, "{:?}", csv.metadata);
     }
+}
+
+#[test]
+fn chain_reads_the_owner_of_an_api_service_in_the_cluster() {
+    let serving = |name: &str, replaces: &str, namespace: &str| {
+        let mut csv = named(name, replaces);
+        csv.metadata.namespace = Some(namespace.to_owned());
+        let owned =
+            json!([{"name": "as", "group": "x", "version": "v1", "kind": "A", "deploymentName": "manager"}]);
+        csv.spec.api_service_definitions = serde_json::from_value(json!({ "owned": owned })).unwrap();
+        csv
+    };
+    let all =
+        [serving("b", "a", "n"), serving("a", "", "n"), serving("c", "", "n"), serving("b", "", "other")];
+    for (case, live, want) in [
+        ("there is none, whatever others declare", None, None),
+        ("its own", Some(Some("n/b")), None),
+        ("of the version before", Some(Some("n/a")), None),
+        ("of one that is gone", Some(Some("n/gone")), None),
+        ("of another operator", Some(Some("n/c")), Some("is owned by ClusterServiceVersion n/c")),
+        ("of another namespace", Some(Some("other/b")), Some("is owned by ClusterServiceVersion other/b")),
+        (
+            "not of OLM",
+            Some(None),
+            Some("exists and is not owned by a ClusterServiceVersion; to install this one, delete it first"),
+        ),
+    ] {
+        let live = live.map(|owner: Option<&str>| {
+            let owner = owner.map(str::to_owned);
+            ("v1.x".to_owned(), ObservedApiService { owner, ..ObservedApiService::default() })
+        });
+        let got = chain::neighbors(&all[0], &all, &live.into_iter().collect()).conflict;
+        let want = want.map(|text| format!("APIService v1.x {text}"));
+        assert_eq!(got.map(|conflict| conflict.message()), want, "{case}");
+    }
+    let foreign = ["n/b", "n/a", "n/gone", "n/c", "other/b"].map(|it| chain::is_foreign(&all[0], &all, it));
+    assert_eq!(foreign, [false, false, false, true, true]);
 }
 
 #[test]

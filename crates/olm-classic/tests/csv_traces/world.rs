@@ -243,7 +243,7 @@ impl World {
             is_fail_forward: group.is_some_and(|group| group.is_fail_forward),
             gate,
             requirements: self.requirements(csv),
-            neighbors: chain::neighbors(csv, &self.csvs),
+            neighbors: chain::neighbors(csv, &self.csvs, &BTreeMap::new()),
             install: self.installs.get(&(namespace, name)).cloned().unwrap_or_default(),
             health: health::check(&self.desired(csv), &here, &chain::others(csv, &self.csvs)),
             api_services: Default::default(),
