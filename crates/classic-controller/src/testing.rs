@@ -59,8 +59,10 @@ impl Apiserver {
             let (answer, requests) = (Arc::clone(&answer), Arc::clone(&requests));
             async move {
                 let (method, uri) = (request.method().to_string(), request.uri().to_string());
+                let user = request.headers().get("impersonate-user").and_then(|user| user.to_str().ok());
+                let user = user.map(|user| format!(" as {user}")).unwrap_or_default();
                 let body = request.into_body().collect().await?.to_bytes();
-                requests.lock().push(format!("{method} {uri} {}", String::from_utf8_lossy(&body)));
+                requests.lock().push(format!("{method} {uri} {}{user}", String::from_utf8_lossy(&body)));
                 let (code, value) = answer(&method, &uri);
                 let body = Body::from(value.to_string().into_bytes());
                 Ok::<_, tower::BoxError>(Response::builder().status(code).body(body)?)
@@ -69,7 +71,7 @@ impl Apiserver {
         Client::new(service, "default")
     }
 
-    /// Method, URI and body of each request, in order.
+    /// Method, URI, body and impersonated user of each request, in order.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().clone()
     }

@@ -27,7 +27,7 @@ use olm_runtime::watched;
 use serde_json::{Value, json};
 
 use super::Csvs;
-use super::install::{Actor, decoded};
+use super::install::{InstallWriter, decoded};
 use super::installs::InstallError;
 use super::observe::CA_HASH;
 use crate::write::{named, object};
@@ -53,9 +53,10 @@ pub(super) struct Served {
 }
 
 impl Csvs {
-    /// Writes the certificate of a Deployment and the objects around it.
+    /// Writes the certificate of a Deployment, and the objects around it with `writer`.
     pub(super) async fn serve(
         &self,
+        writer: &InstallWriter,
         csv: &ClusterServiceVersion,
         deployment: &str,
     ) -> Result<Served, InstallError> {
@@ -65,10 +66,12 @@ impl Csvs {
             if live.is_none() {
                 label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv));
             }
-            let written = self.ensure(&desired, live.as_ref()).await?;
-            if desired.kind() == "Secret"
-                && let Some(written) = written.and_then(decoded::<Secret>)
-            {
+            if desired.kind() != "Secret" {
+                writer.ensure(&desired, live.as_ref()).await?;
+                continue;
+            }
+            let written = self.own_writer().ensure(&desired, live.as_ref()).await?;
+            if let Some(written) = written.and_then(decoded::<Secret>) {
                 let key = watched::key(&written.metadata);
                 self.context.cluster.secrets.insert(key, watched::Object::new(written));
             }
@@ -103,11 +106,12 @@ impl Csvs {
 
     /// Keeps the certificates of an installed CSV and the trust of their callers. Returns when to check again.
     pub(super) async fn keep_certificates(&self, csv: &ClusterServiceVersion) -> Option<Duration> {
-        if !matches!(Phase::read(csv), Phase::Installing | Phase::Succeeded) {
+        let deployments = serving::deployments(csv);
+        if deployments.is_empty() || !matches!(Phase::read(csv), Phase::Installing | Phase::Succeeded) {
             return None;
         }
         let (mut bundles, mut rotated, mut wait) = (BTreeMap::new(), Vec::new(), None);
-        for deployment in serving::deployments(csv) {
+        for deployment in deployments {
             match self.certificate(csv, deployment).await {
                 Ok(served) => {
                     if served.is_rotated {
@@ -123,15 +127,22 @@ impl Csvs {
                 }
             }
         }
-        let written = match self.write_callers(csv, &bundles).await {
-            Ok(()) => self.restart_pods(csv, &rotated).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = written {
+        if let Err(error) = self.publish(csv, &bundles, &rotated).await {
             tracing::warn!(error = error.message, "callers of a certificate or its Secret cannot be written");
             wait = Some(wait.map_or(RETRY, |wait| wait.min(RETRY)));
         }
         wait
+    }
+
+    /// Writes what callers trust, then what replaces the pods.
+    async fn publish(
+        &self,
+        csv: &ClusterServiceVersion,
+        bundles: &BTreeMap<String, String>,
+        rotated: &[(&str, String)],
+    ) -> Result<(), InstallError> {
+        self.write_callers(&self.group_writer(csv)?, csv, bundles).await?;
+        self.restart_pods(csv, rotated).await
     }
 
     /// Marks the Secrets of rotated certificates with the hash of the authority. The hash is part of the Deployments, which so are written
@@ -150,9 +161,8 @@ impl Csvs {
                 continue;
             }
             let patch = json!({ "metadata": { "annotations": { CA_HASH: ca_hash } } });
-            let written = self.writer.patch(&secret, &patch).await;
-            let written =
-                written.map_err(|error| InstallError::of_write(&secret, Actor::Controller, &error))?;
+            let writer = self.own_writer();
+            let written = writer.checked(&secret, writer.writer.patch(&secret, &patch).await)?;
             if let Some(written) = decoded::<Secret>(written) {
                 self.context.cluster.secrets.insert(key, watched::Object::new(written));
             }
@@ -313,6 +323,63 @@ mod tests {
         .unwrap()
     }
 
+    /// Puts the group of the CSV into the cache.
+    fn group(cluster: &Cluster, account: &str) {
+        let (metadata, spec) =
+            (json!({"namespace": "ns", "name": "g", "uid": "g"}), json!({"serviceAccountName": account}));
+        let group = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+        cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
+    }
+
+    #[tokio::test]
+    async fn install_writes_as_the_account_all_but_certificates() {
+        const RESOURCES: [&str; 9] = [
+            "/clusterrolebindings",
+            "/kube-system/rolebindings",
+            "/ns/rolebindings",
+            "/roles",
+            "/services",
+            "/deployments",
+            "/validatingwebhookconfigurations",
+            "/customresourcedefinitions/things.demo.test",
+            "/apiservices",
+        ];
+        let mut served = json!(csv());
+        let webhook = json!({"type": "ConversionWebhook", "generateName": "c.demo.test", "deploymentName": "demo",
+            "conversionCRDs": ["things.demo.test"], "sideEffects": "None", "admissionReviewVersions": ["v1"]});
+        served["spec"]["webhookdefinitions"].as_array_mut().unwrap().push(webhook);
+        served["spec"]["installModes"] = json!([{"type": "AllNamespaces", "supported": true}]);
+        served["spec"]["customresourcedefinitions"] =
+            json!({"owned": [{"name": "things.demo.test", "version": "v1", "kind": "Thing"}]});
+        served["spec"]["apiservicedefinitions"] = json!({"owned": [{"name": "others", "group": "other.demo.test",
+            "version": "v1", "kind": "Other", "deploymentName": "demo"}]});
+        let csv: ClusterServiceVersion = serde_json::from_value(served).unwrap();
+        let state = CertificateState { current: generation(), next: None, previous: String::new() };
+        for (account, user) in [("installer", " as system:serviceaccount:ns:installer"), ("", "")] {
+            let apiserver =
+                Apiserver::new(|_, _| (200, json!({"metadata": {"namespace": "ns", "name": "any"}})));
+            let cluster = Cluster::new();
+            group(&cluster, account);
+            store(&cluster, &csv, &state, "any");
+            let names = json!({"kind": "Thing", "plural": "things"});
+            let spec = json!({"group": "demo.test", "scope": "Cluster", "names": names, "versions": []});
+            let crd = json!({"metadata": {"name": "things.demo.test"}, "spec": spec});
+            let crd = watched::Object::new(serde_json::from_value(crd).unwrap());
+            cluster.crds.insert("things.demo.test".to_owned(), crd);
+            let csvs = Csvs::new(testing::context("csv", &apiserver, &cluster));
+            csvs.install(&csv).await.unwrap();
+            let (certificates, others): (Vec<_>, Vec<_>) =
+                apiserver.requests().into_iter().partition(|it| it.contains("/secrets/"));
+            assert!(certificates.iter().all(|it| !it.contains(" as ")), "{certificates:#?}");
+            let is_as_user = |it: &String| it.ends_with(&format!("}}{user}"));
+            assert!(!certificates.is_empty() && others.iter().all(is_as_user), "{others:#?}");
+            for resource in RESOURCES {
+                assert!(others.iter().any(|it| it.contains(resource)), "{resource}: {others:#?}");
+            }
+            assert_eq!(others.len(), RESOURCES.len(), "{others:#?}");
+        }
+    }
+
     /// Puts the Secret with this mark into the cache.
     fn store(cluster: &Cluster, csv: &ClusterServiceVersion, state: &CertificateState, mark: &str) {
         let mut stored = secret::created(&spec(csv, "demo"), Owner { csv }.marks(None), state);
@@ -339,6 +406,7 @@ mod tests {
     async fn requests(state: &CertificateState, mark: &str) -> Vec<String> {
         let apiserver = Apiserver::new(|_, _| (200, json!({"metadata": {"namespace": "ns", "name": "any"}})));
         let (csv, cluster) = (csv(), Cluster::new());
+        group(&cluster, "");
         store(&cluster, &csv, state, mark);
         let status = json!({"namespaces": [""], "lastUpdated": "2026-01-01T00:00:00Z"});
         let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}, "status": status});

@@ -173,8 +173,8 @@ impl Csvs {
                         continue;
                     };
                     // the next install reports what is wrong with the groups
-                    let Ok((writer, _)) = self.group_writer(csv) else { continue };
-                    let written = writer.replace(live, &repaired(desired, live)).await?;
+                    let Ok(as_group) = self.group_writer(csv) else { continue };
+                    let written = as_group.writer.replace(live, &repaired(desired, live)).await?;
                     if let Some(written) = decoded(written) {
                         let key = format!("{}/{}", csv.namespace().unwrap_or_default(), edited.name);
                         self.context.cluster.deployments.update(key, watched::Object::new(written));
@@ -204,9 +204,9 @@ impl Csvs {
 
     /// Deletes Deployments of the CSV that it does not list any more. If others changed, too, the install that follows did that.
     async fn delete_obsolete(&self, csv: &ClusterServiceVersion) -> kube::Result<()> {
-        let Ok((writer, _)) = self.group_writer(csv) else { return Ok(()) };
+        let Ok(as_group) = self.group_writer(csv) else { return Ok(()) };
         for obsolete in strategy::obsolete(csv, &self.deployments_of(csv)) {
-            writer.delete(obsolete).await?;
+            as_group.writer.delete(obsolete).await?;
             tracing::info!(
                 deployment = obsolete.name(),
                 "deleted a Deployment that is not in the CSV any more"

@@ -1,8 +1,8 @@
 //! The objects of an install strategy, written.
 //!
-//! Deployments are written as the account of the group, if it names one; what serves webhooks and aggregated APIs is written as OLM itself.
+//! They are written as the account of the group, if it names one; certificates are OLM's own.
 //!
-//! Rules: classic-apis §6.3 row 16, §6.5, §9.
+//! Rules: classic-apis §6.3 row 16, §6.5, §7.1, §9.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl InstallError {
     }
 
     /// A write that the apiserver rejected.
-    pub(super) fn of_write(object: &Object, actor: Actor, error: &kube::Error) -> Self {
+    fn of_write(object: &Object, actor: Actor, error: &kube::Error) -> Self {
         let retry = match classify(error) {
             ErrorClass::Invalid => Retry::OnChange,
             ErrorClass::Forbidden if actor == Actor::Account => Retry::Hopeless,
@@ -55,11 +55,33 @@ impl InstallError {
 
 /// Who writes an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Actor {
+enum Actor {
     /// It has the rights, so a 403 passes: an apiserver that starts has not read the roles yet, and a quota may be used up.
     Controller,
     /// The account of the group: a 403 stays until its rights change.
     Account,
+}
+
+/// Writes the objects of an install as one actor.
+pub(super) struct InstallWriter {
+    pub(super) writer: ObjectWriter,
+    actor: Actor,
+}
+
+impl InstallWriter {
+    /// Creates the object, or replaces it if it lacks something.
+    pub(super) async fn ensure(
+        &self,
+        desired: &Object,
+        live: Option<&Object>,
+    ) -> Result<Option<Object>, InstallError> {
+        self.checked(desired, self.writer.ensure(desired, live).await)
+    }
+
+    /// The answer to a write of this object.
+    pub(super) fn checked<T>(&self, object: &Object, answer: kube::Result<T>) -> Result<T, InstallError> {
+        answer.map_err(|error| InstallError::of_write(object, self.actor, &error))
+    }
 }
 
 impl From<ExecutorError> for InstallError {
@@ -76,34 +98,34 @@ impl Csvs {
         let mut bundles = BTreeMap::new();
         let config = self.config(csv);
         let mut settings = self.settings(csv, config.as_ref());
+        let writer = self.group_writer(csv)?;
         for deployment in serving::deployments(csv) {
             if !named.contains(deployment) {
                 return Err(InstallError::hopeless(format!(
                     "deployment {deployment:?} of a webhook or APIService is not in spec.install.spec.deployments"
                 )));
             }
-            let served = self.serve(csv, deployment).await?;
+            let served = self.serve(&writer, csv, deployment).await?;
             settings.ca_hashes.insert(deployment.to_owned(), served.ca_hash);
             bundles.insert(deployment.to_owned(), served.bundle);
         }
         let desired = strategy::deployments(csv, &settings).map_err(InstallError::hopeless)?;
-        let (writer, actor) = self.group_writer(csv)?;
         for deployment in desired {
-            self.write_deployment((&writer, actor), csv, deployment).await?;
+            self.write_deployment(&writer, csv, deployment).await?;
         }
         for obsolete in strategy::obsolete(csv, &self.deployments_of(csv)) {
-            let deleted = writer.delete(obsolete).await;
-            deleted.map_err(|error| InstallError::of_write(obsolete, actor, &error))?;
+            writer.checked(obsolete, writer.writer.delete(obsolete).await)?;
         }
         check_conversion(csv, &self.preserving()).map_err(InstallError::retried)?;
-        self.write_callers(csv, &bundles).await?;
-        self.delete_undefined_webhooks(csv).await.map_err(InstallError::retried)
+        self.write_callers(&writer, csv, &bundles).await?;
+        self.delete_undefined_webhooks(&writer, csv).await
     }
 
     /// Writes what calls the Deployments: webhook configurations, conversions and APIServices. `bundles` has the CAs of each Deployment, in
     /// base64.
     pub(super) async fn write_callers(
         &self,
+        writer: &InstallWriter,
         csv: &ClusterServiceVersion,
         bundles: &BTreeMap<String, String>,
     ) -> Result<(), InstallError> {
@@ -111,7 +133,7 @@ impl Csvs {
         let namespaces = group.and_then(|group| targets::webhook_namespaces(&group));
         for webhook in &csv.spec.webhook_definitions {
             let Some(bundle) = bundles.get(&webhook.deployment_name) else { continue };
-            self.write_webhook(csv, webhook, namespaces.as_ref(), bundle).await?;
+            self.write_webhook(writer, csv, webhook, (namespaces.as_ref(), bundle.as_str())).await?;
         }
         let config = self.config(csv).unwrap_or_default();
         let owned = csv.spec.api_service_definitions.iter().flat_map(|services| &services.owned);
@@ -123,46 +145,36 @@ impl Csvs {
             }
             let live = self.context.cluster.api_services.find(desired.name());
             let owner = live.as_ref().and_then(|live| labelled_owner(&live.metadata));
-            // two that wait may find it free
+            // two that waited may have found it free
             if owner.as_ref().is_some_and(|owner| is_foreign(csv, &self.context.cluster.csvs.all(), owner)) {
                 let conflict = OwnerConflict::ApiService { name: desired.name().to_owned(), owner };
                 return Err(InstallError::retried(conflict.message()));
             }
-            self.ensure(&desired, live.map(|it| object(&*it)).as_ref()).await?;
+            writer.ensure(&desired, live.map(|it| object(&*it)).as_ref()).await?;
         }
         Ok(())
     }
 
     /// Writes as OLM itself.
-    pub(super) async fn ensure(
-        &self,
-        desired: &Object,
-        live: Option<&Object>,
-    ) -> Result<Option<Object>, InstallError> {
-        let written = self.writer.ensure(desired, live).await;
-        written.map_err(|error| InstallError::of_write(desired, Actor::Controller, &error))
+    pub(super) fn own_writer(&self) -> InstallWriter {
+        InstallWriter { writer: self.writer.clone(), actor: Actor::Controller }
     }
 
     /// Writes as the account of the group, if it names one.
-    pub(super) fn group_writer(
-        &self,
-        csv: &ClusterServiceVersion,
-    ) -> Result<(ObjectWriter, Actor), InstallError> {
+    pub(super) fn group_writer(&self, csv: &ClusterServiceVersion) -> Result<InstallWriter, InstallError> {
         let namespace = csv.namespace().unwrap_or_default();
-        let account = account(&self.context.cluster.groups.in_namespace(&namespace))?;
-        Ok(account.map_or_else(
-            || (self.writer.clone(), Actor::Controller),
-            |account| {
-                let user = format!("system:serviceaccount:{namespace}:{account}");
-                (ObjectWriter::new(impersonating(&self.context.client, &user)), Actor::Account)
-            },
-        ))
+        let Some(account) = account(&self.context.cluster.groups.in_namespace(&namespace))? else {
+            return Ok(self.own_writer());
+        };
+        let user = format!("system:serviceaccount:{namespace}:{account}");
+        let writer = ObjectWriter::new(impersonating(&self.context.client, &user));
+        Ok(InstallWriter { writer, actor: Actor::Account })
     }
 
     /// A Deployment that was made from the same specification is not written: what people changed in it stays.
     async fn write_deployment(
         &self,
-        (writer, actor): (&ObjectWriter, Actor),
+        writer: &InstallWriter,
         csv: &ClusterServiceVersion,
         mut desired: Object,
     ) -> Result<(), InstallError> {
@@ -174,8 +186,7 @@ impl Csvs {
             Some(_) => {}
             None => label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv)),
         }
-        let written = writer.ensure(&desired, live.as_ref()).await;
-        let written = written.map_err(|error| InstallError::of_write(&desired, actor, &error))?;
+        let written = writer.ensure(&desired, live.as_ref()).await?;
         if let Some(written) = written.and_then(decoded::<Deployment>) {
             cluster.deployments.insert(key, watched::Object::new(written));
         }
@@ -185,14 +196,14 @@ impl Csvs {
     /// `namespaces` is `None` as long as the targets of the group are not known: what is there keeps its selector.
     async fn write_webhook(
         &self,
+        writer: &InstallWriter,
         csv: &ClusterServiceVersion,
         webhook: &WebhookDescription,
-        namespaces: Option<&Value>,
-        bundle: &str,
+        (namespaces, bundle): (Option<&Value>, &str),
     ) -> Result<(), InstallError> {
         if let Some(conversion) = serving::conversion(csv, webhook, bundle) {
             for name in &webhook.conversion_crds {
-                self.write_conversion(name, &conversion).await?;
+                self.write_conversion(writer, name, &conversion).await?;
             }
             return Ok(());
         }
@@ -215,19 +226,15 @@ impl Csvs {
                     webhook.generate_name
                 )));
             }
-            let written = self.writer.create(&desired).await;
-            let written =
-                written.map_err(|error| InstallError::of_write(&desired, Actor::Controller, &error))?;
-            self.cache_webhook(written);
+            self.cache_webhook(writer.checked(&desired, writer.writer.create(&desired).await)?);
             return Ok(());
         };
         desired.metadata_mut().remove("generateName");
         desired.metadata_mut().insert("name".to_owned(), live.name().into());
         let written = if selects_less(&live, &desired) {
-            let replaced = self.writer.replace(&live, &desired).await;
-            Some(replaced.map_err(|error| InstallError::of_write(&desired, Actor::Controller, &error))?)
+            Some(writer.checked(&desired, writer.writer.replace(&live, &desired).await)?)
         } else {
-            self.ensure(&desired, Some(&live)).await?
+            writer.ensure(&desired, Some(&live)).await?
         };
         if let Some(written) = written {
             self.cache_webhook(written);
@@ -246,7 +253,12 @@ impl Csvs {
         }
     }
 
-    async fn write_conversion(&self, name: &str, conversion: &Value) -> Result<(), InstallError> {
+    async fn write_conversion(
+        &self,
+        writer: &InstallWriter,
+        name: &str,
+        conversion: &Value,
+    ) -> Result<(), InstallError> {
         let body = |conversion: Value| {
             let mut crd = named("apiextensions.k8s.io/v1", "CustomResourceDefinition", None, name);
             crd.0.insert("spec".to_owned(), json!({ "conversion": conversion }));
@@ -260,8 +272,7 @@ impl Csvs {
             return Ok(());
         }
         let patch = json!({ "spec": { "conversion": conversion } });
-        let written = self.writer.patch(&desired, &patch).await;
-        written.map(drop).map_err(|error| InstallError::of_write(&desired, Actor::Controller, &error))
+        writer.checked(&desired, writer.writer.patch(&desired, &patch).await).map(drop)
     }
 
     /// The admission webhooks of the cluster that are a CSV's.
@@ -277,7 +288,11 @@ impl Csvs {
     }
 
     /// Deletes the admission webhooks of a CSV that it does not define, any more or as that kind.
-    async fn delete_undefined_webhooks(&self, csv: &ClusterServiceVersion) -> kube::Result<()> {
+    async fn delete_undefined_webhooks(
+        &self,
+        writer: &InstallWriter,
+        csv: &ClusterServiceVersion,
+    ) -> Result<(), InstallError> {
         for webhook in self.webhooks_of(csv) {
             let name = webhook.labels().get(WEBHOOK_NAME).copied();
             let mut defined = csv.spec.webhook_definitions.iter();
@@ -286,7 +301,7 @@ impl Csvs {
                     && serving::configuration_kind(it) == Some(webhook.kind())
             });
             if !is_defined {
-                self.writer.delete(&webhook).await?;
+                writer.checked(&webhook, writer.writer.delete(&webhook).await)?;
             }
         }
         Ok(())
@@ -413,7 +428,7 @@ mod tests {
         });
         let cluster = Cluster::new();
         let csvs = Csvs::new(context("csv", &apiserver, &cluster));
-        let without_targets = csvs.write_callers(&csv, &bundles).await.unwrap_err();
+        let without_targets = csvs.write_callers(&csvs.own_writer(), &csv, &bundles).await.unwrap_err();
         assert_eq!(without_targets.retry, Retry::Later);
         assert_eq!(apiserver.requests(), Vec::<String>::new(), "it would select all namespaces");
         let limited = r#""namespaceSelector":{"matchLabels":{"olm.operatorgroup.uid/1":""}}"#;
@@ -432,7 +447,7 @@ mod tests {
                 let group: OperatorGroup = serde_json::from_value(group).unwrap();
                 cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
             }
-            csvs.write_callers(&csv, &bundles).await.unwrap();
+            csvs.write_callers(&csvs.own_writer(), &csv, &bundles).await.unwrap();
             let requests = apiserver.requests();
             let written = requests.last().unwrap();
             assert!(written.starts_with("PUT ") && written.contains(selector), "{case}: {written}");
@@ -457,7 +472,8 @@ mod tests {
             let live = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
             cluster.api_services.insert("v1.a.test".to_owned(), watched::Object::new(live));
             let csvs = Csvs::new(context("csv", &apiserver, &cluster));
-            let error = csvs.write_callers(&csv, &bundles).await.err().map(|error| error.message);
+            let written = csvs.write_callers(&csvs.own_writer(), &csv, &bundles).await;
+            let error = written.err().map(|error| error.message);
             let conflict = "APIService v1.a.test is owned by ClusterServiceVersion ns/b.v1";
             assert_eq!(error.as_deref(), is_left.then_some(conflict), "{owner}");
             assert_eq!(apiserver.requests().is_empty(), is_left, "{owner}");
@@ -485,7 +501,7 @@ mod tests {
             let cluster = Cluster::new();
             let csvs = Csvs::new(context("csv", &apiserver, &cluster));
             configured(&cluster, "w", &json!({}));
-            csvs.delete_undefined_webhooks(&csv).await.unwrap();
+            csvs.delete_undefined_webhooks(&csvs.own_writer(), &csv).await.unwrap();
             let deleted =
                 apiserver.requests().iter().any(|it| it.starts_with("DELETE ") && it.contains("/w?"));
             assert_eq!(deleted, is_deleted, "{definitions}: {:?}", apiserver.requests());

@@ -79,8 +79,13 @@ impl Csvs {
         let namespace = csv.namespace().unwrap_or_default();
         let account = self.group(&namespace).map(|group| group.spec.service_account_name.clone());
         let account = account.filter(|account| !account.is_empty());
-        let rights =
-            account.as_ref().map(|account| Rights::of_account(&self.context.cluster, &namespace, account));
+        // it binds a role there for what serves
+        let system = Some(serving::SYSTEM_NAMESPACE).filter(|_| !serving::deployments(csv).is_empty());
+        let rights = account.as_ref().map(|account| {
+            let at = [namespace.as_str()].into_iter().chain(system);
+            let account = (namespace.as_str(), account.as_str());
+            at.map(|at| Rights::at(&self.context.cluster, at, account)).collect::<Vec<_>>()
+        });
         Inputs {
             generation: csv.metadata.generation,
             config: json!([self.config(csv), self.context.cluster.proxy()]).to_string(),

@@ -18,22 +18,25 @@ pub(crate) struct Rights {
 impl Rights {
     /// The rights of an account of a namespace, in that namespace and cluster-wide.
     pub(crate) fn of_account(cluster: &Cluster, namespace: &str, account: &str) -> Self {
+        Self::at(cluster, namespace, (namespace, account))
+    }
+
+    /// The rights of an account, given by namespace and name, in the namespace `at` and cluster-wide.
+    pub(crate) fn at(cluster: &Cluster, at: &str, (namespace, account): (&str, &str)) -> Self {
         let binds = |subjects: Option<&Vec<Subject>>, binding: Option<&str>| {
             subjects.is_some_and(|all| all.iter().any(|it| is_account(it, binding, namespace, account)))
         };
         let rules = |role: &RoleRef| -> Vec<PolicyRule> {
             let found = match role.kind.as_str() {
                 "ClusterRole" => cluster.cluster_roles.find(&role.name).and_then(|role| role.rules.clone()),
-                _ => {
-                    cluster.roles.find(&format!("{namespace}/{}", role.name)).and_then(|it| it.rules.clone())
-                }
+                _ => cluster.roles.find(&format!("{at}/{}", role.name)).and_then(|it| it.rules.clone()),
             };
             found.unwrap_or_default()
         };
         let wide = cluster.cluster_role_bindings.all();
         let wide = wide.iter().filter(|binding| binds(binding.subjects.as_ref(), None));
-        let here = cluster.role_bindings.in_namespace(namespace);
-        let here = here.iter().filter(|binding| binds(binding.subjects.as_ref(), Some(namespace)));
+        let here = cluster.role_bindings.in_namespace(at);
+        let here = here.iter().filter(|binding| binds(binding.subjects.as_ref(), Some(at)));
         Self {
             cluster: wide.flat_map(|binding| rules(&binding.role_ref)).collect(),
             namespace: here.flat_map(|binding| rules(&binding.role_ref)).collect(),
@@ -98,6 +101,13 @@ mod tests {
             let got = (rights.allow(RuleScope::Namespace, &rule), rights.allow(RuleScope::Cluster, &rule));
             assert_eq!(got, (in_namespace, in_cluster), "{resource}");
         }
+        let secrets: PolicyRule = serde_json::from_value(rules("secrets")[0].clone()).unwrap();
+        put(
+            &cluster.role_bindings,
+            json!({"metadata": meta("other", "b"), "roleRef": role_ref("Role", "r"), "subjects": subjects}),
+        );
+        let elsewhere = Rights::at(&cluster, "other", ("ns", "a"));
+        assert!(elsewhere.allow(RuleScope::Namespace, &secrets), "it is bound there");
         let none = Rights::of_account(&cluster, "ns", "b");
         assert!(
             !none.allow(RuleScope::Namespace, &serde_json::from_value(rules("pods")[0].clone()).unwrap())

@@ -22,7 +22,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_VERSION: &str = "rbac.authorization.k8s.io/v1";
 const DEFAULT_PORT: i32 = 443;
 /// The namespace with the Role that lets aggregated APIs read the configuration of authentication.
-const SYSTEM_NAMESPACE: &str = "kube-system";
+pub const SYSTEM_NAMESPACE: &str = "kube-system";
 
 /// Names of the Deployments that webhooks and owned APIServices name, whether or not the strategy has them.
 #[must_use]
