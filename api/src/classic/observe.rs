@@ -183,7 +183,7 @@ pub const EVENTS: &[Event] = &[
     warning(
         PLAN,
         "CRDValidation",
-        "Objects do not fit the new CustomResourceDefinition of a step, which converts them by webhook.",
+        "Objects do not fit the new CustomResourceDefinition of a step, which converts them by webhook, or the webhook fails.",
     ),
     normal(
         PLAN,

@@ -2,7 +2,8 @@
 //!
 //! A validator of JSON Schema judges each object, with the new defaults filled in. What the present schema already refuses
 //! is not the change's fault and is reported separately. CEL rules are not evaluated, and conversion webhooks are not called: objects are
-//! judged in the version in which the apiserver gives them, and in the new storage version where no webhook converts.
+//! judged in the version in which the apiserver gives them, and those of the storage version in the new storage version, too, where no
+//! webhook converts.
 //!
 //! Rule: crd-upgrade-safety §10 row 23.
 
@@ -14,7 +15,7 @@ use serde_json::Value;
 
 use crate::schema::without_texts;
 use crate::structural::{apply_defaults, json_schema};
-use crate::{has_conversion_webhook, spec_member, version_list, versions};
+use crate::{has_conversion_webhook, served_versions, spec_member, version_list, versions};
 
 /// Violations that are reported of one object.
 const MOST_PROBLEMS: usize = 3;
@@ -59,10 +60,10 @@ pub enum Fit {
     Broken(Vec<SchemaViolation>),
 }
 
-/// Judges objects of one CRD that is about to change.
+/// Judges objects of one CRD that is about to change, given in one version.
 pub struct ExistingObjects {
     version: String,
-    before: Validator,
+    before: Target,
     after: Vec<Target>,
 }
 
@@ -72,44 +73,81 @@ impl fmt::Debug for ExistingObjects {
     }
 }
 
+/// A version with one of its schemas.
 struct Target {
     api_version: String,
     schema: Value,
     validator: Validator,
 }
 
+impl Target {
+    fn new(crd: &Object, version: &str, schema: &Value) -> Result<Self, SchemaError> {
+        let group = spec_member(crd, "group").and_then(Value::as_str).unwrap_or_default();
+        Ok(Self {
+            api_version: format!("{group}/{version}"),
+            validator: validator(version, schema)?,
+            schema: schema.clone(),
+        })
+    }
+
+    /// Why an object cannot be written in this version.
+    fn problems(&self, object: &Value) -> Vec<SchemaViolation> {
+        let mut written = object.clone();
+        if let Some(members) = written.as_object_mut() {
+            members.insert("apiVersion".into(), Value::from(self.api_version.as_str()));
+        }
+        apply_defaults(&self.schema, &mut written);
+        self.validator.iter_errors(&written).map(|error| problem(&error)).collect()
+    }
+}
+
 impl ExistingObjects {
     /// For the CRD in the cluster (`old`) and its successor; `None` when nothing that objects must fit changes, or when no
-    /// version is served in which they could be had.
+    /// version is served in which they could be had. Objects are given in the storage version, if it is served.
     ///
     /// # Errors
     /// When a schema cannot be used.
     pub fn new(old: &Object, new: &Object) -> Result<Option<Self>, SchemaError> {
-        let Some(listed) = listed_version(old) else { return Ok(None) };
-        let Some(old_schema) = schema(old, listed) else { return Ok(None) };
-        let group = spec_member(new, "group").and_then(Value::as_str).unwrap_or_default();
-        let mut targets = vec![listed];
-        let converts = has_conversion_webhook(new);
-        if let Some(storage) = flagged(new, "storage").find(|storage| *storage != listed && !converts) {
-            targets.push(storage);
+        match listed_version(old) {
+            Some(version) => Self::in_version(old, new, version),
+            None => Ok(None),
         }
+    }
+
+    /// The versions in which objects have to be given to judge every version that both CRDs serve: that of [`ExistingObjects::new`], then
+    /// the others.
+    #[must_use]
+    pub fn versions<'a>(old: &'a Object, new: &Object) -> Vec<&'a str> {
+        let listed = listed_version(old);
+        let is_served = |version: &&str| served_versions(new).any(|after| after == *version);
+        let others = served_versions(old).filter(|version| Some(*version) != listed && is_served(version));
+        listed.into_iter().chain(others).collect()
+    }
+
+    /// As [`ExistingObjects::new`], for objects that are given in this version.
+    ///
+    /// # Errors
+    /// When a schema cannot be used.
+    pub fn in_version(old: &Object, new: &Object, version: &str) -> Result<Option<Self>, SchemaError> {
+        let Some(old_schema) = schema(old, version) else { return Ok(None) };
+        let served = served_versions(new).find(|served| *served == version);
+        // what is stored is converted by nothing but its apiVersion
+        let is_stored = listed_version(old) == Some(version) && !has_conversion_webhook(new);
+        let storage = flagged(new, "storage").next().filter(|storage| is_stored && Some(*storage) != served);
         let mut after = Vec::new();
-        for version in targets {
+        for version in served.into_iter().chain(storage) {
             let Some(new_schema) = schema(new, version) else { continue };
             let before = schema(old, version);
             if before.is_some_and(|before| without_texts(before) == without_texts(new_schema)) {
                 continue;
             }
-            after.push(Target {
-                api_version: format!("{group}/{version}"),
-                validator: validator(version, new_schema)?,
-                schema: new_schema.clone(),
-            });
+            after.push(Target::new(new, version, new_schema)?);
         }
         if after.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Self { version: listed.to_owned(), before: validator(listed, old_schema)?, after }))
+        let before = Target::new(old, version, old_schema)?;
+        Ok(Some(Self { version: version.to_owned(), before, after }))
     }
 
     /// The version in which objects must be given.
@@ -120,23 +158,12 @@ impl ExistingObjects {
 
     #[must_use]
     pub fn check(&self, object: &Value) -> Fit {
-        let mut broken = Vec::new();
-        let mut unfit = false;
-        for target in &self.after {
-            let mut converted = object.clone();
-            if let Some(members) = converted.as_object_mut() {
-                members.insert("apiVersion".into(), Value::from(target.api_version.as_str()));
-            }
-            apply_defaults(&target.schema, &mut converted);
-            let problems: Vec<SchemaViolation> =
-                target.validator.iter_errors(&converted).map(|e| problem(&e)).collect();
-            unfit |= !problems.is_empty();
-            broken.extend(problems);
-        }
-        if !unfit {
+        let mut broken: Vec<SchemaViolation> =
+            self.after.iter().flat_map(|target| target.problems(object)).collect();
+        if broken.is_empty() {
             return Fit::Fits;
         }
-        let known: Vec<SchemaViolation> = self.before.iter_errors(object).map(|e| problem(&e)).collect();
+        let known = self.before.problems(object);
         broken.retain(|problem| !known.contains(problem));
         let mut unique: Vec<SchemaViolation> = Vec::new();
         for problem in broken {
@@ -393,6 +420,55 @@ mod tests {
         assert_eq!(ExistingObjects::new(&unserved, &changed).unwrap().unwrap().version(), "v2");
         let nothing = crd(json!([version("v1", false, true, &text)]), "None");
         assert!(ExistingObjects::new(&nothing, &changed).unwrap().is_none());
+    }
+
+    #[test]
+    fn existing_objects_are_judged_in_each_served_version() {
+        let field = |a: Value| json!({"type": "object", "properties": {"a": a}});
+        let (text, short) =
+            (field(json!({"type": "string"})), field(json!({"type": "string", "maxLength": 3})));
+        let of = |v2: &Value, is_served: bool, strategy: &str| {
+            crd(json!([version("v1", true, true, &text), version("v2", is_served, false, v2)]), strategy)
+        };
+        let object = object(&json!({"a": "long"}));
+        for (case, old, new, versions, broken) in [
+            (
+                "another version becomes narrower",
+                of(&text, true, "None"),
+                of(&short, true, "None"),
+                &["v1", "v2"][..],
+                &["v2"][..],
+            ),
+            (
+                "a webhook converts",
+                of(&text, true, "Webhook"),
+                of(&short, true, "Webhook"),
+                &["v1", "v2"],
+                &["v2"],
+            ),
+            ("nothing changes", of(&short, true, "None"), of(&short, true, "None"), &["v1", "v2"], &[]),
+            ("it is new", of(&text, false, "None"), of(&short, true, "None"), &["v1"], &[]),
+            ("it is no longer served", of(&text, true, "None"), of(&short, false, "None"), &["v1"], &[]),
+        ] {
+            assert_eq!(ExistingObjects::versions(&old, &new), versions, "{case}");
+            let breaks = |version: &&str| {
+                let judge = ExistingObjects::in_version(&old, &new, version).unwrap();
+                judge.is_some_and(|judge| matches!(judge.check(&object), Fit::Broken(_)))
+            };
+            let found: Vec<&str> = versions.iter().copied().filter(breaks).collect();
+            assert_eq!(found, broken, "{case}");
+        }
+    }
+
+    #[test]
+    fn existing_objects_have_the_old_defaults_of_their_version() {
+        let required = |b: Value| json!({"type": "object", "required": ["b"], "properties": {"b": b}});
+        let (old, new) = (json!({"type": "string", "default": "d"}), json!({"type": "string"}));
+        assert_eq!(
+            verdict(&required(old), &required(new), &json!({})),
+            "spec: \"b\" is a required property",
+            "the default that filled it in is gone"
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Rule: classic-apis §5.
 
+mod live_objects;
 pub(crate) mod metrics;
 mod request;
 mod run;

@@ -6,15 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, Resource};
 use olm_api::classic::install_plan::Step;
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, Subscription};
 use olm_classic::csv::strategy::serving;
 use olm_classic::install_plan::{
     PlanRun, PlannedBundle, StepAction, StepError, StepManifest, StepObserved, StepReference, StepStatus,
-    bundle_objects, decide_step, has_owner_labels, listed_version, step_object, update_crd, warning_event,
+    bundle_objects, decide_step, has_owner_labels, step_object, update_crd, warning_event,
 };
 use olm_classic::operator::{self, label_component};
 use olm_core::Object;
@@ -24,18 +23,16 @@ use olm_runtime::events::NewEvent;
 use olm_runtime::watched::{Object as Cached, Objects};
 use olm_solver::ChosenBundle;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::Plans;
 use super::request::{self, Written};
+use super::{Plans, live_objects};
 use crate::context::MANAGER;
 use crate::unpacked;
 use crate::write::ObjectWriter;
 
 /// How often a step is decided again because the object changed meanwhile.
 const ATTEMPTS: usize = 4;
-/// Objects of a definition that are listed in one request.
-const PAGE: u32 = 500;
 
 /// A run.
 pub(super) struct Run<'a> {
@@ -262,18 +259,14 @@ impl<'a> Run<'a> {
             let missing = kube::core::Status::failure("the definition is gone", "NotFound").with_code(404);
             return Err(Failed::Api(kube::Error::Api(missing.boxed())));
         };
-        let objects = match listed_version(&existing, new).map_err(StepError::from)? {
-            Some(version) => list(client, &existing, &version).await?,
-            None => Vec::new(),
-        };
         let cluster = &self.plans.context.cluster;
         let csvs = cluster.csvs.names().into_iter().collect::<BTreeSet<_>>();
         let owner = (self.namespace, step.resolving.as_str());
         let own = cluster.own_csvs(self.namespace);
         let is_converted = own.iter().any(|csv| serving::converted(csv).contains_key(new.name()));
-        let update =
-            update_crd(&existing, new, &objects, owner, &csvs, is_converted).map_err(StepError::from)?;
-        let warnings = update.warnings.iter().map(|note| (true, "CRDValidation", note));
+        let update = update_crd(&existing, new, owner, &csvs, is_converted).map_err(StepError::from)?;
+        let warnings = live_objects::check(client, &existing, new, is_converted).await?;
+        let warnings = warnings.iter().map(|note| (true, "CRDValidation", note));
         let notices = update.notices.iter().map(|note| (false, "CRDChanged", note));
         for (warning, reason, note) in warnings.chain(notices) {
             let about = self.plan.object_ref(&());
@@ -391,7 +384,9 @@ fn is_url_missing(error: &kube::Error) -> bool {
     status.details.as_ref().is_none_or(|details| details.name.is_empty())
 }
 
-enum Failed {
+/// Why a step was not carried out.
+#[derive(Debug)]
+pub(super) enum Failed {
     Step(StepError),
     Api(kube::Error),
 }
@@ -423,31 +418,6 @@ where
     request::to_object(&*found).ok()
 }
 
-/// All objects of a definition in a version.
-async fn list(client: &Client, crd: &Object, version: &str) -> Result<Vec<Value>, kube::Error> {
-    let crd: CustomResourceDefinition =
-        serde_json::from_value(crd.to_value()).map_err(kube::Error::SerdeError)?;
-    let kind = GroupVersionKind::gvk(&crd.spec.group, version, &crd.spec.names.kind);
-    let resource = ApiResource::from_gvk_with_plural(&kind, &crd.spec.names.plural);
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let mut params = ListParams::default().limit(PAGE);
-    let mut all = Vec::new();
-    loop {
-        let page = api.list(&params).await?;
-        for item in page.items {
-            let mut object = serde_json::to_value(&item).map_err(kube::Error::SerdeError)?;
-            // items of a list have neither
-            object["apiVersion"] = json!(kind.api_version());
-            object["kind"] = json!(kind.kind);
-            all.push(object);
-        }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
-            None => return Ok(all),
-        }
-    }
-}
-
 #[derive(Deserialize)]
 struct Properties {
     properties: Vec<TypeAndValue>,
@@ -469,6 +439,8 @@ fn properties(text: &str) -> Result<Vec<Property>, String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::testing::Apiserver;
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use olm_core::{Object, go, member_map};
 use olm_crd_safety::{ExistingObjects, Fit, Policy, Profile, compare};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const ALONGSIDE: &str = "operatorframework.io/installed-alongside-";
 
@@ -36,38 +36,72 @@ pub enum CrdUpdateError {
 pub struct CrdUpdate {
     /// `None`: the one in the cluster needs no change.
     pub object: Option<Object>,
-    /// Messages of events `CRDValidation`: objects that do not fit.
-    pub warnings: Vec<String>,
     /// Messages of events `CRDChanged`: what may break objects or clients to come.
     pub notices: Vec<String>,
 }
 
-/// The version in which the objects of a definition have to be listed for [`update_crd`]; `None` if none is needed.
+/// The versions in which the objects of a definition exist that both the present and the new one serve.
+pub fn judged_versions<'a>(existing: &'a Object, new: &Object) -> Vec<&'a str> {
+    ExistingObjects::versions(existing, new)
+}
+
+/// What judges the objects of a definition in one of the [`judged_versions`] by [`check_object`]; `None` if nothing changes for them there,
+/// so that they need not be listed. `is_converted` as for [`update_crd`].
 ///
 /// # Errors
 /// When a schema cannot be used.
-pub fn listed_version(existing: &Object, new: &Object) -> Result<Option<String>, CrdUpdateError> {
-    let judge = judge(existing, new)?;
-    Ok(judge.map(|judge| judge.version().to_owned()))
-}
-
-fn judge(existing: &Object, new: &Object) -> Result<Option<ExistingObjects>, CrdUpdateError> {
-    ExistingObjects::new(existing, new)
-        .map_err(|error| CrdUpdateError::Schema { crd: new.name().to_owned(), problem: error.to_string() })
-}
-
-/// Whether a definition may be replaced by that of a step, and by what.
-///
-/// `objects` are the objects of the definition in the version of [`listed_version`]. `csvs` are those of the cluster that are still
-/// there, as `namespace/name`: marks of others are dropped. `is_converted` if one of them in the namespace converts the objects by its own
-/// webhook: it writes the conversion, which stays until then. Without one, objects would be read and stored unconverted.
-///
-/// # Errors
-/// When data would be lost or objects would not be valid any more. If the new definition converts by webhook, the latter is a warning.
-pub fn update_crd<'a>(
+pub fn object_judge(
     existing: &Object,
     new: &Object,
-    objects: impl IntoIterator<Item = &'a Value>,
+    version: &str,
+    is_converted: bool,
+) -> Result<Option<ExistingObjects>, CrdUpdateError> {
+    let judge = if is_converted {
+        let mut converting = new.clone();
+        let conversion = json!({"strategy": "Webhook"});
+        member_map(&mut converting.0, "spec").insert("conversion".to_owned(), conversion);
+        ExistingObjects::in_version(existing, &converting, version)
+    } else {
+        ExistingObjects::in_version(existing, new, version)
+    };
+    judge.map_err(|error| CrdUpdateError::Schema { crd: new.name().to_owned(), problem: error.to_string() })
+}
+
+/// Whether an object of the definition, in the version of `judge`, is still valid with the new one. If not, and the new definition converts by
+/// webhook, the message of an event `CRDValidation`.
+///
+/// # Errors
+/// When it is not, and no webhook converts it.
+pub fn check_object(
+    new: &Object,
+    judge: &ExistingObjects,
+    object: &Value,
+) -> Result<Option<String>, CrdUpdateError> {
+    let problems = match judge.check(object) {
+        Fit::Fits | Fit::NeverDid => return Ok(None),
+        Fit::Broken(problems) => problems,
+    };
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let error = CrdUpdateError::Restrictive {
+        crd: new.name().to_owned(),
+        gvk: format!("{}, Kind={}", text(object, "/apiVersion"), text(object, "/kind")),
+        object: object_name(object),
+        problems: problems.join(", "),
+    };
+    if conversion_strategy(new) == Some("Webhook") { Ok(Some(error.to_string())) } else { Err(error) }
+}
+
+/// Whether a definition may be replaced by that of a step, and by what. Its objects are judged by [`check_object`].
+///
+/// `csvs` are those of the cluster that are still there, as `namespace/name`: marks of others are dropped. `is_converted` if one of them in
+/// the namespace converts the objects by its own webhook: it writes the conversion, which stays until then. Without one, objects would be
+/// read and stored unconverted.
+///
+/// # Errors
+/// When data would be lost.
+pub fn update_crd(
+    existing: &Object,
+    new: &Object,
     owner: (&str, &str),
     csvs: &BTreeSet<String>,
     is_converted: bool,
@@ -93,35 +127,13 @@ pub fn update_crd<'a>(
             ));
         }
     }
-    let mut warnings = Vec::new();
-    if let Some(judge) = judge(existing, new)? {
-        let converts = conversion_strategy(new) == Some("Webhook");
-        for object in objects {
-            match judge.check(object) {
-                Fit::Fits | Fit::NeverDid => {}
-                Fit::Broken(problems) => {
-                    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                    let error = CrdUpdateError::Restrictive {
-                        crd: crd.clone(),
-                        gvk: format!("{}, Kind={}", text(object, "/apiVersion"), text(object, "/kind")),
-                        object: object_name(object),
-                        problems: problems.join(", "),
-                    };
-                    if !converts {
-                        return Err(error);
-                    }
-                    warnings.push(error.to_string());
-                }
-            }
-        }
-    }
     let mut updated = updated(existing, new, owner, csvs);
     if is_converted && conversion_strategy(existing) == Some("Webhook") {
         let conversion = existing.0.get("spec").and_then(|spec| spec.get("conversion")).cloned();
         member_map(&mut updated.0, "spec").insert("conversion".to_owned(), conversion.into());
     }
     let object = (updated != *existing).then_some(updated);
-    Ok(CrdUpdate { object, warnings, notices })
+    Ok(CrdUpdate { object, notices })
 }
 
 /// The one in the cluster with the specification of the new one, the labels and annotations of both, and the marks of its owners.

@@ -2,7 +2,7 @@
 //!
 //! [`install_plan`] makes a plan of what the solver chose. [`next_phase`] moves it: while it is Installing, the controller runs
 //! [`decide_step`] for each step in order, carries the action out, and calls it again with what the steps came to. [`decide_unpack`] does
-//! the same for bundles that are images. A definition that exists is compared by [`update_crd`].
+//! the same for bundles that are images. A definition that exists is compared by [`update_crd`], its objects by [`check_object`].
 //! Rules: classic-apis §4 rows 9 to 11, §5.
 
 mod approval;
@@ -17,7 +17,7 @@ mod tests;
 mod unpack;
 
 pub use approval::Approval;
-pub use crd::{CrdUpdate, CrdUpdateError, listed_version, update_crd};
+pub use crd::{CrdUpdate, CrdUpdateError, check_object, judged_versions, object_judge, update_crd};
 pub use make::{
     PROPERTIES_ANNOTATION, PlanError, PlanRequest, PlannedBundle, bundle_lookup, bundle_objects, install_plan,
 };

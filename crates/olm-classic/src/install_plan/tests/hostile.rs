@@ -117,7 +117,12 @@ proptest! {
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
         if let Some(existing) = existing {
-            let _ = update_crd(&existing, &manifest, [&json!({})], ("ns", "a"), &BTreeSet::new(), true);
+            let _ = update_crd(&existing, &manifest, ("ns", "a"), &BTreeSet::new(), true);
+            for version in judged_versions(&existing, &manifest) {
+                if let Ok(Some(judge)) = object_judge(&existing, &manifest, version, true) {
+                    let _ = check_object(&manifest, &judge, &json!({}));
+                }
+            }
         }
     }
 

@@ -314,31 +314,70 @@ fn update_crd_protects_stored_versions_and_objects() {
     let mut existing = crd_object(&[("v1", true), ("v2", true)], 9);
     existing.0.insert("status".into(), json!({"storedVersions": ["v1"]}));
     existing.set_annotation("operatorframework.io/installed-alongside-1", "ns/gone.v1");
-    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "n"}, "spec": {"size": 7}});
     let csvs = BTreeSet::from(["ns/a.v1".to_owned()]);
-    let update = |new: &Object| update_crd(&existing, new, [&widget], ("ns", "a.v1"), &csvs, false);
+    let update = |new: &Object| update_crd(&existing, new, ("ns", "a.v1"), &csvs, false);
     let error = update(&crd_object(&[("v2", true)], 9)).unwrap_err().to_string();
     let want = "risk of data loss updating \"widgets.example.com\": new CRD removes version v1 that is listed as a stored \
                 version on the existing CRD";
     assert_eq!(error, want);
-    let narrow = crd_object(&[("v1", true), ("v2", true)], 3);
-    let error = update(&narrow).unwrap_err().to_string();
-    let want = "error validating existing CRs against new CRD's schema for \"widgets.example.com\": error validating \
-                example.com/v1, Kind=Widget \"n/w\": updated validation is too restrictive: spec.size: ";
-    assert!(error.starts_with(want) && !error.contains('7'), "{error}");
-    let mut converting = narrow.clone();
-    converting.0["spec"]["conversion"] = json!({"strategy": "Webhook"});
-    let update_of = update(&converting).unwrap();
-    assert!(update_of.warnings.iter().any(|it| it.starts_with(want)), "{update_of:?}");
     let unserved = update(&crd_object(&[("v1", true), ("v2", false)], 9)).unwrap();
     assert!(unserved.notices.iter().any(|it| it.contains("version v2 is no longer served")), "{unserved:?}");
-    assert_eq!(unserved.warnings, [""; 0], "its objects fit");
     let wide = update(&crd_object(&[("v1", true), ("v2", true)], 20)).unwrap().object.unwrap();
     let marks: Vec<&str> = wide.annotations().values().copied().collect();
     assert_eq!(marks, ["ns/a.v1"], "the mark of what is gone is dropped");
-    let again = update_crd(&wide, &wide, [], ("ns", "a.v1"), &csvs, false);
+    let again = update_crd(&wide, &wide, ("ns", "a.v1"), &csvs, false);
     assert_eq!(again.unwrap().object, None, "nothing changes");
-    assert_eq!(listed_version(&existing, &narrow).unwrap().as_deref(), Some("v1"));
+}
+
+/// The messages of events about a Widget of size 7, by versions.
+fn checked(existing: &Object, new: &Object, is_converted: bool) -> Result<Vec<String>, CrdUpdateError> {
+    let mut warnings = Vec::new();
+    for version in judged_versions(existing, new) {
+        let Some(judge) = object_judge(existing, new, version, is_converted)? else { continue };
+        let widget = json!({"apiVersion": format!("example.com/{version}"), "kind": "Widget",
+            "metadata": {"name": "w", "namespace": "n"}, "spec": {"size": 7}});
+        warnings.extend(check_object(new, &judge, &widget)?);
+    }
+    Ok(warnings)
+}
+
+#[test]
+fn check_object_judges_each_version_that_stays_served() {
+    let with_maximum = |maximum: i64| crd_object(&[("v1", true), ("v2", true)], maximum);
+    let existing = with_maximum(9);
+    assert_eq!(checked(&existing, &existing, false), Ok(vec![]), "nothing changes");
+    assert_eq!(checked(&existing, &with_maximum(8), false), Ok(vec![]), "it fits");
+    let want = |version: &str| {
+        format!(
+            "error validating existing CRs against new CRD's schema for \"widgets.example.com\": error validating \
+             example.com/{version}, Kind=Widget \"n/w\": updated validation is too restrictive: spec.size: "
+        )
+    };
+    let narrow = with_maximum(3);
+    let mut narrow_v2 = existing.clone();
+    narrow_v2.0["spec"]["versions"][1] = narrow.0["spec"]["versions"][1].clone();
+    for (new, version) in [(&narrow, "v1"), (&narrow_v2, "v2")] {
+        let error = checked(&existing, new, false).unwrap_err().to_string();
+        assert!(error.starts_with(&want(version)) && !error.contains('7'), "{error}");
+    }
+    let mut converting = narrow;
+    converting.0["spec"]["conversion"] = json!({"strategy": "Webhook"});
+    let warnings = checked(&existing, &converting, false).unwrap();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].starts_with(&want("v1")) && warnings[1].starts_with(&want("v2")), "{warnings:?}");
+    narrow_v2.0["spec"]["versions"][1]["served"] = false.into();
+    assert_eq!(checked(&existing, &narrow_v2, false), Ok(vec![]), "it is no longer served");
+}
+
+#[test]
+fn check_object_leaves_a_new_storage_version_to_the_webhook() {
+    let existing = crd_object(&[("v1", true)], 9);
+    let mut new = crd_object(&[("v2", true)], 3);
+    let mut v1 = existing.0["spec"]["versions"][0].clone();
+    v1["storage"] = false.into();
+    new.0["spec"]["versions"].as_array_mut().unwrap().push(v1);
+    assert!(checked(&existing, &new, false).is_err(), "nothing converts what is stored");
+    assert_eq!(checked(&existing, &new, true), Ok(vec![]));
 }
 
 #[test]
@@ -361,7 +400,7 @@ fn update_crd_keeps_the_conversion_of_a_csv() {
         ("it was not converted before", &none, Some(&placeholder), true, Some(&placeholder)),
     ] {
         let (existing, new) = (with(Some(existing.clone())), with(new.cloned()));
-        let update = update_crd(&existing, &new, [], ("ns", "a.v2"), &BTreeSet::new(), is_converted);
+        let update = update_crd(&existing, &new, ("ns", "a.v2"), &BTreeSet::new(), is_converted);
         let updated = update.unwrap().object.unwrap();
         assert_eq!(updated.0["spec"].get("conversion"), want, "{case}");
     }

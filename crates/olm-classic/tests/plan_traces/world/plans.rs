@@ -6,7 +6,8 @@ use olm_api::classic::InstallPlan;
 use olm_classic::csv::strategy::serving;
 use olm_classic::install_plan::{
     PlanDecision, PlanNext, PlanObserved, PlanRun, PlannedBundle, StepAction, StepError, StepObserved,
-    StepStatus, bundle_objects, decide_step, next_phase, plan_account, step_object, update_crd,
+    StepStatus, bundle_objects, check_object, decide_step, judged_versions, next_phase, object_judge,
+    plan_account, step_object, update_crd,
 };
 use olm_core::Object;
 use olm_solver::ChosenBundle;
@@ -91,15 +92,24 @@ impl World<'_> {
             StepAction::CompareCrd(made) => {
                 let existing = existing.unwrap();
                 let kind = made.0["spec"]["names"]["kind"].as_str().unwrap();
-                let live: Vec<Value> =
-                    self.objects.iter().filter(|it| it.kind() == kind).map(Object::to_value).collect();
+                let live = self.objects.iter().filter(|it| it.kind() == kind).map(Object::to_value);
                 let namespace = self.names.namespace();
                 let csvs = self.csvs.iter().filter_map(|it| it.metadata.name.as_deref());
                 let csvs: BTreeSet<String> = csvs.map(|name| format!("{namespace}/{name}")).collect();
                 let is_converted =
                     self.csvs.iter().any(|it| serving::converted(it).contains_key(made.name()));
                 let owner = (namespace.as_str(), step.resolving.as_str());
-                let update = update_crd(&existing, &made, &live, owner, &csvs, is_converted)?;
+                let update = update_crd(&existing, &made, owner, &csvs, is_converted)?;
+                for version in judged_versions(&existing, &made) {
+                    let Some(judge) = object_judge(&existing, &made, version, is_converted)? else {
+                        continue;
+                    };
+                    for mut object in live.clone() {
+                        let group = made.0["spec"]["group"].as_str().unwrap();
+                        object["apiVersion"] = format!("{group}/{version}").into();
+                        check_object(&made, &judge, &object)?;
+                    }
+                }
                 if let Some(updated) = update.object {
                     self.put(updated);
                 }
