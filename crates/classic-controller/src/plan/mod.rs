@@ -246,6 +246,17 @@ mod tests {
     use crate::images::Images;
     use crate::testing::{self, Apiserver};
 
+    /// What a pass needs, with an empty cluster, and the directory of its images.
+    pub(super) fn plans(apiserver: &Apiserver) -> (Plans, tempfile::TempDir) {
+        let (cluster, cache) = (Cluster::new(), tempfile::tempdir().unwrap());
+        let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
+        let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
+        let images: Arc<dyn ImageSource> = Arc::new(images);
+        let context = testing::context(NAME, apiserver, &cluster);
+        let warnings = metrics::register(&context.metrics, &cluster);
+        (Plans { context, unpacks: Unpacks::new(&images), rights_changed: Arc::default(), warnings }, cache)
+    }
+
     #[test]
     fn plan_reports_waits_that_last_or_change() {
         let start = "2024-01-01T00:00:00Z";
@@ -297,14 +308,8 @@ mod tests {
                     json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": code}),
                 ),
             });
-            let (cluster, cache) = (Cluster::new(), tempfile::tempdir().unwrap());
-            let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
-            let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
-            let images: Arc<dyn ImageSource> = Arc::new(images);
-            let context = testing::context(NAME, &apiserver, &cluster);
-            let warnings = metrics::register(&context.metrics, &cluster);
-            let rights_changed = Arc::new(Mutex::new(BTreeSet::from(["ns/p".to_owned()])));
-            let plans = Plans { context, unpacks: Unpacks::new(&images), rights_changed, warnings };
+            let (plans, _cache) = plans(&apiserver);
+            plans.rights_changed.lock().insert("ns/p".to_owned());
             let plan: InstallPlan = serde_json::from_value(plan).unwrap();
             let ended = plans.reconcile("ns/p", &plan).await;
             assert_eq!(ended.is_err(), is_kept, "{ended:?}");

@@ -16,6 +16,7 @@ use olm_classic::install_plan::{
     bundle_objects, decide_step, has_owner_labels, step_object, update_crd, warning_event,
 };
 use olm_classic::operator::{self, label_component};
+use olm_classic::ownership::extension_conflict;
 use olm_core::Object;
 use olm_resolver::Property;
 use olm_runtime::apply::{self, ErrorClass};
@@ -259,6 +260,10 @@ impl<'a> Run<'a> {
             let missing = kube::core::Status::failure("the definition is gone", "NotFound").with_code(404);
             return Err(Failed::Api(kube::Error::Api(missing.boxed())));
         };
+        // the cache, by which the step was decided, may be older
+        if let Some(conflict) = extension_conflict(&existing) {
+            return Err(StepError::OfExtension(conflict).into());
+        }
         let cluster = &self.plans.context.cluster;
         let csvs = cluster.csvs.names().into_iter().collect::<BTreeSet<_>>();
         let owner = (self.namespace, step.resolving.as_str());
@@ -439,6 +444,7 @@ fn properties(text: &str) -> Result<Vec<Property>, String> {
 
 #[cfg(test)]
 mod tests {
+    use olm_api::labels;
     use serde_json::json;
 
     use super::*;
@@ -448,6 +454,28 @@ mod tests {
         let resource = json!({"sourceName": "s", "sourceNamespace": "olm", "group": "rbac.authorization.k8s.io", "version": "v1",
             "kind": "ClusterRole", "name": name, "manifest": ""});
         serde_json::from_value(json!({"resolving": csv, "resource": resource, "status": "Unknown"})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn definition_of_an_extension_is_not_updated() {
+        let crd = |labels: Value| {
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": "widgets.example.com", "labels": labels}, "spec": {"versions": []}})
+        };
+        let owned = crd(
+            json!({(labels::OWNER_KIND): labels::OWNER_KIND_CLUSTER_EXTENSION, (labels::OWNER_NAME): "shop"}),
+        );
+        let apiserver = Apiserver::new(move |_, _| (200, owned.clone()));
+        let (plans, _cache) = super::super::tests::plans(&apiserver);
+        let spec = json!({"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true});
+        let plan =
+            serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}))
+                .unwrap();
+        let run = Run::new(&plans, &plan, apiserver.client());
+        let new = Object::from_value(crd(json!({}))).unwrap();
+        let ended = run.update_definition(0, &role_step("a.v1", "r"), &new).await;
+        assert!(matches!(ended, Err(Failed::Step(StepError::OfExtension(_)))), "{ended:?}");
+        assert_eq!(apiserver.requests().len(), 1, "it is only read");
     }
 
     #[tokio::test]
