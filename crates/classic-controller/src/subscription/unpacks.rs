@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use olm_api::classic::CatalogSource;
@@ -14,11 +14,13 @@ use olm_core::Object;
 use olm_runtime::controller::Waker;
 use olm_runtime::watched;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::image_source::ImageSource;
 
-/// How long the objects of a bundle stay in memory: from resolution to the end of its plan.
+/// How long the objects of a bundle stay in memory, from resolution to the end of its plan, and how long an image is pulled for which no
+/// namespace asks any more.
 const RETENTION: Duration = Duration::from_secs(120);
 /// The longest wait between two attempts to pull an image.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
@@ -37,7 +39,18 @@ pub(crate) struct Unpacks {
 struct State {
     progress: Progress,
     namespaces: BTreeSet<String>,
+    /// When a namespace asked last.
+    asked: Instant,
+    /// Of the CatalogSource: another one may have other secrets.
+    generation: Option<i64>,
     _task: Option<AbortOnDropHandle<()>>,
+}
+
+impl State {
+    /// Whether it counts for this generation of the CatalogSource.
+    fn is_of(&self, generation: Option<i64>) -> bool {
+        self.generation == generation || matches!(self.progress, Progress::Unpacked { .. })
+    }
 }
 
 enum Progress {
@@ -67,10 +80,12 @@ impl Unpacks {
             Progress::Running { .. } | Progress::Failed { .. } => true,
         });
         let mut objects = None;
-        let observed = match states.get_mut(&key) {
+        let generation = source.metadata.generation;
+        let observed = match states.get_mut(&key).filter(|state| state.is_of(generation)) {
             None => UnpackObserved::NotStarted,
             Some(state) => {
                 state.namespaces.insert(namespace.to_owned());
+                state.asked = Instant::now();
                 match &state.progress {
                     Progress::Running { since, problem } => {
                         UnpackObserved::Running { since: *since, problem: problem.clone() }
@@ -89,9 +104,12 @@ impl Unpacks {
         match decision.next {
             UnpackNext::Start => {
                 let task = self.pull(key.clone(), Arc::clone(source));
+                let earlier = states.remove(&key).map(|state| state.namespaces).unwrap_or_default();
                 let state = State {
                     progress: Progress::Running { since: now, problem: None },
-                    namespaces: BTreeSet::from([namespace.to_owned()]),
+                    namespaces: earlier.into_iter().chain([namespace.to_owned()]).collect(),
+                    asked: Instant::now(),
+                    generation,
                     _task: Some(AbortOnDropHandle::new(tokio::spawn(task))),
                 };
                 states.insert(key, state);
@@ -143,10 +161,8 @@ impl Unpacks {
                     }
                     Err(error) => {
                         tracing::info!(image = key.1, error = error.message, "cannot pull a bundle");
-                        if let Some(State { progress: Progress::Running { problem, .. }, .. }) =
-                            states.lock().get_mut(&key)
-                        {
-                            *problem = Some(error.message);
+                        if !report(&mut states.lock(), &key, error.message) {
+                            return;
                         }
                         let wait = Duration::from_secs(1).saturating_mul(1 << failures.min(10));
                         tokio::time::sleep(wait.min(MAX_BACKOFF)).await;
@@ -164,5 +180,113 @@ impl Unpacks {
                 return;
             }
         }
+    }
+}
+
+/// Records why an image was not pulled. `false`: no namespace has asked for it for a while, so it is not pulled any more.
+fn report(states: &mut BTreeMap<Key, State>, key: &Key, message: String) -> bool {
+    match states.get_mut(key) {
+        Some(state) if state.asked.elapsed() < RETENTION => {
+            if let Progress::Running { problem, .. } = &mut state.progress {
+                *problem = Some(message);
+            }
+            true
+        }
+        Some(_) | None => {
+            states.remove(key);
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+    use olm_classic::install_plan::bundle_lookup;
+    use olm_solver::ChosenBundle;
+    use serde_json::json;
+
+    use super::*;
+    use crate::image_source::{CatalogContent, FetchError};
+
+    /// A registry that is down; it counts pulls by generations of the CatalogSource.
+    #[derive(Default)]
+    struct Down(Mutex<BTreeMap<i64, usize>>);
+
+    impl ImageSource for Down {
+        fn catalog<'a>(
+            &'a self,
+            _: &'a CatalogSource,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
+            async { Err("down".to_owned()) }.boxed()
+        }
+
+        fn bundle<'a>(
+            &'a self,
+            source: &'a CatalogSource,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Vec<Object>, FetchError>> {
+            *self.0.lock().entry(source.metadata.generation.unwrap_or_default()).or_default() += 1;
+            async { Err(FetchError { message: "down".to_owned(), is_final: false }) }.boxed()
+        }
+    }
+
+    fn source(generation: i64) -> Arc<CatalogSource> {
+        let metadata = json!({"name": "c", "namespace": "ns", "generation": generation});
+        Arc::new(
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"sourceType": "grpc"}})).unwrap(),
+        )
+    }
+
+    fn lookup() -> BundleLookup {
+        let [namespace, catalog, channel, name, package, replaces] =
+            ["ns", "c", "stable", "a.v1", "a", ""].map(str::to_owned);
+        let chosen = ChosenBundle { namespace, catalog, channel, name, package, replaces };
+        bundle_lookup(&chosen, "registry.example.com/a:v1", String::new())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unpack_ends_when_no_namespace_asks() {
+        let down = Arc::new(Down::default());
+        let images: Arc<dyn ImageSource> = Arc::clone(&down) as _;
+        let unpacks = Unpacks::new(&images);
+        let pulls = || down.0.lock().values().sum::<usize>();
+        let ask = || unpacks.step(&source(1), &lookup(), UnpackSettings::default(), "ns");
+        for _ in 0..60 {
+            ask();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        assert!(unpacks.states.lock().len() == 1 && pulls() > 10, "{} pulls", pulls());
+        tokio::time::sleep(RETENTION + MAX_BACKOFF).await;
+        assert!(unpacks.states.lock().is_empty());
+        let ended = pulls();
+        tokio::time::sleep(RETENTION).await;
+        assert_eq!(pulls(), ended);
+        assert_eq!(ask().0.next, UnpackNext::Start);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unpack_begins_again_with_another_catalog_source() {
+        let down = Arc::new(Down::default());
+        let images: Arc<dyn ImageSource> = Arc::clone(&down) as _;
+        let unpacks = Unpacks::new(&images);
+        for (generation, namespace, next) in [
+            (1, "a", UnpackNext::Start),
+            (1, "a", UnpackNext::Wait(Duration::from_secs(5))),
+            (2, "b", UnpackNext::Start),
+            (2, "b", UnpackNext::Wait(Duration::from_secs(5))),
+        ] {
+            let (decision, _) =
+                unpacks.step(&source(generation), &lookup(), UnpackSettings::default(), namespace);
+            assert_eq!(decision.next, next, "{generation}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert!(unpacks.states.lock().values().all(|state| state.namespaces.len() == 2), "both are woken");
+        let pulls = down.0.lock().clone();
+        tokio::time::sleep(MAX_BACKOFF).await;
+        let later = down.0.lock().clone();
+        assert!(pulls[&1] == later[&1] && pulls[&2] < later[&2], "{pulls:?} {later:?}");
     }
 }
