@@ -10,7 +10,7 @@ use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Resource as _};
-use olm_api::classic::{InstallPlan, InstallPlanStatus};
+use olm_api::classic::{InstallPlan, InstallPlanStatus, Subscription};
 use olm_classic::install_plan::{
     PlanError, PlannedBundle, REQUEUE, StepManifest, UnpackNext, UnpackSettings, WAITING_EVENT,
     bundle_lookup, plan_wait,
@@ -33,6 +33,9 @@ use super::observed::Observed;
 use crate::catalog::{BundleContent, Snapshot};
 use crate::context::MANAGER;
 use crate::unpacked;
+
+/// Reason of the Normal event of an InstallPlan that was deleted for a newer one, and of the Subscriptions that referred to it.
+const SUPERSEDED_EVENT: &str = "PlanSuperseded";
 
 /// How far a pass came.
 pub(super) struct Attempt {
@@ -155,7 +158,7 @@ impl Subscriptions {
             ..Attempt::new(if left_out.is_empty() { next } else { next.within(UNFINISHED) })
         };
         let new = new_bundles(facts, &solution);
-        if is_awaiting(facts, &new) {
+        if is_awaiting(facts, &new, &left_out) {
             return resolved(UnpackFact::None, Next::OnChange);
         }
         let gathered = match self.gather(observed, &new, &contents).await {
@@ -176,23 +179,29 @@ impl Subscriptions {
         });
         let planned: Vec<PlannedBundle<'_>> = planned.collect();
         let unpack = UnpackFact::None;
-        match conclude_pass(facts, &solution, &planned) {
+        match conclude_pass(facts, &solution, &planned, &left_out) {
             Ok(Conclusion::NothingNew) => resolved(unpack, Next::OnChange),
-            Ok(Conclusion::Make { superseded, .. })
-                if !superseded.is_empty() && !self.delete_superseded(facts, &superseded).await =>
+            Ok(Conclusion::Make { plan, superseded })
+                if !superseded.is_empty() && !self.delete_superseded(facts, &superseded, &plan).await =>
             {
                 resolved(unpack, Next::Backoff)
             }
-            Ok(conclusion) => match self.plan(observed, facts, &solution, &planned, conclusion).await {
-                Ok((plan, values)) => {
-                    let events = superseded_events(facts, &values);
-                    Attempt { plan: Some(plan), values, events, ..resolved(unpack, Next::OnChange) }
+            Ok(conclusion) => {
+                let superseded = match &conclusion {
+                    Conclusion::Make { superseded, .. } => superseded.clone(),
+                    Conclusion::NothingNew | Conclusion::UseAgain { .. } => Vec::new(),
+                };
+                match self.plan(observed, facts, &solution, &planned, conclusion).await {
+                    Ok((plan, values)) => {
+                        let events = superseded_events(facts, &values, &superseded);
+                        Attempt { plan: Some(plan), values, events, ..resolved(unpack, Next::OnChange) }
+                    }
+                    Err(message) => {
+                        let unpack = UnpackFact::Failed { reason: "EnsureInstallPlanFailed", message };
+                        resolved(unpack, Next::Backoff)
+                    }
                 }
-                Err(message) => {
-                    let unpack = UnpackFact::Failed { reason: "EnsureInstallPlanFailed", message };
-                    resolved(unpack, Next::Backoff)
-                }
-            },
+            }
             Err(error) => resolved(unusable(&error), Next::OnChange),
         }
     }
@@ -302,9 +311,18 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Deletes plans that wait for approval, so that a newer one takes their place. `false`: one of them changed meanwhile, or cannot be
+    /// Deletes plans that wait for approval, so that `new` takes their place. `false`: one of them changed meanwhile, or cannot be
     /// deleted; it may be approved.
-    async fn delete_superseded(&self, facts: &NamespaceFacts<'_>, names: &[String]) -> bool {
+    async fn delete_superseded(
+        &self,
+        facts: &NamespaceFacts<'_>,
+        names: &[String],
+        new: &InstallPlan,
+    ) -> bool {
+        let versions = new.spec.cluster_service_version_names.join(", ");
+        let note =
+            format!("deleted before it was approved: a newer InstallPlan takes its place, for {versions}");
+        let event = NewEvent { warning: false, reason: SUPERSEDED_EVENT, action: "Resolve", note: &note };
         let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), facts.namespace);
         for plan in facts.plans {
             let Some(name) = plan.metadata.name.as_ref().filter(|name| names.contains(name)) else {
@@ -315,7 +333,7 @@ impl Subscriptions {
                 resource_version: plan.metadata.resource_version.clone(),
             };
             match api.delete(name, &DeleteParams::background().preconditions(as_read)).await {
-                Ok(_) => {}
+                Ok(_) => self.context.events.publish(&plan.object_ref(&()), event.clone()).await,
                 Err(error) if apply::classify(&error) == ErrorClass::NotFound => {}
                 Err(error) => {
                     tracing::info!(plan = name, error = apply::message(&error), "a plan does not give way");
@@ -393,18 +411,28 @@ fn unresolved(error: &SolveError) -> Attempt {
     Attempt { resolution: resolution_failure(error), ..Attempt::new(next) }
 }
 
-/// One for each Subscription that moves from a version that was not approved to another one.
+/// One for each Subscription that waited for the approval of one of these plans, which were deleted.
 fn superseded_events(
     facts: &NamespaceFacts<'_>,
     values: &BTreeMap<usize, StatusValues>,
+    superseded: &[String],
 ) -> Vec<(usize, &'static str, String)> {
-    let of = |(index, values): (&usize, &StatusValues)| {
-        let status = facts.subscriptions.get(*index)?.status.as_ref()?;
-        let (old, new) = (&status.current_csv, &values.current_csv);
-        let note = format!("{new} takes the place of {old}, which waited for approval");
-        (status.state == "UpgradePending" && old != new).then_some((*index, "PlanSuperseded", note))
+    let of = |(index, subscription): (usize, &Arc<Subscription>)| {
+        let status = subscription.status.as_ref().filter(|status| status.state == "UpgradePending")?;
+        let plan =
+            status.install_plan_ref.as_ref()?.name.as_ref().filter(|plan| superseded.contains(plan))?;
+        let old = &status.current_csv;
+        let note = match values.get(&index).map(|values| &values.current_csv) {
+            Some(new) if new != old => format!("{new} takes the place of {old}, which waited for approval"),
+            Some(_) | None => {
+                format!(
+                    "InstallPlan {plan} for {old} waited for approval, and was deleted: a newer one takes its place"
+                )
+            }
+        };
+        Some((index, SUPERSEDED_EVENT, note))
     };
-    values.iter().filter_map(of).collect()
+    facts.subscriptions.iter().enumerate().filter_map(of).collect()
 }
 
 /// The content of a bundle cannot be installed; another bundle may.
@@ -414,7 +442,42 @@ fn unusable(error: &PlanError) -> UnpackFact {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn superseded_plan_is_an_event_of_each_subscription() {
+        let subscription = |name: &str, state: &str, plan: &str| -> Arc<Subscription> {
+            let spec = json!({"name": name, "source": "c", "sourceNamespace": "ns"});
+            let status = json!({"state": state, "currentCSV": format!("{name}.v1"), "installPlanRef": {"name": plan},
+                "lastUpdated": "2026-01-01T00:00:00Z"});
+            let value =
+                json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": status});
+            Arc::new(serde_json::from_value(value).unwrap())
+        };
+        let subscriptions = [
+            subscription("a", "UpgradePending", "p"),
+            subscription("b", "UpgradePending", "p"),
+            subscription("c", "UpgradePending", "other"),
+            subscription("d", "AtLatestKnown", "p"),
+        ];
+        let facts = NamespaceFacts {
+            namespace: "ns",
+            global_namespace: None,
+            groups: &[],
+            subscriptions: &subscriptions,
+            csvs: &[],
+            plans: &[],
+            catalogs: &[],
+        };
+        let values = StatusValues { current_csv: "a.v2".to_owned(), ..StatusValues::default() };
+        let events = superseded_events(&facts, &BTreeMap::from([(0, values)]), &["p".to_owned()]);
+        let notes: Vec<(usize, &str)> =
+            events.iter().map(|(index, _, note)| (*index, note.as_str())).collect();
+        let of_b = "InstallPlan p for b.v1 waited for approval, and was deleted: a newer one takes its place";
+        assert_eq!(notes, [(0, "a.v2 takes the place of a.v1, which waited for approval"), (1, of_b)]);
+    }
 
     #[test]
     fn next_is_within_a_minute_of_what_was_left_out() {

@@ -4,7 +4,7 @@
 //! that failed there is a new one only with fail-forward (classic-apis §6.6): so a pass that changes nothing ends. A Subscription whose plan
 //! failed holds up no other one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use olm_api::classic::install_plan::StepResource;
@@ -196,13 +196,32 @@ fn awaiting_approval<'a>(facts: &NamespaceFacts<'a>) -> Vec<&'a InstallPlan> {
     pending.collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
-/// Whether the plans for whose approval all Subscriptions wait install exactly this (row [`PassRule::PlanStillWaits`]). The pass ends
-/// before anything is unpacked or planned.
-pub fn is_awaiting(facts: &NamespaceFacts<'_>, new: &[&ChosenBundle]) -> bool {
-    let plans = awaiting_approval(facts);
+/// Whether the plans for whose approval all Subscriptions wait install exactly this (row [`PassRule::PlanStillWaits`]), beside what the
+/// Subscriptions wait for that were left out of the resolution. The pass ends before anything is unpacked or planned.
+pub fn is_awaiting(
+    facts: &NamespaceFacts<'_>,
+    new: &[&ChosenBundle],
+    left_out: &BTreeMap<String, String>,
+) -> bool {
+    let (plans, unresolved) = (awaiting_approval(facts), unresolved(facts, left_out));
+    let new: BTreeSet<&str> = new.iter().map(|bundle| bundle.name.as_str()).collect();
     let of_plans = plans.iter().flat_map(|plan| &plan.spec.cluster_service_version_names);
-    let of_plans: BTreeSet<&str> = of_plans.map(String::as_str).collect();
-    !of_plans.is_empty() && of_plans == new.iter().map(|bundle| bundle.name.as_str()).collect()
+    let of_plans = of_plans.map(String::as_str).filter(|it| new.contains(it) || !unresolved.contains(it));
+    let of_plans: BTreeSet<&str> = of_plans.collect();
+    !of_plans.is_empty() && of_plans == new
+}
+
+/// The versions for which only Subscriptions wait that were left out of the resolution, by their names: nothing shows that another one is to
+/// be installed.
+fn unresolved<'a>(facts: &NamespaceFacts<'a>, left_out: &BTreeMap<String, String>) -> BTreeSet<&'a str> {
+    let is_left_out =
+        |it: &Subscription| it.metadata.name.as_ref().is_some_and(|it| left_out.contains_key(it));
+    let (out, others): (Vec<_>, Vec<_>) = facts.subscriptions.iter().partition(|it| is_left_out(it));
+    let others = others.into_iter().filter_map(|it| it.status.as_ref());
+    let current: BTreeSet<&str> = others.map(|status| status.current_csv.as_str()).collect();
+    let plans = out.into_iter().filter_map(|it| pending_plan(it, facts.plans));
+    let versions = plans.flat_map(|plan| &plan.spec.cluster_service_version_names).map(String::as_str);
+    versions.filter(|it| !current.contains(it)).collect()
 }
 
 /// What a pass does after resolution.
@@ -242,7 +261,8 @@ pub fn new_bundles<'a>(facts: &NamespaceFacts<'_>, solution: &'a Solution) -> Ve
     solution.bundles.iter().filter(|it| !(is_current(&it.name) && exists(&it.name))).collect()
 }
 
-/// Ends a pass whose resolution succeeded. `bundles` has the content of each of the [`new_bundles`], all unpacked.
+/// Ends a pass whose resolution succeeded, but for Subscriptions that were left out of it, by their names. `bundles` has the content of each
+/// of the [`new_bundles`], all unpacked.
 ///
 /// # Errors
 /// When the content of a bundle cannot be used.
@@ -250,6 +270,7 @@ pub fn conclude_pass(
     facts: &NamespaceFacts<'_>,
     solution: &Solution,
     bundles: &[PlannedBundle<'_>],
+    left_out: &BTreeMap<String, String>,
 ) -> Result<Conclusion, PlanError> {
     let new = new_bundles(facts, solution);
     if new.is_empty() {
@@ -265,7 +286,7 @@ pub fn conclude_pass(
     })?;
     let used = facts.plans.iter().find(|old| installs_the_same(old, &plan, facts));
     let Some(used) = used else {
-        let superseded = superseded(facts, &plan);
+        let superseded = superseded(facts, &plan, left_out);
         return Ok(Conclusion::Make { plan: Box::new(plan), superseded });
     };
     let status = if used.status.is_none() { plan.status.map(Box::new) } else { None };
@@ -273,12 +294,17 @@ pub fn conclude_pass(
 }
 
 /// The plans that wait for approval and install a version that the new plan does not: those for which a Subscription waits, and those to
-/// which none has ever referred, because the controller ended between making them and that.
-fn superseded(facts: &NamespaceFacts<'_>, new: &InstallPlan) -> Vec<String> {
-    let planned = &new.spec.cluster_service_version_names;
+/// which none has ever referred, because the controller ended between making them and that. What Subscriptions wait for that were left out
+/// of the resolution is no reason.
+fn superseded(
+    facts: &NamespaceFacts<'_>,
+    new: &InstallPlan,
+    left_out: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let (planned, unresolved) = (&new.spec.cluster_service_version_names, unresolved(facts, left_out));
+    let is_kept = |it: &String| planned.contains(it) || unresolved.contains(it.as_str());
     let is_superseded = |old: &&InstallPlan| {
-        is_awaiting_approval(old)
-            && old.spec.cluster_service_version_names.iter().any(|it| !planned.contains(it))
+        is_awaiting_approval(old) && !old.spec.cluster_service_version_names.iter().all(is_kept)
     };
     let referenced = facts.subscriptions.iter().filter_map(|it| pending_plan(it, facts.plans));
     let is_unreferenced =

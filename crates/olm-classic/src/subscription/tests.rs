@@ -500,6 +500,15 @@ fn begin_pass_stops_or_resolves() {
 }
 
 fn conclude(cluster: &Cluster, names: &[(&str, &str)]) -> (Conclusion, Solution) {
+    conclude_without(cluster, names, &BTreeMap::new())
+}
+
+/// The same, without Subscriptions that were left out of the resolution.
+fn conclude_without(
+    cluster: &Cluster,
+    names: &[(&str, &str)],
+    left_out: &BTreeMap<String, String>,
+) -> (Conclusion, Solution) {
     let solution = Solution { bundles: names.iter().map(|(name, package)| chosen(name, package)).collect() };
     let objects: Vec<[Object; 1]> = names
         .iter()
@@ -508,7 +517,7 @@ fn conclude(cluster: &Cluster, names: &[(&str, &str)]) -> (Conclusion, Solution)
     let bundles: Vec<_> = (solution.bundles.iter().zip(&objects))
         .map(|(chosen, objects)| PlannedBundle { chosen, objects, properties: &[], image: None })
         .collect();
-    (cluster.with_facts(|facts| conclude_pass(facts, &solution, &bundles).unwrap()), solution)
+    (cluster.with_facts(|facts| conclude_pass(facts, &solution, &bundles, left_out).unwrap()), solution)
 }
 
 #[test]

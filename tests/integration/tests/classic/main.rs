@@ -89,6 +89,7 @@ async fn classic_pending_plan_gives_way_to_a_newer_version() -> Result<()> {
     let second = pending("demo.v2").await?;
     ensure!(first != second, "{first} was used again");
     site.event("Subscription", "PlanSuperseded", "demo.v2 takes the place of demo.v1").await?;
+    site.event("InstallPlan", "PlanSuperseded", "a newer InstallPlan takes its place, for demo.v2").await?;
     site.merge(&plans, &second, json!({"spec": {"approved": true}})).await?;
     let wait = Wait::new(&subscriptions, "demo").within(LIMIT).log(site.log());
     wait.until("it is installed", |it| has_installed(it, "demo.v2")).await?;

@@ -2,6 +2,8 @@
 //!
 //! The plan is made as the controller makes it; nothing is created. Of bundles that are images, the images are read.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use kube::Client;
 use olm_api::classic::install_plan::Step;
@@ -101,7 +103,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     }
     let bundles: Vec<PlannedBundle<'_>> =
         solution.bundles.iter().zip(&contents).map(|(chosen, content)| content.planned(chosen)).collect();
-    let concluded = conclude_pass(&gathered.facts(&[]), &solution, &bundles);
+    let concluded = conclude_pass(&gathered.facts(&[]), &solution, &bundles, &BTreeMap::new());
     let concluded =
         concluded.map_err(|error| CommandError::Verdict { text: error.to_string(), help: None })?;
     let (existing, plan) = match &concluded {

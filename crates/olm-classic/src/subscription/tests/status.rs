@@ -174,7 +174,8 @@ fn pending_plan_gives_way_to_a_newer_version() {
     {
         let chosen: Vec<_> = names.iter().map(|name| chosen(name, "a")).collect();
         let chosen: Vec<_> = chosen.iter().collect();
-        assert_eq!(cluster.with_facts(|facts| is_awaiting(facts, &chosen)), want, "{names:?}");
+        let is_awaiting = cluster.with_facts(|facts| is_awaiting(facts, &chosen, &BTreeMap::new()));
+        assert_eq!(is_awaiting, want, "{names:?}");
     }
     let superseded = |cluster: &Cluster, names: &[(&str, &str)]| match conclude(cluster, names).0 {
         Conclusion::Make { superseded, .. } => superseded,
@@ -209,4 +210,36 @@ fn unreferenced_plan_gives_way_to_a_newer_version() {
         none,
         "a Subscription has referred to it"
     );
+}
+
+#[test]
+fn pending_plan_of_a_left_out_subscription_stays() {
+    let other = |mut it: Subscription| {
+        (it.metadata.name, it.spec.package) = (Some("b".to_owned()), "b".to_owned());
+        it
+    };
+    let down = BTreeMap::from([("b".to_owned(), "down".to_owned())]);
+    let nothing = BTreeMap::new();
+    let both = [
+        pending("UpgradePending", "a.v1", "", Some("p")),
+        other(pending("UpgradePending", "b.v1", "", Some("p"))),
+    ];
+    let mut cluster = cluster(both.to_vec());
+    cluster.plans = vec![plan("p", 3, Some("RequiresApproval"), &["a.v1", "b.v1", "of-b.v1"])];
+    for (left_out, name, want) in [(&down, "a.v1", true), (&nothing, "a.v1", false), (&down, "a.v2", false)] {
+        let chosen = chosen(name, "a");
+        let is_awaiting = cluster.with_facts(|facts| is_awaiting(facts, &[&chosen], left_out));
+        assert_eq!(is_awaiting, want, "{name} {left_out:?}");
+    }
+    let superseded =
+        |cluster: &Cluster, name: &str, left_out| match conclude_without(cluster, &[(name, "a")], left_out).0
+        {
+            Conclusion::Make { superseded, .. } => superseded,
+            other => panic!("{other:?}"),
+        };
+    assert_eq!(superseded(&cluster, "a.v2", &down), ["p"], "it installs an old version of another package");
+    cluster.subscriptions[0] = subscription(Value::Null);
+    cluster.plans = vec![plan("p", 3, Some("RequiresApproval"), &["b.v1", "of-b.v1"])];
+    assert_eq!(superseded(&cluster, "a.v1", &down), Vec::<String>::new());
+    assert_eq!(superseded(&cluster, "a.v1", &nothing), ["p"]);
 }

@@ -1,5 +1,6 @@
 //! The pass over the namespace.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use olm_api::classic::install_plan::BundleLookup;
@@ -106,7 +107,7 @@ impl World<'_> {
         };
         let changed = self.resolution != ResolutionFact::Resolved;
         self.resolution = ResolutionFact::Resolved;
-        if is_awaiting(facts, &new_bundles(facts, &solution)) {
+        if is_awaiting(facts, &new_bundles(facts, &solution), &BTreeMap::new()) {
             self.reached.passes.insert(PassRule::PlanStillWaits);
             return changed;
         }
@@ -132,7 +133,7 @@ impl World<'_> {
                 return changed;
             }
         }
-        let conclusion = conclude_pass(facts, &solution, &planned).unwrap();
+        let conclusion = conclude_pass(facts, &solution, &planned, &BTreeMap::new()).unwrap();
         self.reached.passes.insert(conclusion.rule());
         changed | self.carry_out(facts, &solution, conclusion)
     }
