@@ -11,7 +11,7 @@ use olm_api::classic::{ClusterServiceVersion, OperatorGroup, Subscription};
 use olm_classic::csv::requirements::{
     self, Api, Cluster, ObservedApiService, ObservedCrd, ObservedServiceAccount, Requirements,
 };
-use olm_classic::csv::strategy::{self, Settings, serving};
+use olm_classic::csv::strategy::{self, Settings, StrategyError, serving};
 use olm_classic::csv::{ApiServices, Health, Observed, Phase, UpgradeGate, chain, health};
 use olm_classic::operator_condition;
 use olm_classic::operator_group::{self, UpgradeStrategy, keys};
@@ -189,7 +189,18 @@ impl Csvs {
 
     fn health(&self, csv: &ClusterServiceVersion) -> Health {
         let config = self.config(csv);
-        let desired = strategy::deployments(csv, &self.settings(csv, config.as_ref())).unwrap_or_default();
+        let desired = match strategy::deployments(csv, &self.settings(csv, config.as_ref())) {
+            Ok(desired) => desired,
+            // the install reports it, too, and the CSV is installed again when the Subscription changes
+            Err(error @ StrategyError::TooMuchConfig { .. }) => return Health::Waiting(error.to_string()),
+            Err(
+                StrategyError::Unknown(_)
+                | StrategyError::Missing
+                | StrategyError::Nameless(_)
+                | StrategyError::Repeated(_)
+                | StrategyError::NoSpec(_),
+            ) => Vec::new(),
+        };
         let live = self.live(csv, &desired);
         let name = csv.name_any();
         let is_taken = live.iter().any(|it| it.labels().get(keys::OWNER).is_some_and(|owner| *owner != name));
@@ -342,6 +353,38 @@ mod tests {
         cluster.proxies.insert("cluster".to_owned(), proxy.clone());
         assert_eq!(csvs.settings(&csv, None).proxy, proxy);
         assert_ne!(csvs.inputs(&csv), before);
+    }
+
+    #[tokio::test]
+    async fn observed_health_names_settings_that_are_too_many() {
+        let containers = json!([{"name": "c"}]);
+        let csv: ClusterServiceVersion = serde_json::from_value(json!({
+            "metadata": {"name": "a.v1", "namespace": "ns"},
+            "spec": {"displayName": "a", "install": {"strategy": "deployment", "spec": {"deployments": [
+                {"name": "d", "spec": {"template": {"spec": {"containers": containers}}}},
+            ]}}},
+        }))
+        .unwrap();
+        for (variables, want) in [
+            (1, "missing deployment with name=d"),
+            (150_000, "spec.config of the Subscription to a.v1 adds 150000"),
+        ] {
+            let env: Vec<_> = (0..variables).map(|it| json!({"name": it.to_string()})).collect();
+            let subscription: Subscription = serde_json::from_value(json!({
+                "metadata": {"name": "s", "namespace": "ns"},
+                "spec": {"name": "a", "source": "c", "sourceNamespace": "ns", "config": {"env": env}},
+                "status": {"currentCSV": "a.v1", "lastUpdated": "2026-01-01T00:00:00Z"},
+            }))
+            .unwrap();
+            let apiserver = Apiserver::new(|_, _| (200, json!({})));
+            let cluster = crate::cluster::Cluster::new();
+            cluster.subscriptions.insert("ns/s".to_owned(), olm_runtime::watched::Object::new(subscription));
+            let health = Csvs::new(context("csv", &apiserver, &cluster)).health(&csv);
+            assert!(
+                health.message().is_some_and(|it| it.starts_with(want)),
+                "{variables} variables: {health:?}"
+            );
+        }
     }
 
     #[tokio::test]

@@ -22,6 +22,9 @@ use super::spec_hash;
 const CONDITION_NAME: &str = "OPERATOR_CONDITION_NAME";
 /// Variables of the cluster's proxy. They count together: setting one in a Subscription replaces all of the cluster's.
 const PROXY: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
+/// Entries of lists that settings of a Subscription may add to the Deployments of a CSV, each counted once for each container that gets it.
+/// The apiserver takes no Deployment with ten times as many.
+const MAX_CONFIG_ENTRIES: usize = 10_000;
 /// Annotation of pods with a serving certificate, and of its Secret: a hash of the CA, so that a new CA restarts the pods.
 pub(super) const CA_HASH: &str = "olmcahash";
 
@@ -38,6 +41,12 @@ pub enum StrategyError {
     Repeated(String),
     #[error("spec of deployment {0:?} in spec.install.spec.deployments is not an object")]
     NoSpec(String),
+    #[error(
+        "spec.config of the Subscription to {csv} adds {count} entries to its Deployments, more than {limit}; those of env, envFrom and \
+         volumeMounts count for each container: list fewer, or put variables in a ConfigMap and name it in envFrom",
+        limit = MAX_CONFIG_ENTRIES
+    )]
+    TooMuchConfig { csv: String, count: usize },
 }
 
 /// What Deployments depend on beside the CSV.
@@ -88,11 +97,18 @@ pub fn check(csv: &ClusterServiceVersion) -> Result<&StrategyDetailsDeployment, 
 /// The Deployments of a CSV, in the order of the strategy.
 ///
 /// # Errors
-/// As [`check`].
+/// As [`check`], and when the settings of the Subscription are too many.
 pub fn deployments(
     csv: &ClusterServiceVersion,
     settings: &Settings<'_>,
 ) -> Result<Vec<Object>, StrategyError> {
+    let strategy = check(csv)?;
+    if let Some(config) = settings.config {
+        let count: usize = strategy.deployments.iter().map(|it| added_entries(config, &it.spec)).sum();
+        if count > MAX_CONFIG_ENTRIES {
+            return Err(StrategyError::TooMuchConfig { csv: name(csv).to_owned(), count });
+        }
+    }
     let served = serving::deployments(csv);
     let render = |deployment: &olm_api::classic::cluster_service_version::StrategyDeploymentSpec| {
         let mut object = managed("apps/v1", "Deployment", namespace(csv), &deployment.name);
@@ -109,7 +125,15 @@ pub fn deployments(
         object.set_label(SPEC_HASH, &hash);
         object
     };
-    Ok(check(csv)?.deployments.iter().map(render).collect())
+    Ok(strategy.deployments.iter().map(render).collect())
+}
+
+/// How many entries of lists the settings of a Subscription add to a Deployment with this specification.
+fn added_entries(config: &SubscriptionConfig, deployment: &Value) -> usize {
+    let containers = deployment.pointer("/template/spec/containers").and_then(Value::as_array);
+    let of_each = config.env.len() + config.env_from.len() + config.volume_mounts.len();
+    let of_pod = config.volumes.len() + config.tolerations.len();
+    of_each.saturating_mul(containers.map_or(0, Vec::len)).saturating_add(of_pod)
 }
 
 /// The Deployments of a CSV that are not in its strategy any more; none if the strategy is invalid.

@@ -95,6 +95,26 @@ fn proxy_variables_are_the_fields_that_are_set() {
 }
 
 #[test]
+fn deployment_gets_a_bounded_number_of_settings() {
+    let pod = json!({"containers": [{"name": "c"}, {"name": "d"}]});
+    let csv = csv(json!([deployment("l", pod.clone()), deployment("m", pod)]));
+    let variables = |count: usize| (0..count).map(|it| json!({"name": format!("V{it}")})).collect::<Vec<_>>();
+    for (variables, tolerations, is_made) in [
+        (variables(2_500), vec![], true),
+        (variables(2_501), vec![], false),
+        (variables(2_499), variables(3), false),
+    ] {
+        let config = SubscriptionConfig { env: variables, tolerations, ..SubscriptionConfig::default() };
+        let made = deployments(&csv, &Settings { config: Some(&config), ..Settings::default() });
+        assert_eq!(made.is_ok(), is_made, "{} variables", config.env.len());
+        if let Err(error) = made {
+            let text = error.to_string();
+            assert!(text.starts_with("spec.config of the Subscription to demo.v1 adds 1000"), "{text}");
+        }
+    }
+}
+
+#[test]
 fn deployment_affinity_parts_are_kept_replaced_or_erased() {
     let node = |key: &str| json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "Exists"}]}}]});
     for (before, config, want) in [
