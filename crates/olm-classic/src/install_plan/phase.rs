@@ -209,9 +209,15 @@ pub fn plan_account(groups: &[Arc<OperatorGroup>]) -> Result<Option<ObjectRefere
     if account.is_empty() {
         return Ok(None);
     }
-    let found = group.status.as_ref().and_then(|status| status.service_account_ref.clone());
+    let namespace = &group.metadata.namespace;
+    // the status may still have the account of an earlier specification
+    let is_it = |reference: &ObjectReference| {
+        reference.name.as_ref() == Some(account)
+            && (reference.namespace.is_none() || reference.namespace == *namespace)
+    };
+    let found = group.status.as_ref().and_then(|status| status.service_account_ref.clone()).filter(is_it);
     let missing = || {
-        let namespace = group.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = namespace.as_deref().unwrap_or_default();
         let name = group.metadata.name.as_deref().unwrap_or_default();
         AccountError::NoAccount { account: account.clone(), group: format!("{namespace}/{name}") }
     };

@@ -36,6 +36,14 @@ fn plan_account_is_that_of_the_only_group() {
         (vec![group("g", "worker", json!(["ns"]), Value::Null)], Err(missing)),
         (vec![group("g", "", json!([""]), Value::Null)], Ok(None)),
         (vec![group("g", "worker", json!(["ns"]), json!({"name": "worker"}))], Ok(Some("worker"))),
+        (
+            vec![group("g", "worker", json!(["ns"]), json!({"name": "earlier", "namespace": "ns"}))],
+            Err(missing),
+        ),
+        (
+            vec![group("g", "worker", json!(["ns"]), json!({"name": "worker", "namespace": "other"}))],
+            Err(missing),
+        ),
     ] {
         let groups: Vec<_> = groups.into_iter().map(Arc::new).collect();
         let got =
