@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -25,6 +25,7 @@ use olm_runtime::{backoff as runtime_backoff, task, watched};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::config_map::ConfigMapCatalog;
@@ -36,6 +37,8 @@ use crate::image_source::ImageSource;
 const PARALLEL_READS: usize = 4;
 /// The longest wait between two attempts to connect or to pull.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// How long the error of an attempt to read the content counts: namespaces that wait for it do not repeat it one after the other.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// All catalogs, by `namespace/name`.
 pub(crate) struct Catalogs {
@@ -90,11 +93,20 @@ struct Entry {
     backed: Backed,
     link: watch::Sender<Link>,
     poll: Arc<Notify>,
-    snapshot: Mutex<Option<(u64, Instant, Arc<Snapshot>)>>,
+    /// The last attempt to read the content.
+    read: Mutex<Option<ReadAttempt>>,
     /// How often the content was read.
     snapshots: AtomicU64,
     reading: tokio::sync::Mutex<()>,
     task: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+/// An attempt to read the content of a catalog.
+struct ReadAttempt {
+    /// Of the link.
+    generation: u64,
+    at: Instant,
+    outcome: Result<Arc<Snapshot>, String>,
 }
 
 /// The connection of a catalog.
@@ -180,7 +192,7 @@ impl Catalogs {
 
     /// The content if it was read and may be used.
     pub(crate) fn cached(self: &Arc<Self>, source: &Arc<CatalogSource>) -> Option<Arc<Snapshot>> {
-        self.entry(source)?.cached()
+        self.entry(source)?.outcome()?.ok()
     }
 
     /// The content. Waits for a connection that is being made.
@@ -201,8 +213,8 @@ impl Catalogs {
         // the sender lives as long as the entry
         let _ = tokio::time::timeout(CONNECT_TIMEOUT, made).await;
         let _reading = entry.reading.lock().await;
-        if let Some(snapshot) = entry.cached() {
-            return Ok(snapshot);
+        if let Some(outcome) = entry.outcome() {
+            return outcome.map_err(failed);
         }
         let link = entry.link.borrow().clone();
         let Some(origin) = link.origin.filter(|_| link.state == ConnectionState::Ready) else {
@@ -210,10 +222,13 @@ impl Catalogs {
             return Err(failed(problem));
         };
         let _permit = self.reads.acquire().await.map_err(|error| error.to_string())?;
-        let snapshot = Arc::new(Snapshot::read(origin).await.map_err(failed)?);
-        entry.snapshots.fetch_add(1, Ordering::Relaxed);
-        *entry.snapshot.lock() = Some((link.generation, Instant::now(), Arc::clone(&snapshot)));
-        Ok(snapshot)
+        let outcome = Snapshot::read(origin).await.map(Arc::new);
+        if outcome.is_ok() {
+            entry.snapshots.fetch_add(1, Ordering::Relaxed);
+        }
+        let (generation, at) = (link.generation, Instant::now());
+        *entry.read.lock() = Some(ReadAttempt { generation, at, outcome: outcome.clone() });
+        outcome.map_err(failed)
     }
 
     fn entry(self: &Arc<Self>, source: &Arc<CatalogSource>) -> Option<Arc<Entry>> {
@@ -241,7 +256,7 @@ impl Catalogs {
             backed,
             link: watch::Sender::new(link),
             poll: Arc::default(),
-            snapshot: Mutex::default(),
+            read: Mutex::default(),
             snapshots: AtomicU64::default(),
             reading: tokio::sync::Mutex::default(),
             task: Mutex::default(),
@@ -273,11 +288,13 @@ impl Catalogs {
 }
 
 impl Entry {
-    fn cached(&self) -> Option<Arc<Snapshot>> {
-        let generation = self.link.borrow().generation;
-        let snapshot = self.snapshot.lock();
-        let (of, read, snapshot) = snapshot.as_ref()?;
-        (*of == generation && read.elapsed() < SNAPSHOT_LIFETIME).then(|| Arc::clone(snapshot))
+    /// The outcome of the last attempt to read the content, if it counts. Without a connection none does: what was read before may be gone.
+    fn outcome(&self) -> Option<Result<Arc<Snapshot>, String>> {
+        let Link { state, generation, .. } = *self.link.borrow();
+        let read = self.read.lock();
+        let read = read.as_ref().filter(|it| it.generation == generation)?;
+        let limit = if read.outcome.is_ok() { SNAPSHOT_LIFETIME } else { RETRY_INTERVAL };
+        (state == ConnectionState::Ready && read.at.elapsed() < limit).then(|| read.outcome.clone())
     }
 }
 
@@ -292,7 +309,7 @@ struct Keeping {
 
 impl Keeping {
     fn set(&self, state: ConnectionState, origin: Option<Origin>, problem: String) {
-        let before = self.link.borrow().state;
+        let (before, has_content) = (self.link.borrow().state, origin.is_some());
         self.link.send_modify(|link| {
             link.state = state;
             link.problem = problem;
@@ -305,7 +322,7 @@ impl Keeping {
         if change.report {
             self.states.wake(&self.key);
         }
-        if state == ConnectionState::Ready {
+        if has_content {
             self.contents.wake(&self.key);
         }
     }
@@ -421,24 +438,63 @@ fn backoff(earlier_failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use olm_bundle::BundleLimits;
     use serde_json::Value;
+    use tempfile::TempDir;
 
     use super::*;
     use crate::images::Images;
     use crate::testing::Apiserver;
 
+    fn catalogs(apiserver: &Apiserver) -> (Arc<Catalogs>, TempDir) {
+        let cache = tempfile::tempdir().unwrap();
+        let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
+        let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
+        (Catalogs::new(&apiserver.client(), Arc::new(images)), cache)
+    }
+
+    fn source(spec: Value) -> Arc<CatalogSource> {
+        let value = json!({"metadata": {"namespace": "ns", "name": "c"}, "spec": spec});
+        Arc::new(serde_json::from_value(value).unwrap())
+    }
+
+    /// The list has the ConfigMap until it is gone; a watch ends immediately, and the next list shows the change.
+    #[tokio::test(start_paused = true)]
+    async fn config_map_content_ends_with_the_config_map() {
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let gone = Arc::clone(&is_gone);
+        let expired = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
+        let expired = json!({"type": "ERROR", "object": expired});
+        let apiserver = Apiserver::new(move |_, uri| {
+            if uri.contains("watch=") {
+                return (200, expired.clone());
+            }
+            let metadata = json!({"name": "content", "namespace": "ns", "uid": "u", "resourceVersion": "1"});
+            let found =
+                if gone.load(Ordering::Relaxed) { json!([]) } else { json!([{"metadata": metadata}]) };
+            (200, json!({"metadata": {"resourceVersion": "1"}, "items": found}))
+        });
+        let (catalogs, _cache) = catalogs(&apiserver);
+        let source = source(json!({"sourceType": "configmap", "configMap": "content"}));
+        catalogs.content(&source).await.map(|_| ()).unwrap();
+        assert!(catalogs.cached(&source).is_some() && catalogs.is_served(&source));
+        is_gone.store(true, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let error = catalogs.content(&source).await.err().unwrap();
+        assert!(error.starts_with("failed to list bundles: ConfigMap content not found; "), "{error}");
+        assert!(catalogs.cached(&source).is_none() && !catalogs.is_served(&source));
+    }
+
     #[tokio::test]
     async fn catalog_errors_name_field_and_fix() {
         let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
-        let client = Apiserver::new(move |_, uri| match uri.contains("fieldSelector") {
+        let apiserver = Apiserver::new(move |_, uri| match uri.contains("fieldSelector") {
             true => (200, json!({"metadata": {"resourceVersion": "1"}, "items": []})),
             false => (404, missing.clone()),
         });
-        let cache = tempfile::tempdir().unwrap();
-        let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
-        let images = Images::open(client.client(), cache.path(), None, limits).unwrap();
-        let catalogs = Catalogs::new(&client.client(), Arc::new(images));
+        let (catalogs, _cache) = catalogs(&apiserver);
         let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         for (spec, begin, end) in [
             (
@@ -460,9 +516,7 @@ mod tests {
                 ),
             ),
         ] {
-            let value: Value = json!({"metadata": {"namespace": "ns", "name": "c"}, "spec": spec});
-            let source: Arc<CatalogSource> = Arc::new(serde_json::from_value(value).unwrap());
-            let error = catalogs.content(&source).await.err().unwrap();
+            let error = catalogs.content(&source(spec)).await.err().unwrap();
             assert!(error.starts_with(begin) && error.ends_with(&end), "{error}");
         }
     }

@@ -105,10 +105,17 @@ struct Gathered {
     unpacked: Option<Arc<Vec<Object>>>,
 }
 
+/// Namespace and name of a catalog.
+type CatalogKey = (String, String);
+/// The content of each catalog, or why it cannot be read.
+type Contents = BTreeMap<CatalogKey, Result<Arc<Snapshot>, String>>;
+
 /// The content of the bundles that a plan has to install, or what it waits for.
 enum Gathering {
     All(Vec<Gathered>),
     Waits(UnpackFact, Next),
+    /// A catalog that has a bundle does not return it.
+    Unreadable(CatalogKey, String),
     Failed(String),
 }
 
@@ -139,7 +146,28 @@ impl Subscriptions {
     }
 
     async fn resolve(&self, observed: &Observed, facts: &NamespaceFacts<'_>) -> Attempt {
-        let contents = self.contents(observed, facts).await;
+        let mut contents = self.contents(observed, facts).await;
+        loop {
+            // each round has one catalog less
+            match self.resolve_from(&contents, observed, facts).await {
+                Ok(attempt) => return attempt,
+                Err((catalog, problem)) => {
+                    let (namespace, name) = (&catalog.0, &catalog.1);
+                    tracing::info!(namespace, name, problem, "a catalog does not return a bundle");
+                    contents.insert(catalog, Err(problem));
+                }
+            }
+        }
+    }
+
+    /// # Errors
+    /// The catalog that has a bundle of the solution and does not return it, with the cause.
+    async fn resolve_from(
+        &self,
+        contents: &Contents,
+        observed: &Observed,
+        facts: &NamespaceFacts<'_>,
+    ) -> Result<Attempt, (CatalogKey, String)> {
         let input = solver_namespace(facts, |namespace, name| {
             let content = contents.get(&(namespace.to_owned(), name.to_owned())).cloned();
             let content = content.unwrap_or_else(|| Err("its content was not read in this pass".to_owned()));
@@ -147,8 +175,10 @@ impl Subscriptions {
         });
         let Resolution { solution, left_out } = match self.solved.solve(input, &self.recorded).await {
             Ok(Ok(resolution)) => resolution,
-            Ok(Err(error)) => return unresolved(&error),
-            Err(message) => return Attempt::failed("ErrorPreventedResolution", message, Next::Backoff),
+            Ok(Err(error)) => return Ok(unresolved(&error)),
+            Err(message) => {
+                return Ok(Attempt::failed("ErrorPreventedResolution", message, Next::Backoff));
+            }
         };
         let resolved = |unpack, next| Attempt {
             resolution: ResolutionFact::Resolved,
@@ -159,13 +189,14 @@ impl Subscriptions {
         };
         let new = new_bundles(facts, &solution);
         if is_awaiting(facts, &new, &left_out) {
-            return resolved(UnpackFact::None, Next::OnChange);
+            return Ok(resolved(UnpackFact::None, Next::OnChange));
         }
-        let gathered = match self.gather(observed, &new, &contents).await {
+        let gathered = match self.gather(observed, &new, contents).await {
             Gathering::All(gathered) => gathered,
-            Gathering::Waits(unpack, next) => return resolved(unpack, next),
+            Gathering::Waits(unpack, next) => return Ok(resolved(unpack, next)),
+            Gathering::Unreadable(catalog, problem) => return Err((catalog, problem)),
             Gathering::Failed(message) => {
-                return Attempt::failed("ErrorPreventedResolution", message, Next::Backoff);
+                return Ok(Attempt::failed("ErrorPreventedResolution", message, Next::Backoff));
             }
         };
         let planned = new.iter().zip(&gathered).map(|(chosen, gathered)| PlannedBundle {
@@ -179,7 +210,7 @@ impl Subscriptions {
         });
         let planned: Vec<PlannedBundle<'_>> = planned.collect();
         let unpack = UnpackFact::None;
-        match conclude_pass(facts, &solution, &planned, &left_out) {
+        Ok(match conclude_pass(facts, &solution, &planned, &left_out) {
             Ok(Conclusion::NothingNew) => resolved(unpack, Next::OnChange),
             Ok(Conclusion::Make { plan, superseded })
                 if !superseded.is_empty() && !self.delete_superseded(facts, &superseded, &plan).await =>
@@ -203,15 +234,11 @@ impl Subscriptions {
                 }
             }
             Err(error) => resolved(unusable(&error), Next::OnChange),
-        }
+        })
     }
 
     /// The content of the catalogs that the namespace may use.
-    async fn contents(
-        &self,
-        observed: &Observed,
-        facts: &NamespaceFacts<'_>,
-    ) -> BTreeMap<(String, String), Result<Arc<Snapshot>, String>> {
+    async fn contents(&self, observed: &Observed, facts: &NamespaceFacts<'_>) -> Contents {
         let visible = observed.catalogs.iter().map(|(source, _)| source).filter(|source| {
             let of = source.metadata.namespace.as_deref();
             of == Some(facts.namespace) || of == facts.global_namespace
@@ -230,7 +257,7 @@ impl Subscriptions {
         &self,
         observed: &Observed,
         new: &[&olm_solver::ChosenBundle],
-        contents: &BTreeMap<(String, String), Result<Arc<Snapshot>, String>>,
+        contents: &Contents,
     ) -> Gathering {
         let settings = UnpackSettings {
             timeout: Some(self.context.settings.unpack_timeout).filter(|timeout| !timeout.is_zero()),
@@ -256,7 +283,7 @@ impl Subscriptions {
             };
             let content = match snapshot.bundle(chosen).await {
                 Ok(content) => content,
-                Err(error) => return Gathering::Failed(error),
+                Err(error) => return Gathering::Unreadable(key, error),
             };
             let mut unpacked = None;
             if !content.image.is_empty() {
@@ -442,9 +469,108 @@ fn unusable(error: &PlanError) -> UnpackFact {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+    use olm_api::classic::CatalogSource;
     use serde_json::json;
 
+    use super::super::{NAME, Solved, Unpacks, metrics};
     use super::*;
+    use crate::catalog::Catalogs;
+    use crate::cluster::Cluster;
+    use crate::image_source::{CatalogContent, FetchError, ImageSource};
+    use crate::testing::{self, Apiserver};
+
+    /// Images with one package each, which has the name of the image.
+    struct Registry;
+
+    struct Content {
+        package: String,
+        reads: AtomicU32,
+    }
+
+    impl ImageSource for Registry {
+        fn catalog<'a>(
+            &'a self,
+            _: &'a CatalogSource,
+            reference: &'a str,
+        ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
+            let content = Content { package: reference.to_owned(), reads: AtomicU32::new(0) };
+            async move { Ok(Arc::new(content) as Arc<dyn CatalogContent>) }.boxed()
+        }
+
+        fn bundle<'a>(
+            &'a self,
+            _: &'a CatalogSource,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Vec<Object>, FetchError>> {
+            futures::future::pending().boxed()
+        }
+    }
+
+    impl CatalogContent for Content {
+        fn reference(&self) -> &str {
+            &self.package
+        }
+
+        fn packages(&self) -> Vec<String> {
+            vec![self.package.clone()]
+        }
+
+        /// That of `z` can be read once.
+        fn package_lines(&self, package: &str) -> io::Result<Vec<u8>> {
+            if self.reads.fetch_add(1, Ordering::Relaxed) > 0 && package == "z" {
+                return Err(io::Error::other("disk full"));
+            }
+            let name = format!("{package}.v1");
+            let property =
+                json!({"type": "olm.package", "value": {"packageName": package, "version": "1.0.0"}});
+            let lines = [
+                json!({"schema": "olm.package", "name": package, "defaultChannel": "stable"}),
+                json!({"schema": "olm.channel", "package": package, "name": "stable", "entries": [{"name": name}]}),
+                json!({"schema": "olm.bundle", "package": package, "name": name, "image": "registry.test/bundle:v1",
+                    "properties": [property]}),
+            ];
+            Ok(lines.map(|line| format!("{line}\n")).concat().into_bytes())
+        }
+    }
+
+    #[tokio::test]
+    async fn bundle_that_cannot_be_read_stops_only_its_catalog() {
+        let apiserver = Apiserver::new(|_, _| (404, json!({})));
+        let cluster = Cluster::new();
+        let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}});
+        cluster.groups.insert("ns/g".to_owned(), Cached::new(serde_json::from_value(group).unwrap()));
+        for name in ["a", "z"] {
+            let metadata = json!({"namespace": "ns", "name": name});
+            let source = json!({"metadata": metadata, "spec": {"sourceType": "grpc", "image": name}});
+            let spec = json!({"name": name, "channel": "stable", "source": name, "sourceNamespace": "ns"});
+            let subscription = json!({"metadata": metadata, "spec": spec});
+            let key = format!("ns/{name}");
+            cluster.catalogs.insert(key.clone(), Cached::new(serde_json::from_value(source).unwrap()));
+            cluster.subscriptions.insert(key, Cached::new(serde_json::from_value(subscription).unwrap()));
+        }
+        let images: Arc<dyn ImageSource> = Arc::new(Registry);
+        let context = testing::context(NAME, &apiserver, &cluster);
+        let subscriptions = Subscriptions {
+            catalogs: Catalogs::new(&apiserver.client(), Arc::clone(&images)),
+            unpacks: Unpacks::new(&images),
+            solved: Solved::default(),
+            recorded: metrics::register(&context.metrics, &cluster),
+            context,
+        };
+        let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
+        let catalogs = observed.catalog_facts();
+        let attempt = subscriptions.resolve(&observed, &observed.facts("olm", &catalogs)).await;
+        let problem = "error using catalogsource ns/z: cannot read package \"z\": disk full; fix or delete the CatalogSource";
+        assert_eq!(attempt.left_out, [("z".to_owned(), problem.to_owned())].into());
+        assert!(matches!(attempt.resolution, ResolutionFact::Resolved), "{:?}", attempt.failure());
+        let UnpackFact::InProgress { message } = &attempt.unpack else { panic!("a.v1 is not unpacked") };
+        assert!(message.contains("registry.test/bundle:v1"), "{message}");
+    }
 
     #[test]
     fn superseded_plan_is_an_event_of_each_subscription() {
