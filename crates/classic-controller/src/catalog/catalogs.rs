@@ -46,7 +46,7 @@ pub(crate) struct Catalogs {
     images: Arc<dyn ImageSource>,
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
     reads: Semaphore,
-    /// Catalogs whose connection changed.
+    /// Catalogs whose connection or its error changed.
     pub(crate) states: Waker,
     /// Catalogs with content that was not read before.
     pub(crate) contents: Waker,
@@ -150,11 +150,23 @@ impl Catalogs {
         })
     }
 
-    /// Why the last attempt to read the catalog failed.
+    /// Why the last attempt to connect, to pull or to read failed, and what to change.
     pub(crate) fn problem(&self, key: &str) -> Option<String> {
         let entry = self.entries.lock().get(key).cloned()?;
-        let problem = entry.link.borrow().problem.clone();
-        (!problem.is_empty()).then_some(problem)
+        let link = entry.link.borrow().clone();
+        if link.problem.is_empty() {
+            let read = entry.read.lock();
+            let read = read.as_ref().filter(|it| it.generation == link.generation)?;
+            let problem = read.outcome.as_ref().err()?;
+            return Some(format!("{problem}; {}", entry.backed.fix()));
+        }
+        let in_use = match &link.origin {
+            Some(Origin::Image(image)) if link.state == ConnectionState::Ready => {
+                format!("; {} stays in use", image.reference())
+            }
+            _ => String::new(),
+        };
+        Some(format!("{}; {}{in_use}", link.problem, entry.backed.fix()))
     }
 
     /// The ConfigMap of a catalog, as it was read.
@@ -227,7 +239,10 @@ impl Catalogs {
             entry.snapshots.fetch_add(1, Ordering::Relaxed);
         }
         let (generation, at) = (link.generation, Instant::now());
-        *entry.read.lock() = Some(ReadAttempt { generation, at, outcome: outcome.clone() });
+        let before = entry.read.lock().replace(ReadAttempt { generation, at, outcome: outcome.clone() });
+        if outcome.is_err() || before.is_some_and(|it| it.outcome.is_err()) {
+            self.states.wake(&watched::key(&source.metadata));
+        }
         outcome.map_err(failed)
     }
 
@@ -309,7 +324,9 @@ struct Keeping {
 
 impl Keeping {
     fn set(&self, state: ConnectionState, origin: Option<Origin>, problem: String) {
-        let (before, has_content) = (self.link.borrow().state, origin.is_some());
+        let has_content = origin.is_some();
+        let Link { state: before, problem: earlier, .. } = self.link.borrow().clone();
+        let is_other_problem = problem != earlier;
         self.link.send_modify(|link| {
             link.state = state;
             link.problem = problem;
@@ -319,7 +336,7 @@ impl Keeping {
             }
         });
         let change = connection_change(Some(before), state);
-        if change.report {
+        if change.report || is_other_problem {
             self.states.wake(&self.key);
         }
         if has_content {
@@ -356,19 +373,20 @@ impl Keeping {
             match images.catalog(source, reference).await {
                 Ok(image) => {
                     failures = 0;
-                    if image.reference() != digest {
-                        image.reference().clone_into(&mut digest);
-                        let origin = Some(Origin::Image(image));
-                        self.set(ConnectionState::Ready, origin, String::new());
-                    }
+                    let is_other = image.reference() != digest;
+                    image.reference().clone_into(&mut digest);
+                    let origin = is_other.then_some(Origin::Image(image));
+                    self.set(ConnectionState::Ready, origin, String::new());
                     self.poll.notified().await;
                 }
                 Err(problem) => {
                     tracing::info!(catalog = self.key, error = problem, "cannot pull the image");
                     // content that was pulled before stays in use
-                    if digest.is_empty() {
-                        self.set(ConnectionState::TransientFailure, None, problem);
-                    }
+                    let state = match digest.as_str() {
+                        "" => ConnectionState::TransientFailure,
+                        _ => ConnectionState::Ready,
+                    };
+                    self.set(state, None, problem);
                     let _ = tokio::time::timeout(backoff(failures), self.poll.notified()).await;
                     failures += 1;
                 }
@@ -438,13 +456,18 @@ fn backoff(earlier_failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::sync::atomic::AtomicBool;
 
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
     use olm_bundle::BundleLimits;
+    use olm_core::Object;
     use serde_json::Value;
     use tempfile::TempDir;
 
     use super::*;
+    use crate::image_source::{CatalogContent, FetchError};
     use crate::images::Images;
     use crate::testing::Apiserver;
 
@@ -487,6 +510,69 @@ mod tests {
         assert!(catalogs.cached(&source).is_none() && !catalogs.is_served(&source));
     }
 
+    /// An image that can be pulled unless the registry is out.
+    #[derive(Default)]
+    struct Registry {
+        is_out: AtomicBool,
+    }
+
+    struct Content;
+
+    impl ImageSource for Registry {
+        fn catalog<'a>(
+            &'a self,
+            _: &'a CatalogSource,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
+            let pulled = match self.is_out.load(Ordering::Relaxed) {
+                true => Err("connection refused".to_owned()),
+                false => Ok(Arc::new(Content) as Arc<dyn CatalogContent>),
+            };
+            std::future::ready(pulled).boxed()
+        }
+
+        fn bundle<'a>(
+            &'a self,
+            _: &'a CatalogSource,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Vec<Object>, FetchError>> {
+            std::future::ready(Ok(Vec::new())).boxed()
+        }
+    }
+
+    impl CatalogContent for Content {
+        fn reference(&self) -> &str {
+            "registry.test/c@sha256:1"
+        }
+
+        fn packages(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn package_lines(&self, _: &str) -> io::Result<Vec<u8>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pulled_image_stays_in_use_after_an_error() {
+        let (apiserver, registry) = (Apiserver::new(|_, _| (404, json!({}))), Arc::new(Registry::default()));
+        let catalogs = Catalogs::new(&apiserver.client(), Arc::clone(&registry) as Arc<dyn ImageSource>);
+        let source = source(json!({"sourceType": "grpc", "image": "registry.test/c:v1"}));
+        catalogs.content(&source).await.map(|_| ()).unwrap();
+        assert_eq!(catalogs.problem("ns/c"), None);
+        let want = "connection refused; correct spec.image \"registry.test/c:v1\" of the CatalogSource, or name a pull secret \
+                    in spec.secrets; registry.test/c@sha256:1 stays in use";
+        for (is_out, want) in [(true, Some(want)), (false, None)] {
+            registry.is_out.store(is_out, Ordering::Relaxed);
+            catalogs.poll("ns/c");
+            tokio::time::sleep(MAX_BACKOFF * 2).await;
+            assert_eq!(catalogs.problem("ns/c").as_deref(), want);
+            assert!(catalogs.cached(&source).is_some(), "{is_out}");
+            assert_eq!(catalogs.state(&source), Some(ConnectionState::Ready));
+        }
+    }
+
     #[tokio::test]
     async fn catalog_errors_name_field_and_fix() {
         let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
@@ -518,6 +604,9 @@ mod tests {
         ] {
             let error = catalogs.content(&source(spec)).await.err().unwrap();
             assert!(error.starts_with(begin) && error.ends_with(&end), "{error}");
+            let in_status =
+                catalogs.problem("ns/c").map(|problem| format!("failed to list bundles: {problem}"));
+            assert!(in_status.is_none_or(|it| it == error), "{error}");
         }
     }
 }

@@ -96,12 +96,9 @@ async fn reconcile(
         version,
         config_map: config_map.as_ref(),
         is_served: connection.is_some(),
-        problem: None,
+        problem: problem.as_deref(),
         connection,
     };
-    if let Some(problem) = problem {
-        tracing::debug!(catalog = key, problem, "the catalog is not served");
-    }
     let mut status = rules::sync(source, observed, now);
     if let Some(polling) = Polling::from_source(source) {
         let wait = match polling.poll(source, now, chance()) {
@@ -167,11 +164,45 @@ fn chance() -> f64 {
 mod tests {
     use olm_bundle::BundleLimits;
     use serde_json::Value;
+    use tempfile::TempDir;
 
     use super::*;
     use crate::cluster::Cluster;
     use crate::images::Images;
     use crate::testing::{self, Apiserver};
+
+    fn dependencies(apiserver: &Apiserver) -> (Arc<Context>, Arc<Catalogs>, TempDir) {
+        let cache = tempfile::tempdir().unwrap();
+        let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
+        let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
+        let catalogs = Catalogs::new(&apiserver.client(), Arc::new(images));
+        (testing::context(NAME, apiserver, &Cluster::new()), catalogs, cache)
+    }
+
+    #[tokio::test]
+    async fn status_has_state_and_error_of_the_registry() {
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let source = json!({
+            "apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource",
+            "metadata": {"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "spec": {"sourceType": "grpc", "address": unused.to_string()},
+        });
+        let stored = source.clone();
+        let apiserver = Apiserver::new(move |_, _| (200, stored.clone()));
+        let (context, catalogs, _cache) = dependencies(&apiserver);
+        let source: Arc<CatalogSource> = Arc::new(serde_json::from_value(source).unwrap());
+        // returns when an attempt to connect has ended
+        assert!(catalogs.content(&source).await.is_err());
+        reconcile(&context, &catalogs, "ns/c", &source).await.unwrap();
+        let written = apiserver.requests().pop().unwrap();
+        for part in [
+            "\"message\":\"cannot connect to registry 127.0.0.1:",
+            "; start the registry at spec.address",
+            "\"lastObservedState\":\"TRANSIENT_FAILURE\"",
+        ] {
+            assert!(written.contains(part), "{part}: {written}");
+        }
+    }
 
     #[tokio::test]
     async fn template_is_resolved_again_after_a_time_or_an_error() {
@@ -197,11 +228,7 @@ mod tests {
                 true => (code, answer.clone()),
                 false => (200, stored.clone()),
             });
-            let (cluster, cache) = (Cluster::new(), tempfile::tempdir().unwrap());
-            let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
-            let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
-            let catalogs = Catalogs::new(&apiserver.client(), Arc::new(images));
-            let context = testing::context(NAME, &apiserver, &cluster);
+            let (context, catalogs, _cache) = dependencies(&apiserver);
             let source = Arc::new(serde_json::from_value(source.clone()).unwrap());
             let requeue = reconcile(&context, &catalogs, "ns/c", &source).await.unwrap();
             let requests = apiserver.requests();

@@ -18,7 +18,7 @@ use super::{Backing, validate};
 /// The port of registries.
 pub const REGISTRY_PORT: &str = "50051";
 
-/// A message without a reason: the catalog is as it should be.
+/// Without a reason: the catalog is as it should be.
 const POD_NOTE: &str = "spec.grpcPodConfig has no effect: the image is read without a registry pod";
 
 /// The cluster as one catalog sees it.
@@ -30,7 +30,7 @@ pub struct SourceObserved<'a> {
     pub config_map: Option<&'a ConfigMapReference>,
     /// The content is served, or is about to be: for an image or a ConfigMap, what serves it is there and as it should be.
     pub is_served: bool,
-    /// Why it cannot be served.
+    /// Why it cannot be read, or not read again.
     pub problem: Option<&'a str>,
     /// `None`: not connected yet.
     pub connection: Option<ConnectionState>,
@@ -79,12 +79,17 @@ pub fn sync(source: &CatalogSource, observed: SourceObserved<'_>, now: Timestamp
         }
         (Backing::Image(_) | Backing::Address(_), _) => None,
     };
-    let (reason, message) =
-        match (observed.problem, Polling::from_source(source).and_then(|polling| polling.error)) {
-            (Some(problem), _) => ("RegistryServerError", problem.to_owned()),
-            (None, Some(error)) => ("InvalidIntervalError", error.to_string()),
-            (None, None) => ("", pod_note(source, backing).to_owned()),
-        };
+    let interval = Polling::from_source(source).and_then(|polling| polling.error);
+    // a registry that does not answer shows in the state of the connection; the reference has no reason besides
+    let is_down = observed.connection == Some(ConnectionState::TransientFailure)
+        && !matches!(backing, Backing::ConfigMap(_));
+    let (reason, message) = match (observed.problem, interval) {
+        (Some(problem), None) if is_down => ("", problem.to_owned()),
+        (Some(problem), Some(error)) if is_down => ("InvalidIntervalError", format!("{error}; {problem}")),
+        (Some(problem), _) => (error_reason(backing), problem.to_owned()),
+        (None, Some(error)) => ("InvalidIntervalError", error.to_string()),
+        (None, None) => ("", pod_note(source, backing).to_owned()),
+    };
     CatalogSourceStatus {
         message,
         reason: reason.to_owned(),
@@ -95,6 +100,13 @@ pub fn sync(source: &CatalogSource, observed: SourceObserved<'_>, now: Timestamp
             .map(|state| connection(source, backing, state, known.connection_state, now)),
         conditions,
         unknown: known.unknown,
+    }
+}
+
+fn error_reason(backing: Backing<'_>) -> &'static str {
+    match backing {
+        Backing::ConfigMap(_) => "ConfigMapError",
+        Backing::Image(_) | Backing::Address(_) => "RegistryServerError",
     }
 }
 

@@ -89,6 +89,9 @@ fn sync_reports_what_is_wrong() {
     let interval = |text: &str| json!({"sourceType": "grpc", "image": "i", "updateStrategy": {"registryPoll": {"interval": text}}});
     let observed = SourceObserved { is_served: true, ..SourceObserved::default() };
     let broken = SourceObserved { problem: Some("disk full"), ..observed };
+    let config_map = ConfigMapReference::default();
+    let down = SourceObserved { connection: Some(ConnectionState::TransientFailure), ..broken };
+    let with_map = SourceObserved { config_map: Some(&config_map), ..down };
     for (spec, observed, reason, message) in [
         (json!({"sourceType": "x"}), observed, "SpecInvalidError", "unknown sourcetype: x"),
         (
@@ -98,12 +101,23 @@ fn sync_reports_what_is_wrong() {
             "failed to get catalog config map c: configmaps ns/c not found",
         ),
         (json!({"sourceType": "grpc", "image": "i"}), broken, "RegistryServerError", "disk full"),
+        (json!({"sourceType": "grpc", "address": "a:1"}), broken, "RegistryServerError", "disk full"),
+        (json!({"sourceType": "grpc", "address": "a:1"}), down, "", "disk full"),
+        (json!({"sourceType": "grpc", "image": "i"}), down, "", "disk full"),
+        (json!({"sourceType": "configmap", "configMap": "c"}), with_map, "ConfigMapError", "disk full"),
         (
             interval("soon"),
             observed,
             "InvalidIntervalError",
             "error parsing spec.updateStrategy.registryPoll.interval. Using the default value of 15m0s instead. Error: time: \
              invalid duration \"soon\"; write it like 12h or 1m30s",
+        ),
+        (
+            interval("soon"),
+            down,
+            "InvalidIntervalError",
+            "error parsing spec.updateStrategy.registryPoll.interval. Using the default value of 15m0s instead. Error: time: \
+             invalid duration \"soon\"; write it like 12h or 1m30s; disk full",
         ),
     ] {
         let status = sync(&source(spec.clone()), observed, at(1));
