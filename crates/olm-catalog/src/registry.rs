@@ -3,6 +3,7 @@
 //! It makes no connection again; its user does, see [`Registry::closed`]. Every request has a timeout, and answers have limits.
 //! Rules: classic-apis §2.4, fbc §10.7.
 
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use olm_registry::proto;
 use olm_registry::proto::registry_client::RegistryClient;
 use olm_runtime::Shutdown;
 use olm_runtime::error_text::chain;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
@@ -24,6 +26,9 @@ use tower::Service;
 
 /// How long one attempt to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// After how long without a byte the other side is probed, and how often it may leave a probe without an answer.
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+const MAX_PROBES: u32 = 3;
 /// How long a request for one object may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the list of all bundles may take.
@@ -68,7 +73,7 @@ impl Registry {
         let connecting = async {
             let origin: Uri =
                 format!("http://{address}").parse().map_err(|error| failed(format!("{error}")))?;
-            let stream = TcpStream::connect(address).await.map_err(|error| failed(chain(&error)))?;
+            let stream = open(address).await.map_err(|error| failed(chain(&error)))?;
             let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
             let (sender, connection) = handshake.map_err(|error| failed(chain(&error)))?;
             let closed = Shutdown::new();
@@ -98,7 +103,7 @@ impl Registry {
         }
     }
 
-    /// Resolves when the connection has ended.
+    /// Resolves when the connection has ended, or within two minutes after the other side is gone without an end.
     pub async fn closed(&self) {
         self.closed.cancelled().await;
     }
@@ -177,6 +182,20 @@ impl Registry {
     }
 }
 
+/// Connects to `host:port`. The system ends the connection if the other side is gone: a machine that is lost sends no end.
+///
+/// Not by pings of HTTP/2: servers of gRPC close the connection of a client that pings them while it has no request.
+async fn open(address: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    let socket = SockRef::from(&stream);
+    let probes = TcpKeepalive::new().with_time(PROBE_INTERVAL).with_interval(PROBE_INTERVAL);
+    socket.set_tcp_keepalive(&probes.with_retries(MAX_PROBES))?;
+    // what was sent and not received is not probed
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(PROBE_INTERVAL * (MAX_PROBES + 1)))?;
+    Ok(stream)
+}
+
 async fn within<T>(
     action: &'static str,
     limit: Duration,
@@ -205,5 +224,25 @@ impl Service<Request<Body>> for Transport {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         self.0.send_request(request).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connection_probes_the_other_side() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = open(&listener.local_addr().unwrap().to_string()).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), PROBE_INTERVAL);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), PROBE_INTERVAL);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), MAX_PROBES);
+        #[cfg(target_os = "linux")]
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
     }
 }

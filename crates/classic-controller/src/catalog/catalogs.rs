@@ -7,36 +7,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource as _, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
+use olm_api::classic::CatalogSource;
 use olm_api::classic::catalog_source::ConfigMapReference;
-use olm_api::classic::{CatalogSource, Time};
-use olm_catalog::registry::Registry;
-use olm_classic::catalog_source::{
-    Backing, CONNECT_TIMEOUT, ConnectionState, SNAPSHOT_LIFETIME, SpecError, connection_change, validate,
-};
+use olm_classic::catalog_source::{Backing, CONNECT_TIMEOUT, ConnectionState, SpecError, validate};
 use olm_runtime::controller::Waker;
-use olm_runtime::error_text::chain;
-use olm_runtime::{backoff as runtime_backoff, task, watched};
+use olm_runtime::{task, watched};
 use parking_lot::Mutex;
-use serde_json::json;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::config_map::ConfigMapCatalog;
+use super::link::{Keeping, Link, ReadAttempt};
 use super::snapshot::{Origin, Snapshot};
-use crate::context::MANAGER;
 use crate::image_source::ImageSource;
 
 /// Snapshots that are read at the same time.
 const PARALLEL_READS: usize = 4;
-/// The longest wait between two attempts to connect or to pull.
-const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// How long the error of an attempt to read the content counts: namespaces that wait for it do not repeat it one after the other.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -94,31 +81,11 @@ struct Entry {
     link: watch::Sender<Link>,
     poll: Arc<Notify>,
     /// The last attempt to read the content.
-    read: Mutex<Option<ReadAttempt>>,
+    read: Arc<Mutex<Option<ReadAttempt>>>,
     /// How often the content was read.
     snapshots: AtomicU64,
     reading: tokio::sync::Mutex<()>,
     task: Mutex<Option<AbortOnDropHandle<()>>>,
-}
-
-/// An attempt to read the content of a catalog.
-struct ReadAttempt {
-    /// Of the link.
-    generation: u64,
-    at: Instant,
-    outcome: Result<Arc<Snapshot>, String>,
-}
-
-/// The connection of a catalog.
-#[derive(Clone)]
-struct Link {
-    state: ConnectionState,
-    origin: Option<Origin>,
-    problem: String,
-    /// The ConfigMap that was read.
-    config_map: Option<ConfigMapReference>,
-    /// Counts the origins.
-    generation: u64,
 }
 
 impl Catalogs {
@@ -259,19 +226,12 @@ impl Catalogs {
         if let Some(known) = known {
             return Some(Arc::clone(known));
         }
-        let link = Link {
-            state: ConnectionState::Connecting,
-            origin: None,
-            problem: String::new(),
-            config_map: None,
-            generation: 0,
-        };
         let entry = Arc::new(Entry {
             uid: source.uid(),
             backed,
-            link: watch::Sender::new(link),
+            link: watch::Sender::new(Link::new()),
             poll: Arc::default(),
-            read: Mutex::default(),
+            read: Arc::default(),
             snapshots: AtomicU64::default(),
             reading: tokio::sync::Mutex::default(),
             task: Mutex::default(),
@@ -279,6 +239,7 @@ impl Catalogs {
         let keeping = Keeping {
             key: key.clone(),
             link: entry.link.clone(),
+            read: Arc::clone(&entry.read),
             poll: Arc::clone(&entry.poll),
             states: self.states.clone(),
             contents: self.contents.clone(),
@@ -303,155 +264,15 @@ impl Catalogs {
 }
 
 impl Entry {
-    /// The outcome of the last attempt to read the content, if it counts. Without a connection none does: what was read before may be gone.
+    /// The outcome of the last attempt to read the content, if it counts: content as long as the connection, which is another one when there
+    /// may be other content; an error for a time. Without a connection none does: what was read before may be gone.
     fn outcome(&self) -> Option<Result<Arc<Snapshot>, String>> {
         let Link { state, generation, .. } = *self.link.borrow();
         let read = self.read.lock();
         let read = read.as_ref().filter(|it| it.generation == generation)?;
-        let limit = if read.outcome.is_ok() { SNAPSHOT_LIFETIME } else { RETRY_INTERVAL };
-        (state == ConnectionState::Ready && read.at.elapsed() < limit).then(|| read.outcome.clone())
+        let counts = read.outcome.is_ok() || read.at.elapsed() < RETRY_INTERVAL;
+        (state == ConnectionState::Ready && counts).then(|| read.outcome.clone())
     }
-}
-
-/// Keeps the connection of one catalog.
-struct Keeping {
-    key: String,
-    link: watch::Sender<Link>,
-    poll: Arc<Notify>,
-    states: Waker,
-    contents: Waker,
-}
-
-impl Keeping {
-    fn set(&self, state: ConnectionState, origin: Option<Origin>, problem: String) {
-        let has_content = origin.is_some();
-        let Link { state: before, problem: earlier, .. } = self.link.borrow().clone();
-        let is_other_problem = problem != earlier;
-        self.link.send_modify(|link| {
-            link.state = state;
-            link.problem = problem;
-            if let Some(origin) = origin {
-                link.origin = Some(origin);
-                link.generation += 1;
-            }
-        });
-        let change = connection_change(Some(before), state);
-        if change.report || is_other_problem {
-            self.states.wake(&self.key);
-        }
-        if has_content {
-            self.contents.wake(&self.key);
-        }
-    }
-
-    async fn connection(&self, address: &str) {
-        let mut failures = 0;
-        loop {
-            match Registry::connect(address).await {
-                Ok(registry) => {
-                    failures = 0;
-                    let origin = Some(Origin::Registry(registry.clone()));
-                    self.set(ConnectionState::Ready, origin, String::new());
-                    registry.closed().await;
-                    tracing::info!(catalog = self.key, "connection closed");
-                    self.set(ConnectionState::Connecting, None, String::new());
-                }
-                Err(error) => {
-                    let problem = error.to_string();
-                    tracing::info!(catalog = self.key, error = problem, "cannot connect");
-                    self.set(ConnectionState::TransientFailure, None, problem);
-                    tokio::time::sleep(backoff(failures)).await;
-                    failures += 1;
-                }
-            }
-        }
-    }
-
-    async fn image(&self, images: &dyn ImageSource, source: &CatalogSource, reference: &str) {
-        let (mut failures, mut digest) = (0, String::new());
-        loop {
-            match images.catalog(source, reference).await {
-                Ok(image) => {
-                    failures = 0;
-                    let is_other = image.reference() != digest;
-                    image.reference().clone_into(&mut digest);
-                    let origin = is_other.then_some(Origin::Image(image));
-                    self.set(ConnectionState::Ready, origin, String::new());
-                    self.poll.notified().await;
-                }
-                Err(problem) => {
-                    tracing::info!(catalog = self.key, error = problem, "cannot pull the image");
-                    // content that was pulled before stays in use
-                    let state = match digest.as_str() {
-                        "" => ConnectionState::TransientFailure,
-                        _ => ConnectionState::Ready,
-                    };
-                    self.set(state, None, problem);
-                    let _ = tokio::time::timeout(backoff(failures), self.poll.notified()).await;
-                    failures += 1;
-                }
-            }
-        }
-    }
-}
-
-impl Keeping {
-    /// The ConfigMap goes with its catalog.
-    async fn own(&self, api: &Api<ConfigMap>, config_map: &ConfigMap, source: &CatalogSource) {
-        let Some(owner) = source.owner_ref(&()) else { return };
-        let mut owners = config_map.owner_references().to_vec();
-        if owners.iter().any(|other| other.uid == owner.uid) {
-            return;
-        }
-        owners.push(owner);
-        let version = &config_map.metadata.resource_version;
-        let patch = json!({"metadata": {"ownerReferences": owners, "resourceVersion": version}});
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        // a conflict is another version, which is seen next
-        if let Err(error) = api.patch(&config_map.name_any(), &params, &Patch::Merge(patch)).await {
-            tracing::info!(catalog = self.key, error = chain(&error), "cannot own the ConfigMap");
-        }
-    }
-
-    async fn config_map(&self, api: &Api<ConfigMap>, name: &str, source: &CatalogSource) {
-        let changes = watcher::watch_object(api.clone(), name).backoff(runtime_backoff::of_watch());
-        let mut changes = std::pin::pin!(changes);
-        while let Some(change) = changes.next().await {
-            let found = match change {
-                Ok(found) => found,
-                Err(error) => {
-                    tracing::info!(catalog = self.key, error = chain(&error), "cannot watch the ConfigMap");
-                    continue;
-                }
-            };
-            if let Some(found) = &found {
-                self.own(api, found, source).await;
-            }
-            let reference = found.as_ref().map(|it| ConfigMapReference {
-                name: it.name_any(),
-                namespace: it.namespace().unwrap_or_default(),
-                uid: it.uid().unwrap_or_default(),
-                resource_version: it.resource_version().unwrap_or_default(),
-                last_update_time: Some(Time(Timestamp::now())),
-                unknown: BTreeMap::new(),
-            });
-            self.link.send_modify(|link| link.config_map = reference);
-            let missing = || format!("ConfigMap {name} not found");
-            match found.ok_or_else(missing).and_then(|it| ConfigMapCatalog::read(&it)) {
-                Ok(catalog) => {
-                    let origin = Some(Origin::ConfigMap(Arc::new(catalog)));
-                    self.set(ConnectionState::Ready, origin, String::new());
-                }
-                Err(problem) => self.set(ConnectionState::TransientFailure, None, problem),
-            }
-            // its version is part of the status
-            self.states.wake(&self.key);
-        }
-    }
-}
-
-fn backoff(earlier_failures: u32) -> Duration {
-    Duration::from_secs(1).saturating_mul(1 << earlier_failures.min(10)).min(MAX_BACKOFF)
 }
 
 #[cfg(test)]
@@ -463,9 +284,10 @@ mod tests {
     use futures::future::BoxFuture;
     use olm_bundle::BundleLimits;
     use olm_core::Object;
-    use serde_json::Value;
+    use serde_json::{Value, json};
     use tempfile::TempDir;
 
+    use super::super::link::MAX_BACKOFF;
     use super::*;
     use crate::image_source::{CatalogContent, FetchError};
     use crate::images::Images;

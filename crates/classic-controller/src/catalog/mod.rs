@@ -4,6 +4,7 @@
 
 mod catalogs;
 mod config_map;
+mod link;
 pub(crate) mod metrics;
 mod snapshot;
 

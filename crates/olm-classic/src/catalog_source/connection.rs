@@ -11,8 +11,8 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// When a connection that is READY is checked.
 pub const READY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long the content that was read from a catalog is used for resolution.
-pub const SNAPSHOT_LIFETIME: Duration = Duration::from_secs(1800);
+/// How long the content that was read from a registry by address is used for resolution; then it is read again. A registry reports no change.
+pub const SNAPSHOT_LIFETIME: Duration = Duration::from_secs(900);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConnectionState {

@@ -1,0 +1,255 @@
+//! The connection of one catalog: to its registry, the image of its tag, or its ConfigMap.
+//!
+//! Rule: classic-apis §2.4 and §2.5.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Resource as _, ResourceExt as _};
+use olm_api::classic::catalog_source::ConfigMapReference;
+use olm_api::classic::{CatalogSource, Time};
+use olm_catalog::registry::Registry;
+use olm_classic::catalog_source::{ConnectionState, SNAPSHOT_LIFETIME, connection_change};
+use olm_runtime::backoff as runtime_backoff;
+use olm_runtime::controller::Waker;
+use olm_runtime::error_text::chain;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
+
+use super::config_map::ConfigMapCatalog;
+use super::snapshot::{Origin, Snapshot};
+use crate::context::MANAGER;
+use crate::image_source::ImageSource;
+
+/// The longest wait between two attempts to connect or to pull.
+pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(10);
+
+/// The connection of a catalog.
+#[derive(Clone)]
+pub(super) struct Link {
+    pub(super) state: ConnectionState,
+    pub(super) origin: Option<Origin>,
+    pub(super) problem: String,
+    /// The ConfigMap that was read.
+    pub(super) config_map: Option<ConfigMapReference>,
+    /// Counts the origins.
+    pub(super) generation: u64,
+}
+
+impl Link {
+    /// Before the first attempt has ended.
+    pub(super) fn new() -> Self {
+        Self {
+            state: ConnectionState::Connecting,
+            origin: None,
+            problem: String::new(),
+            config_map: None,
+            generation: 0,
+        }
+    }
+}
+
+/// An attempt to read the content of a catalog.
+pub(super) struct ReadAttempt {
+    /// Of the link.
+    pub(super) generation: u64,
+    pub(super) at: Instant,
+    pub(super) outcome: Result<Arc<Snapshot>, String>,
+}
+
+/// Keeps the connection of one catalog.
+pub(super) struct Keeping {
+    pub(super) key: String,
+    pub(super) link: watch::Sender<Link>,
+    /// The last attempt to read the content.
+    pub(super) read: Arc<Mutex<Option<ReadAttempt>>>,
+    pub(super) poll: Arc<Notify>,
+    pub(super) states: Waker,
+    pub(super) contents: Waker,
+}
+
+impl Keeping {
+    fn set(&self, state: ConnectionState, origin: Option<Origin>, problem: String) {
+        let has_content = origin.is_some();
+        let Link { state: before, problem: earlier, .. } = self.link.borrow().clone();
+        let is_other_problem = problem != earlier;
+        self.link.send_modify(|link| {
+            link.state = state;
+            link.problem = problem;
+            if let Some(origin) = origin {
+                link.origin = Some(origin);
+                link.generation += 1;
+            }
+        });
+        let change = connection_change(Some(before), state);
+        if change.report || is_other_problem {
+            self.states.wake(&self.key);
+        }
+        if has_content {
+            self.contents.wake(&self.key);
+        }
+    }
+
+    pub(super) async fn connection(&self, address: &str) {
+        let mut failures = 0;
+        loop {
+            match Registry::connect(address).await {
+                Ok(registry) => {
+                    failures = 0;
+                    let origin = Origin::Registry(registry.clone());
+                    self.set(ConnectionState::Ready, Some(origin.clone()), String::new());
+                    self.refresh(&origin, registry.closed()).await;
+                    tracing::info!(catalog = self.key, "connection closed");
+                    self.set(ConnectionState::Connecting, None, String::new());
+                }
+                Err(error) => {
+                    let problem = error.to_string();
+                    tracing::info!(catalog = self.key, error = problem, "cannot connect");
+                    self.set(ConnectionState::TransientFailure, None, problem);
+                    tokio::time::sleep(backoff(failures)).await;
+                    failures += 1;
+                }
+            }
+        }
+    }
+
+    /// Until the connection is `closed`, has its content read again after each lifetime in which it was used: a registry reports no change.
+    async fn refresh(&self, origin: &Origin, closed: impl Future<Output = ()>) {
+        let mut closed = pin!(closed);
+        while timeout(SNAPSHOT_LIFETIME, &mut closed).await.is_err() {
+            let generation = self.link.borrow().generation;
+            let is_used = self.read.lock().as_ref().is_some_and(|it| it.generation == generation);
+            if is_used {
+                self.set(ConnectionState::Ready, Some(origin.clone()), String::new());
+            }
+        }
+    }
+
+    pub(super) async fn image(&self, images: &dyn ImageSource, source: &CatalogSource, reference: &str) {
+        let (mut failures, mut digest) = (0, String::new());
+        loop {
+            match images.catalog(source, reference).await {
+                Ok(image) => {
+                    failures = 0;
+                    let is_other = image.reference() != digest;
+                    image.reference().clone_into(&mut digest);
+                    let origin = is_other.then_some(Origin::Image(image));
+                    self.set(ConnectionState::Ready, origin, String::new());
+                    self.poll.notified().await;
+                }
+                Err(problem) => {
+                    tracing::info!(catalog = self.key, error = problem, "cannot pull the image");
+                    // content that was pulled before stays in use
+                    let state = match digest.as_str() {
+                        "" => ConnectionState::TransientFailure,
+                        _ => ConnectionState::Ready,
+                    };
+                    self.set(state, None, problem);
+                    let _ = timeout(backoff(failures), self.poll.notified()).await;
+                    failures += 1;
+                }
+            }
+        }
+    }
+
+    /// The ConfigMap goes with its catalog.
+    async fn own(&self, api: &Api<ConfigMap>, config_map: &ConfigMap, source: &CatalogSource) {
+        let Some(owner) = source.owner_ref(&()) else { return };
+        let mut owners = config_map.owner_references().to_vec();
+        if owners.iter().any(|other| other.uid == owner.uid) {
+            return;
+        }
+        owners.push(owner);
+        let version = &config_map.metadata.resource_version;
+        let patch = json!({"metadata": {"ownerReferences": owners, "resourceVersion": version}});
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        // a conflict is another version, which is seen next
+        if let Err(error) = api.patch(&config_map.name_any(), &params, &Patch::Merge(patch)).await {
+            tracing::info!(catalog = self.key, error = chain(&error), "cannot own the ConfigMap");
+        }
+    }
+
+    pub(super) async fn config_map(&self, api: &Api<ConfigMap>, name: &str, source: &CatalogSource) {
+        let changes = watcher::watch_object(api.clone(), name).backoff(runtime_backoff::of_watch());
+        let mut changes = pin!(changes);
+        while let Some(change) = changes.next().await {
+            let found = match change {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::info!(catalog = self.key, error = chain(&error), "cannot watch the ConfigMap");
+                    continue;
+                }
+            };
+            if let Some(found) = &found {
+                self.own(api, found, source).await;
+            }
+            let reference = found.as_ref().map(|it| ConfigMapReference {
+                name: it.name_any(),
+                namespace: it.namespace().unwrap_or_default(),
+                uid: it.uid().unwrap_or_default(),
+                resource_version: it.resource_version().unwrap_or_default(),
+                last_update_time: Some(Time(Timestamp::now())),
+                unknown: BTreeMap::new(),
+            });
+            self.link.send_modify(|link| link.config_map = reference);
+            let missing = || format!("ConfigMap {name} not found");
+            match found.ok_or_else(missing).and_then(|it| ConfigMapCatalog::read(&it)) {
+                Ok(catalog) => {
+                    let origin = Some(Origin::ConfigMap(Arc::new(catalog)));
+                    self.set(ConnectionState::Ready, origin, String::new());
+                }
+                Err(problem) => self.set(ConnectionState::TransientFailure, None, problem),
+            }
+            // its version is part of the status
+            self.states.wake(&self.key);
+        }
+    }
+}
+
+fn backoff(earlier_failures: u32) -> Duration {
+    Duration::from_secs(1).saturating_mul(1 << earlier_failures.min(10)).min(MAX_BACKOFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn registry_content_is_read_again_while_it_is_used() {
+        let keeping = Keeping {
+            key: "ns/c".to_owned(),
+            link: watch::Sender::new(Link::new()),
+            read: Arc::default(),
+            poll: Arc::default(),
+            states: Waker::default(),
+            contents: Waker::default(),
+        };
+        let origin = Origin::ConfigMap(Arc::default());
+        keeping.set(ConnectionState::Ready, Some(origin.clone()), String::new());
+        let mut woken = pin!(keeping.contents.names());
+        assert!(woken.next().now_or_never().is_some());
+        for (case, is_read, want) in
+            [("unused", false, 1), ("read once", true, 2), ("not read after that", false, 2)]
+        {
+            let generation = keeping.link.borrow().generation;
+            if is_read {
+                let attempt = ReadAttempt { generation, at: Instant::now(), outcome: Err("down".to_owned()) };
+                *keeping.read.lock() = Some(attempt);
+            }
+            keeping.refresh(&origin, tokio::time::sleep(SNAPSHOT_LIFETIME * 5 / 2)).await;
+            assert_eq!(keeping.link.borrow().generation, want, "{case}");
+            assert_eq!(woken.next().now_or_never().is_some(), is_read, "{case}");
+        }
+    }
+}
