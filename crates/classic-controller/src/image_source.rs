@@ -18,7 +18,8 @@ use crate::images::Images;
 
 /// Access to images.
 pub trait ImageSource: Send + Sync {
-    /// The catalog of an image, with the credentials of `source`. A tag is resolved again each time.
+    /// The catalog of an image, with the credentials of `source`. A tag is resolved again each time; while its registry is not available,
+    /// the catalog may be the one that the tag had before, see [`CatalogContent::problem`].
     ///
     /// # Errors
     /// When it cannot be pulled or read.
@@ -43,6 +44,11 @@ pub trait ImageSource: Send + Sync {
 pub trait CatalogContent: Send + Sync {
     /// The reference with the digest of the image.
     fn reference(&self) -> &str;
+
+    /// Why this is what the tag had before, and may not be what it has now; `None`: it is what it has.
+    fn problem(&self) -> Option<&str> {
+        None
+    }
 
     /// Names of the packages, sorted.
     fn packages(&self) -> Vec<String>;
@@ -77,6 +83,30 @@ impl CatalogContent for CatalogImage {
     }
 }
 
+/// The catalog that a tag had before.
+struct RecordedCatalog {
+    image: CatalogImage,
+    problem: String,
+}
+
+impl CatalogContent for RecordedCatalog {
+    fn reference(&self) -> &str {
+        self.image.reference()
+    }
+
+    fn problem(&self) -> Option<&str> {
+        Some(&self.problem)
+    }
+
+    fn packages(&self) -> Vec<String> {
+        self.image.packages()
+    }
+
+    fn package_lines(&self, package: &str) -> io::Result<Vec<u8>> {
+        self.image.package_lines(package)
+    }
+}
+
 impl ImageSource for Images {
     fn catalog<'a>(
         &'a self,
@@ -84,8 +114,15 @@ impl ImageSource for Images {
         reference: &'a str,
     ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
         async move {
-            let opened = self.catalogs(source).await?.open(reference, |_| ()).await;
-            opened.map(|image| Arc::new(image) as _).map_err(|error| chain(&error))
+            let images = self.catalogs(source).await?;
+            let scope = source.metadata.namespace.as_deref().unwrap_or_default();
+            match images.open_or_recorded(scope, reference).await {
+                Ok((image, None)) => Ok(Arc::new(image) as Arc<dyn CatalogContent>),
+                Ok((image, Some(error))) => {
+                    Ok(Arc::new(RecordedCatalog { image, problem: chain(&error) }) as Arc<dyn CatalogContent>)
+                }
+                Err(error) => Err(chain(&error)),
+            }
         }
         .boxed()
     }

@@ -138,6 +138,14 @@ pub enum CatalogImageError {
     Task(#[from] tokio::task::JoinError),
 }
 
+impl CatalogImageError {
+    /// Whether the catalog may be there, and its registry cannot be reached or does not answer.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Image(error) if error.is_unavailable())
+    }
+}
+
 /// The catalog behind an image reference. A tag costs one request more than a digest.
 ///
 /// `progress` is called before each long step, on the task of the caller.

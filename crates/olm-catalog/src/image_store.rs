@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use olm_core::ImageRef;
 use olm_fbc::{Finding, Index, Ingest, IngestError, file_findings};
 use olm_oci::{Lease, Puller, Store, parse_reference};
 
@@ -73,6 +74,69 @@ impl CatalogImages {
         let reference = canonical.to_string();
         tokio::task::spawn_blocking(move || CatalogImage::open(reference, lease)).await?
     }
+
+    /// As [`CatalogImages::open`]. While the registry of a tag is not available, the content that the tag had when it was opened last in the
+    /// same `scope`, if that is cached, with the error of the registry. Images that one scope has credentials for are not opened in another.
+    ///
+    /// # Errors
+    /// See [`CatalogImageError`].
+    pub async fn open_or_recorded(
+        &self,
+        scope: &str,
+        reference: &str,
+    ) -> Result<(CatalogImage, Option<CatalogImageError>), CatalogImageError> {
+        let asked = parse_reference(reference)?;
+        match self.open(reference, |_| ()).await {
+            Ok(image) => {
+                self.record(scope, &asked, &image).await;
+                Ok((image, None))
+            }
+            Err(error) if error.is_unavailable() => match self.recorded(scope, &asked).await {
+                Ok(Some(image)) => Ok((image, Some(error))),
+                Ok(None) => Err(error),
+                Err(cause) => {
+                    tracing::info!(reference, error = %cause, "cannot open the recorded content of a tag");
+                    Err(error)
+                }
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Records the digest of a tag.
+    async fn record(&self, scope: &str, asked: &ImageRef, image: &CatalogImage) {
+        let canonical: Option<ImageRef> = image.reference.parse().ok();
+        let digest = canonical.and_then(|it| it.digest().cloned());
+        let Some(digest) = digest.filter(|_| asked.tag().is_some()) else { return };
+        let (store, tag) = (self.store.clone(), tag_in(scope, asked));
+        let written = tokio::task::spawn_blocking(move || store.record_tag(&tag, &digest)).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(reference = %asked, %error, "cannot record the digest of a tag");
+        }
+    }
+
+    async fn recorded(
+        &self,
+        scope: &str,
+        asked: &ImageRef,
+    ) -> Result<Option<CatalogImage>, CatalogImageError> {
+        let (store, tag) = (self.store.clone(), tag_in(scope, asked));
+        let digest = tokio::task::spawn_blocking(move || store.tag_digest(&tag)).await?;
+        let Some(digest) = digest else { return Ok(None) };
+        let canonical = asked.with_digest(digest.clone());
+        self.puller.verify(asked, &canonical).await?;
+        let (store, reference) = (self.store.clone(), canonical.to_string());
+        let opened = tokio::task::spawn_blocking(move || {
+            let lease = store.get(&digest)?;
+            lease.map(|lease| CatalogImage::open(reference, lease)).transpose()
+        });
+        opened.await?
+    }
+}
+
+/// The name of a tag in the records.
+fn tag_in(scope: &str, tag: &ImageRef) -> String {
+    format!("{scope}\n{tag}")
 }
 
 impl CatalogImage {
@@ -135,4 +199,52 @@ fn finish(read: Ingest<BufWriter<File>>, directory: &Path) -> Result<(), IngestE
         std::fs::write(directory.join(PASSED_OVER), serde_json::to_vec(&passed_over)?)
     };
     written().map_err(IngestError::Write)
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_fbc::IngestLimits;
+    use olm_oci::Config;
+
+    use super::*;
+
+    /// An empty catalog of this digest in the store.
+    fn put(store: &Store, digest: &str) {
+        let staging = store.begin(&digest.parse().unwrap()).unwrap();
+        let spool = File::create(staging.path().join(SPOOL)).unwrap();
+        finish(Ingest::new(BufWriter::new(spool), IngestLimits::default()), staging.path()).unwrap();
+        staging.commit().unwrap();
+    }
+
+    #[tokio::test]
+    async fn recorded_tag_opens_without_its_registry() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let digest = format!("sha256:{}", "1".repeat(64));
+        put(&store, &digest);
+        let images = CatalogImages::new(Puller::new(Config::default()), store.clone());
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (tag, canonical) = (format!("{unused}/c:v1"), format!("{unused}/c@{digest}"));
+        let error = images.open_or_recorded("ns", &tag).await.unwrap_err();
+        assert!(error.is_unavailable(), "{error}");
+        let image = images.open(&canonical, |_| ()).await.unwrap();
+        images.record("ns", &tag.parse().unwrap(), &image).await;
+        for (scope, tag, want) in [
+            ("ns", tag.clone(), true),
+            ("other", tag.clone(), false),
+            ("ns", format!("{unused}/c:v2"), false),
+        ] {
+            match images.open_or_recorded(scope, &tag).await {
+                Ok((image, error)) => {
+                    assert!(want && image.reference() == canonical, "{scope} {tag}: {}", image.reference());
+                    assert!(error.is_some_and(|it| it.is_unavailable()), "{scope} {tag}");
+                }
+                Err(error) => assert!(!want && error.is_unavailable(), "{scope} {tag}: {error}"),
+            }
+        }
+        drop(image);
+        store.collect(|_| false).unwrap();
+        let error = images.open_or_recorded("ns", &tag).await.unwrap_err();
+        assert!(error.is_unavailable(), "its content is gone: {error}");
+    }
 }

@@ -89,6 +89,12 @@ impl Error {
         matches!(self.cause().and_then(ImageError::status), Some(401 | 403))
     }
 
+    /// Whether the image may be there, and the registry that has it cannot be reached or does not answer.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        self.cause().is_some_and(ImageError::is_unavailable)
+    }
+
     /// Whether the signature policy does not accept the image.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
@@ -229,6 +235,25 @@ impl ImageError {
         }
     }
 
+    /// As [`Error::is_unavailable`].
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Network { .. } | Self::Stalled { .. } => true,
+            Self::Status { status, .. } => *status == 429 || *status >= 500,
+            Self::Mirrors { primary, .. } => primary.is_unavailable(),
+            Self::Digest { .. }
+            | Self::Size { .. }
+            | Self::Limit { .. }
+            | Self::UnexpectedEof
+            | Self::Unsupported(_)
+            | Self::Content(_)
+            | Self::Config(_)
+            | Self::Rejected(_)
+            | Self::Io { .. } => false,
+        }
+    }
+
     pub(crate) fn network(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Network { what: what.into(), why: why.into() }
     }
@@ -343,5 +368,35 @@ mod tests {
         assert_eq!(unusable.retry(), Retry::Slow);
         let syntax = Error::ReferenceSyntax { reference: "A".into(), why: "no".into() };
         assert_eq!(syntax.retry(), Retry::Terminal);
+    }
+
+    #[test]
+    fn registry_is_unavailable_without_an_answer() {
+        let status = |status| ImageError::Status {
+            what: "reading manifest v1".into(),
+            status,
+            code: None,
+            message: None,
+            retry_after: None,
+        };
+        let mirrors = |primary| ImageError::Mirrors {
+            mirrors: "[m: not found]".into(),
+            reference: "registry.test/a:v1".into(),
+            primary: Box::new(primary),
+        };
+        for (cause, want) in [
+            (ImageError::network("reading manifest v1", "connection refused"), true),
+            (status(503), true),
+            (status(429), true),
+            (status(404), false),
+            (status(401), false),
+            (mirrors(status(500)), true),
+            (mirrors(status(404)), false),
+            (ImageError::Rejected("no signature is accepted".into()), false),
+        ] {
+            let error = Error::Source(cause);
+            assert_eq!(error.is_unavailable(), want, "{error}");
+        }
+        assert!(!Error::Cancelled.is_unavailable());
     }
 }

@@ -332,13 +332,23 @@ mod tests {
         assert!(catalogs.cached(&source).is_none() && !catalogs.is_served(&source));
     }
 
-    /// An image that can be pulled unless the registry is out.
+    /// An image that can be pulled unless the registry is out; then it may be in the cache.
     #[derive(Default)]
     struct Registry {
         is_out: AtomicBool,
+        is_cached: bool,
+        /// Their lines cannot be read.
+        packages: Vec<String>,
+        reads: Arc<AtomicU64>,
     }
 
-    struct Content;
+    struct Content {
+        problem: Option<&'static str>,
+        packages: Vec<String>,
+        reads: Arc<AtomicU64>,
+    }
+
+    const REFUSED: &str = "connection refused";
 
     impl ImageSource for Registry {
         fn catalog<'a>(
@@ -346,9 +356,12 @@ mod tests {
             _: &'a CatalogSource,
             _: &'a str,
         ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
-            let pulled = match self.is_out.load(Ordering::Relaxed) {
-                true => Err("connection refused".to_owned()),
-                false => Ok(Arc::new(Content) as Arc<dyn CatalogContent>),
+            let is_out = self.is_out.load(Ordering::Relaxed);
+            let (packages, reads) = (self.packages.clone(), Arc::clone(&self.reads));
+            let content = Content { problem: is_out.then_some(REFUSED), packages, reads };
+            let pulled = match is_out && !self.is_cached {
+                true => Err(REFUSED.to_owned()),
+                false => Ok(Arc::new(content) as Arc<dyn CatalogContent>),
             };
             std::future::ready(pulled).boxed()
         }
@@ -367,20 +380,65 @@ mod tests {
             "registry.test/c@sha256:1"
         }
 
+        fn problem(&self) -> Option<&str> {
+            self.problem
+        }
+
         fn packages(&self) -> Vec<String> {
-            Vec::new()
+            self.packages.clone()
         }
 
         fn package_lines(&self, _: &str) -> io::Result<Vec<u8>> {
-            Ok(Vec::new())
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            Err(io::Error::other("disk full"))
+        }
+    }
+
+    fn image_catalogs(registry: &Arc<Registry>) -> (Arc<Catalogs>, Arc<CatalogSource>) {
+        let apiserver = Apiserver::new(|_, _| (404, json!({})));
+        let catalogs = Catalogs::new(&apiserver.client(), Arc::clone(registry) as Arc<dyn ImageSource>);
+        (catalogs, source(json!({"sourceType": "grpc", "image": "registry.test/c:v1"})))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cached_image_is_used_at_start_and_reported() {
+        for is_cached in [true, false] {
+            let is_out = AtomicBool::new(true);
+            let registry = Arc::new(Registry { is_out, is_cached, ..Registry::default() });
+            let (catalogs, source) = image_catalogs(&registry);
+            assert_eq!(catalogs.content(&source).await.is_ok(), is_cached);
+            let state = if is_cached { ConnectionState::Ready } else { ConnectionState::TransientFailure };
+            assert_eq!(catalogs.state(&source), Some(state));
+            let problem = catalogs.problem("ns/c").unwrap();
+            assert!(problem.starts_with("connection refused; correct spec.image"), "{problem}");
+            let reports_cache = problem.ends_with("; registry.test/c@sha256:1 stays in use");
+            assert_eq!(reports_cache, is_cached, "{problem}");
+            registry.is_out.store(false, Ordering::Relaxed);
+            tokio::time::sleep(MAX_BACKOFF * 2).await;
+            assert_eq!((catalogs.problem("ns/c"), catalogs.content(&source).await.is_ok()), (None, true));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn read_error_is_reported_and_counts_for_a_time() {
+        let packages = vec!["p".to_owned()];
+        let registry = Arc::new(Registry { packages, ..Registry::default() });
+        let (catalogs, source) = image_catalogs(&registry);
+        for (wait, want) in [(Duration::ZERO, 1), (RETRY_INTERVAL / 2, 1), (RETRY_INTERVAL, 2)] {
+            tokio::time::sleep(wait).await;
+            let error = catalogs.content(&source).await.err().unwrap();
+            assert!(error.contains("cannot read package \"p\": disk full; correct spec.image"), "{error}");
+            assert_eq!(registry.reads.load(Ordering::Relaxed), want, "after {wait:?}");
+            let problem =
+                catalogs.problem("ns/c").map(|problem| format!("failed to list bundles: {problem}"));
+            assert_eq!(problem, Some(error));
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn pulled_image_stays_in_use_after_an_error() {
-        let (apiserver, registry) = (Apiserver::new(|_, _| (404, json!({}))), Arc::new(Registry::default()));
-        let catalogs = Catalogs::new(&apiserver.client(), Arc::clone(&registry) as Arc<dyn ImageSource>);
-        let source = source(json!({"sourceType": "grpc", "image": "registry.test/c:v1"}));
+        let registry = Arc::new(Registry::default());
+        let (catalogs, source) = image_catalogs(&registry);
         catalogs.content(&source).await.map(|_| ()).unwrap();
         assert_eq!(catalogs.problem("ns/c"), None);
         let want = "connection refused; correct spec.image \"registry.test/c:v1\" of the CatalogSource, or name a pull secret \

@@ -139,12 +139,22 @@ impl Keeping {
         loop {
             match images.catalog(source, reference).await {
                 Ok(image) => {
-                    failures = 0;
-                    let is_other = image.reference() != digest;
-                    image.reference().clone_into(&mut digest);
-                    let origin = is_other.then_some(Origin::Image(image));
-                    self.set(ConnectionState::Ready, origin, String::new());
-                    self.poll.notified().await;
+                    let problem = image.problem().unwrap_or_default().to_owned();
+                    let (is_current, mut origin) = (problem.is_empty(), None);
+                    // what a tag had before does not take the place of what was pulled since
+                    if image.reference() != digest && (is_current || digest.is_empty()) {
+                        image.reference().clone_into(&mut digest);
+                        origin = Some(Origin::Image(image));
+                    }
+                    if !is_current {
+                        tracing::info!(catalog = self.key, error = problem, "the registry is not available");
+                    }
+                    self.set(ConnectionState::Ready, origin, problem);
+                    if is_current {
+                        failures = 0;
+                        self.poll.notified().await;
+                        continue;
+                    }
                 }
                 Err(problem) => {
                     tracing::info!(catalog = self.key, error = problem, "cannot pull the image");
@@ -154,10 +164,10 @@ impl Keeping {
                         _ => ConnectionState::Ready,
                     };
                     self.set(state, None, problem);
-                    let _ = timeout(backoff(failures), self.poll.notified()).await;
-                    failures += 1;
                 }
             }
+            let _ = timeout(backoff(failures), self.poll.notified()).await;
+            failures += 1;
         }
     }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Files that stay, so that the directory does not grow with history.
-const MAX_FILES: usize = 256;
+pub(super) const MAX_FILES: usize = 256;
 
 /// How many attempts have not come to an end. What cannot be read counts as none.
 #[must_use]
@@ -44,7 +44,7 @@ pub fn write(path: &Path, count: u32) -> io::Result<()> {
     }
 }
 
-/// Removes all but the latest files.
+/// Removes all but the latest files. Others may come and go meanwhile.
 ///
 /// # Errors
 /// When the directory cannot be read, or a file not be removed.
@@ -52,9 +52,16 @@ pub fn trim(dir: &Path) -> io::Result<()> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        files.push((entry.metadata()?.modified()?, entry.path()));
+        match entry.metadata().and_then(|it| it.modified()) {
+            Ok(modified) => files.push((modified, entry.path())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
     }
     files.sort();
     let surplus = files.len().saturating_sub(MAX_FILES);
-    files.into_iter().take(surplus).try_for_each(|(_, path): (_, PathBuf)| fs::remove_file(path))
+    files.into_iter().take(surplus).try_for_each(|(_, path): (_, PathBuf)| match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    })
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use olm_core::{Digest, DigestAlgorithm};
 
+use super::attempts::MAX_FILES;
 use super::disk::{Disk, RealDisk};
 use super::{Staging, Store, StoreError};
 use crate::layer::hash_of;
@@ -173,6 +174,43 @@ fn store_reports_full_disk_and_leaves_nothing() {
     assert!(error.to_string().ends_with(": no space left on device"), "{error}");
     assert_eq!(entries(&store.staging()), Vec::<String>::new());
     assert_eq!(store.digests().unwrap(), []);
+}
+
+#[test]
+fn tag_record_is_atomic_at_every_step() {
+    for operations in 0.. {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        store.record_tag("ns\nregistry.test/c:v1", &digest("before")).unwrap();
+        let dying = Box::new(Dying::after(operations));
+        let recorded = Store::open_on(directory.path(), dying)
+            .and_then(|store| store.record_tag("ns\nregistry.test/c:v1", &digest("new")));
+        let found = store.tag_digest("ns\nregistry.test/c:v1").unwrap();
+        let is_new = found == digest("new");
+        assert!(is_new || found == digest("before"), "{operations}: {found}");
+        assert!(is_new || recorded.is_err(), "{operations}: what was reported as recorded is there");
+        assert_eq!(store.tag_digest("other\nregistry.test/c:v1"), None);
+        if recorded.is_ok() {
+            assert!(operations >= 4, "{operations}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn tag_records_are_bounded_and_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    for index in 0..MAX_FILES + 5 {
+        store.record_tag(&index.to_string(), &digest("x")).unwrap();
+    }
+    assert_eq!(entries(&store.tags()).len(), MAX_FILES);
+    let last = (MAX_FILES + 4).to_string();
+    assert_eq!(store.tag_digest(&last), Some(digest("x")));
+    for name in entries(&store.tags()) {
+        std::fs::write(store.tags().join(name), "sha256:0").unwrap();
+    }
+    assert_eq!(store.tag_digest(&last), None, "it is no digest");
 }
 
 #[test]

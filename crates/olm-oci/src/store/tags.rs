@@ -1,0 +1,46 @@
+//! Records of the digests that tags had when their content was last used, for a time when the registry cannot be reached.
+//!
+//! A file named after the hash of a tag holds its digest. It is written beside its place and renamed, so a process that ends at any point
+//! leaves the earlier record or the new one. What cannot be read counts as no record; the latest records stay, as many as of attempts.
+
+use std::fs;
+use std::path::PathBuf;
+
+use olm_core::Digest;
+use sha2::{Digest as _, Sha256};
+
+use super::{Store, StoreError, attempts, random};
+
+impl Store {
+    pub(super) fn tags(&self) -> PathBuf {
+        self.inner.root.join("tags")
+    }
+
+    fn tag_file(&self, tag: &str) -> PathBuf {
+        let hash = Sha256::digest(tag.as_bytes());
+        self.tags().join(hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+
+    /// The digest that was recorded for a tag; its content may be gone. Blocks on the disk.
+    #[must_use]
+    pub fn tag_digest(&self, tag: &str) -> Option<Digest> {
+        fs::read_to_string(self.tag_file(tag)).ok()?.parse().ok()
+    }
+
+    /// Records the digest of a tag. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The disk fails; the earlier record stays.
+    pub fn record_tag(&self, tag: &str, digest: &Digest) -> Result<(), StoreError> {
+        if self.tag_digest(tag).as_ref() == Some(digest) {
+            return Ok(());
+        }
+        let (directory, path, disk) = (self.tags(), self.tag_file(tag), &self.inner.disk);
+        disk.create_dir(&directory).map_err(|e| StoreError::io("create", &directory, e))?;
+        let new = directory.join(format!("{:016x}.new", random()));
+        disk.write(&new, digest.as_str().as_bytes()).map_err(|e| StoreError::io("write", &new, e))?;
+        disk.sync(&new).map_err(|e| StoreError::io("sync", &new, e))?;
+        disk.rename(&new, &path).map_err(|e| StoreError::io("store", &path, e))?;
+        attempts::trim(&directory).map_err(|e| StoreError::io("tidy", &directory, e))
+    }
+}
