@@ -23,6 +23,8 @@ const CHANGING: [&str; 6] = [
 /// Folders in which programs of a node could leave something.
 const FOLDERS: [&str; 9] =
     ["/", "/etc", "/opt", "/run", "/var/lib", "/var/log", "/var/lib/cni", "/etc/cni", "/var/lib/kubelet"];
+/// The folder of mount(8), which makes it when it first runs on a machine and never removes it.
+const OF_MOUNT: &str = "/run/mount";
 /// Programs that only a node runs, as the kernel cuts their names.
 const PROGRAMS: [&str; 6] = ["containerd", "containerd-shim", "coredns", "kube-proxy", "kubelet", "pause"];
 
@@ -75,6 +77,7 @@ fn state() -> Result<State> {
             files.insert(entry.path().display().to_string());
         }
     }
+    files.remove(OF_MOUNT);
     let mut processes = BTreeSet::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {
         let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
