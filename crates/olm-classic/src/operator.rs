@@ -270,9 +270,8 @@ mod tests {
     #[test]
     fn operator_loses_earlier_install_plans() {
         let subscription: Subscription = serde_json::from_value(json!({
-            "metadata": { "name": "s", "namespace": "ns" },
-            "spec": { "name": "demo", "source": "c", "sourceNamespace": "ns" },
-            "status": { "installPlanRef": { "name": "install-2" }, "lastUpdated": "2024-01-01T00:00:00Z" },
+            "metadata": {"name": "s", "namespace": "ns"}, "spec": {"name": "demo", "source": "c", "sourceNamespace": "ns"},
+            "status": {"installPlanRef": {"name": "install-2"}, "lastUpdated": "2024-01-01T00:00:00Z"},
         }))
         .unwrap();
         let csv = "operators.coreos.com/v1alpha1";
@@ -294,9 +293,8 @@ mod tests {
     fn operator_announces_a_plan_to_its_subscription() {
         let subscription = |package: &str, generation: Option<i64>| -> Subscription {
             serde_json::from_value(json!({
-                "metadata": { "name": "s", "namespace": "ns" },
-                "spec": { "name": package, "source": "c", "sourceNamespace": "ns" },
-                "status": { "installPlanGeneration": generation, "lastUpdated": "2024-01-01T00:00:00Z" },
+                "metadata": {"name": "s", "namespace": "ns"}, "spec": {"name": package, "source": "c", "sourceNamespace": "ns"},
+                "status": {"installPlanGeneration": generation, "lastUpdated": "2024-01-01T00:00:00Z"},
             }))
             .unwrap()
         };
@@ -309,9 +307,8 @@ mod tests {
             ("other", None, true, true),
         ] {
             let plan = json!({
-                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "InstallPlan",
-                "metadata": { "name": "install-2", "namespace": "ns" },
-                "spec": { "approval": "Automatic", "approved": true, "clusterServiceVersionNames": [], "generation": 2 },
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "InstallPlan", "metadata": {"name": "install-2", "namespace": "ns"},
+                "spec": {"approval": "Automatic", "approved": true, "clusterServiceVersionNames": [], "generation": 2},
             });
             let of = subscription(package, generation);
             let mut read: InstallPlan = serde_json::from_value(plan.clone()).unwrap();
@@ -345,8 +342,7 @@ mod tests {
             value.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
             plan.status = Some(serde_json::from_value(value).unwrap());
             let dependency: Subscription = serde_json::from_value(json!({
-                "metadata": { "name": "s", "namespace": "ns" },
-                "spec": { "name": "dependency", "source": "c", "sourceNamespace": "ns" },
+                "metadata": {"name": "s", "namespace": "ns"}, "spec": {"name": "dependency", "source": "c", "sourceNamespace": "ns"},
             }))
             .unwrap();
             assert_eq!(is_announced(&plan, [&dependency]), announced, "{plan:?}");

@@ -158,16 +158,14 @@ mod tests {
     fn condition(generation: i64, spec: Value, status: Value) -> OperatorCondition {
         let metadata = json!({ "name": "demo.v1", "namespace": "ns", "generation": generation });
         let object = json!({
-            "apiVersion": API_VERSION, "kind": "OperatorCondition", "metadata": metadata,
-            "spec": spec, "status": { "conditions": status },
+            "apiVersion": API_VERSION, "kind": "OperatorCondition", "metadata": metadata, "spec": spec, "status": {"conditions": status},
         });
         serde_json::from_value(object).unwrap()
     }
 
     fn entry(status: &str, message: &str, generation: Option<i64>) -> Value {
         let mut entry = json!({
-            "type": UPGRADEABLE, "status": status, "message": message, "reason": "Some",
-            "lastTransitionTime": "2024-01-01T00:00:00Z",
+            "type": UPGRADEABLE, "status": status, "message": message, "reason": "Some", "lastTransitionTime": "2024-01-01T00:00:00Z",
         });
         if let Some(generation) = generation {
             entry["observedGeneration"] = generation.into();
@@ -177,6 +175,7 @@ mod tests {
 
     /// rule: classic-apis §8
     #[test]
+    #[rustfmt::skip]
     fn condition_gate_holds_upgrades() {
         assert_eq!(upgradeable(None), Ok(()));
         // administrators leave the time out
@@ -190,23 +189,15 @@ mod tests {
         let held = |text: &str| Some(format!("the operator is not upgradeable: {text}"));
         for (name, spec, status, want) in [
             ("nothing reported", json!({}), json!([]), None),
-            (
-                "another type",
-                json!({}),
+            ("another type", json!({}),
                 json!([{ "type": "Other", "status": "False", "reason": "A", "message": "", "lastTransitionTime": "2024-01-01T00:00:00Z" }]),
-                None,
-            ),
+                None),
             ("true", json!({}), json!([entry("True", "go", Some(3))]), None),
             ("false", json!({}), json!([entry("False", "not now", Some(3))]), held("not now")),
             ("unknown", json!({}), json!([entry("Unknown", "who", Some(3))]), None),
             ("older generation, false", json!({}), json!([entry("False", "x", Some(2))]), outdated("False")),
             ("older generation, true", json!({}), json!([entry("True", "x", Some(2))]), outdated("True")),
-            (
-                "written by v1 without generation",
-                json!({}),
-                json!([entry("True", "x", None)]),
-                outdated("True"),
-            ),
+            ("written by v1 without generation", json!({}), json!([entry("True", "x", None)]), outdated("True")),
             ("override lets through", overridden("True"), json!([entry("False", "x", Some(3))]), None),
             ("override holds", overridden("False"), json!([entry("True", "x", Some(3))]), held("set")),
             ("override unknown", overridden("Unknown"), json!([entry("False", "x", Some(3))]), None),
@@ -254,10 +245,7 @@ mod tests {
             (rights(&["a"]), rights(&["a"]), vec!["a", "a"]),
             (rights(&["e", "b"]), rights(&["d", "c", "b"]), vec!["d", "c", "b", "e", "b"]),
         ] {
-            let install = json!({
-                "deployments": [{ "name": "one", "spec": {} }], "permissions": permissions,
-                "clusterPermissions": cluster,
-            });
+            let install = json!({"deployments": [{"name": "one", "spec": {}}], "permissions": permissions, "clusterPermissions": cluster});
             let made = object(&csv(install));
             assert_eq!(
                 (made.spec.service_accounts, made.spec.deployments),

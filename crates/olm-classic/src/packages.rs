@@ -316,11 +316,10 @@ mod tests {
     #[test]
     fn package_shows_heads_versions_and_deprecations() {
         let metadata = json!({
-            "displayName": "Demo", "provider": { "name": "Lab", "url": "https://lab.invalid" },
-            "labels": { "operatorframework.io/arch.arm64": "supported", "other": "x" },
-            "annotations": { "categories": "Testing" },
-            "crdDescriptions": { "owned": [{ "name": "as.x.io", "version": "v1", "kind": "A" }] },
-            "nativeAPIs": [{ "group": "g", "version": "v1", "kind": "N" }],
+            "displayName": "Demo", "provider": {"name": "Lab", "url": "https://lab.invalid"},
+            "labels": {"operatorframework.io/arch.arm64": "supported", "other": "x"}, "annotations": {"categories": "Testing"},
+            "crdDescriptions": {"owned": [{"name": "as.x.io", "version": "v1", "kind": "A"}]},
+            "nativeAPIs": [{"group": "g", "version": "v1", "kind": "N"}],
         });
         let deprecations = json!({ "schema": "olm.deprecations", "package": "demo", "entries": [
             { "reference": { "schema": "olm.package" }, "message": "p" },

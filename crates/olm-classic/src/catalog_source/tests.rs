@@ -30,24 +30,16 @@ fn with_template(text: &str, image: &str) -> CatalogSource {
 }
 
 #[test]
+#[rustfmt::skip]
 fn validate_has_the_texts_of_the_reference() {
     for (spec, want) in [
         (json!({"sourceType": "grpc", "image": "i", "address": "a"}), Ok(Backing::Image("i"))),
         (json!({"sourceType": "grpc", "address": "a"}), Ok(Backing::Address("a"))),
         (json!({"sourceType": "configmap", "configMap": "c"}), Ok(Backing::ConfigMap("c"))),
         (json!({"sourceType": "internal", "configMap": "c", "image": "i"}), Ok(Backing::ConfigMap("c"))),
-        (
-            json!({"sourceType": "configmap"}),
-            Err("configmap name unset: must be set for sourcetype: configmap"),
-        ),
-        (
-            json!({"sourceType": "internal"}),
-            Err("configmap name unset: must be set for sourcetype: internal"),
-        ),
-        (
-            json!({"sourceType": "grpc"}),
-            Err("image and address unset: at least one must be set for sourcetype: grpc"),
-        ),
+        (json!({"sourceType": "configmap"}), Err("configmap name unset: must be set for sourcetype: configmap")),
+        (json!({"sourceType": "internal"}), Err("configmap name unset: must be set for sourcetype: internal")),
+        (json!({"sourceType": "grpc"}), Err("image and address unset: at least one must be set for sourcetype: grpc")),
         (json!({"sourceType": "http", "image": "i"}), Err("unknown sourcetype: http")),
     ] {
         let source = source(spec.clone());
@@ -182,6 +174,7 @@ fn health_is_what_is_served() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn template_sets_image_and_conditions() {
     let resolved = "catalog image reference was successfully resolved";
     let (cannot, improper) =
@@ -189,47 +182,13 @@ fn template_sets_image_and_conditions() {
     let one = "variable(s) \"{kube_minor_version}\" could not be resolved";
     let (t, f) = (ConditionStatus::True, ConditionStatus::False);
     for (text, image, version, written, status, message, shown, stops) in [
-        (
-            "r.io/c:v{kube_major_version}.{kube_minor_version}",
-            "old",
-            Some(SERVER),
-            Some("r.io/c:v1.25"),
-            t,
-            resolved.to_owned(),
-            "r.io/c:v1.25",
-            false,
-        ),
-        (
-            "r.io/c:v{kube_patch_version}",
-            "r.io/c:v4",
-            Some(SERVER),
-            None,
-            t,
-            resolved.to_owned(),
-            "r.io/c:v4",
-            false,
-        ),
-        (
-            "r.io/c:v{kube_minor_version}",
-            "old",
-            None,
-            None,
-            f,
-            format!("{cannot} {one}"),
-            "r.io/c:v{kube_minor_version}",
-            false,
-        ),
+        ("r.io/c:v{kube_major_version}.{kube_minor_version}", "old", Some(SERVER), Some("r.io/c:v1.25"), t, resolved.to_owned(),
+            "r.io/c:v1.25", false),
+        ("r.io/c:v{kube_patch_version}", "r.io/c:v4", Some(SERVER), None, t, resolved.to_owned(), "r.io/c:v4", false),
+        ("r.io/c:v{kube_minor_version}", "old", None, None, f, format!("{cannot} {one}"), "r.io/c:v{kube_minor_version}", false),
         ("r.io/c:{foo}", "", Some(SERVER), None, f, format!("{cannot} {improper}"), "r.io/c:{foo}", true),
-        (
-            "r.io/c:{foo}{kube_minor_version}",
-            "",
-            None,
-            None,
-            f,
-            format!("{cannot} {one} and {improper}"),
-            "r.io/c:{foo}{kube_minor_version}",
-            true,
-        ),
+        ("r.io/c:{foo}{kube_minor_version}", "", None, None, f, format!("{cannot} {one} and {improper}"),
+            "r.io/c:{foo}{kube_minor_version}", true),
     ] {
         let decision = template(&with_template(text, image), version, at(1));
         assert_eq!((decision.image.as_deref(), decision.stops), (written, stops), "{text}");

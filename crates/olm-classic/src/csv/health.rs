@@ -169,24 +169,15 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn rollout_reports_as_the_reference() {
         let available = |status: &str| json!([{"type": "Available", "status": status, "message": "M"}]);
         for (generation, status, want) in [
-            (
-                2,
-                json!({"observedGeneration": 1}),
-                "waiting for spec update of deployment \"d\" to be observed...",
-            ),
-            (
-                0,
-                json!({"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}),
-                "deployment \"d\" exceeded its progress deadline",
-            ),
-            (
-                0,
-                json!({"replicas": 3, "updatedReplicas": 2, "conditions": available("False")}),
-                "deployment \"d\" waiting for 1 outdated replica(s) to be terminated",
-            ),
+            (2, json!({"observedGeneration": 1}), "waiting for spec update of deployment \"d\" to be observed..."),
+            (0, json!({"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}),
+                "deployment \"d\" exceeded its progress deadline"),
+            (0, json!({"replicas": 3, "updatedReplicas": 2, "conditions": available("False")}),
+                "deployment \"d\" waiting for 1 outdated replica(s) to be terminated"),
             (0, json!({}), "deployment \"d\" not available: missing condition \"Available\""),
             (0, json!({"conditions": available("False")}), "deployment \"d\" not available: M"),
             (0, json!({"conditions": available("True")}), ""),

@@ -386,37 +386,20 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn requirements_check_crds() {
         let entry = json!([{"name": "as.x", "kind": "A", "version": "v1"}]);
         for (found, are_met, want) in [
             (None, false, "NotPresent: CRD is not present"),
             (Some(crd(|_| {})), true, "Present: CRD is present and Established condition is true"),
             (Some(crd(|crd| crd.served_versions.clear())), false, "NotPresent: CRD version not served"),
-            (
-                Some(crd(|crd| crd.is_established = false)),
-                false,
-                "PresentNotAvailable: CRD is present but the Established condition is False",
-            ),
-            (
-                Some(crd(|crd| crd.are_names_accepted = false)),
-                false,
-                "PresentNotAvailable: CRD is present but the NamesAccepted condition is False",
-            ),
-            (
-                Some(alongside(&["a/demo.v1"])),
-                false,
-                "PresentNotSatisfied: CRD installed alongside other CSV(s): demo.v1",
-            ),
-            (
-                Some(alongside(&["a/demo.v1", "a/demo.v2"])),
-                true,
-                "Present: CRD is present and Established condition is true",
-            ),
-            (
-                Some(alongside(&["b/demo.v1", "a/other.v1"])),
-                true,
-                "Present: CRD is present and Established condition is true",
-            ),
+            (Some(crd(|crd| crd.is_established = false)), false,
+                "PresentNotAvailable: CRD is present but the Established condition is False"),
+            (Some(crd(|crd| crd.are_names_accepted = false)), false,
+                "PresentNotAvailable: CRD is present but the NamesAccepted condition is False"),
+            (Some(alongside(&["a/demo.v1"])), false, "PresentNotSatisfied: CRD installed alongside other CSV(s): demo.v1"),
+            (Some(alongside(&["a/demo.v1", "a/demo.v2"])), true, "Present: CRD is present and Established condition is true"),
+            (Some(alongside(&["b/demo.v1", "a/other.v1"])), true, "Present: CRD is present and Established condition is true"),
         ] {
             for member in ["owned", "required"] {
                 let csv = csv(json!({"replaces": "demo.v1", "customresourcedefinitions": {member: entry}}));
@@ -459,6 +442,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn requirements_check_accounts_and_rules() {
         let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a<b"], "nonResourceURLs": []});
         let csv = csv(json!({"install": {"strategy": "deployment", "spec": {
@@ -475,19 +459,9 @@ mod tests {
             (vec![a()], true, ["Present: ", "NotPresent: Service account does not exist"]),
             (vec![a(), account("")], true, ["Present: ", "Present: "]),
             (vec![a(), account("demo.v2")], true, ["Present: ", "Present: "]),
-            (
-                vec![a(), account("demo.v1")],
-                true,
-                [
-                    "Present: ",
-                    "PresentNotSatisfied: Service account is owned by another ClusterServiceVersion",
-                ],
-            ),
-            (
-                vec![a(), account("")],
-                false,
-                ["Present: ", "PresentNotSatisfied: Policy rule not satisfied for service account"],
-            ),
+            (vec![a(), account("demo.v1")], true,
+                ["Present: ", "PresentNotSatisfied: Service account is owned by another ClusterServiceVersion"]),
+            (vec![a(), account("")], false, ["Present: ", "PresentNotSatisfied: Policy rule not satisfied for service account"]),
         ] {
             let accounts = accounts.into_iter().collect();
             let may = |name: &str, scope: RuleScope, _: &Value| {

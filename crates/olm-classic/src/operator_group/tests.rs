@@ -68,25 +68,17 @@ fn namespaces() -> Namespaces {
 
 /// rule: classic-apis §7.1
 #[test]
+#[rustfmt::skip]
 fn group_targets_by_list_selector_or_all() {
     for (spec, want) in [
         (json!({}), Ok(vec![""])),
         (json!({ "selector": {} }), Ok(vec![""])),
         (json!({ "targetNamespaces": ["c", "a", "a", "not-there"] }), Ok(vec!["a", "c", "not-there"])),
-        (
-            json!({ "targetNamespaces": ["c"], "selector": { "matchLabels": { "env": "prod" } } }),
-            Ok(vec!["c"]),
-        ),
+        (json!({ "targetNamespaces": ["c"], "selector": { "matchLabels": { "env": "prod" } } }), Ok(vec!["c"])),
         (json!({ "selector": { "matchLabels": { "env": "prod" } } }), Ok(vec!["a"])),
         (json!({ "selector": { "matchLabels": { "env": "none" } } }), Ok(vec![])),
-        (
-            json!({ "selector": { "matchExpressions": [{ "key": "env", "operator": "Exists" }] } }),
-            Ok(vec!["a", "b"]),
-        ),
-        (
-            json!({ "selector": { "matchExpressions": [{ "key": "env", "operator": "NotIn", "values": ["prod"] }] } }),
-            Ok(vec!["b", "c"]),
-        ),
+        (json!({ "selector": { "matchExpressions": [{ "key": "env", "operator": "Exists" }] } }), Ok(vec!["a", "b"])),
+        (json!({ "selector": { "matchExpressions": [{ "key": "env", "operator": "NotIn", "values": ["prod"] }] } }), Ok(vec!["b", "c"])),
         (
             json!({ "targetNamespaces": ["a", ""] }),
             Err(
@@ -108,12 +100,8 @@ fn group_targets_by_list_selector_or_all() {
                  NotIn with values, Exists or DoesNotExist without",
             ),
         ),
-        (
-            json!({ "selector": { "matchLabels": { "not a key": "x" } } }),
-            Err(
-                "spec.selector.matchLabels: \"not a key\" is no key of a label; write it like example.com/name",
-            ),
-        ),
+        (json!({ "selector": { "matchLabels": { "not a key": "x" } } }),
+            Err("spec.selector.matchLabels: \"not a key\" is no key of a label; write it like example.com/name")),
         (
             json!({ "selector": { "matchLabels": { "env": "no value!" } } }),
             Err(
@@ -139,61 +127,27 @@ fn group_targets_by_list_selector_or_all() {
 
 /// rule: classic-apis §7.3
 #[test]
+#[rustfmt::skip]
 fn group_modes_are_needed_by_the_targets() {
     let (own, single, multi, all) = (ALL_MODES[0], ALL_MODES[1], ALL_MODES[2], ALL_MODES[3]);
     let without = |mode: &str| ALL_MODES.into_iter().filter(|it| *it != mode).collect::<Vec<_>>();
     for (targets, modes, want) in [
-        (
-            vec![],
-            ALL_MODES.to_vec(),
-            "operatorgroup has invalid selected namespaces, cannot configure to watch zero namespaces",
-        ),
+        (vec![], ALL_MODES.to_vec(), "operatorgroup has invalid selected namespaces, cannot configure to watch zero namespaces"),
         (vec!["ns"], vec![own], ""),
-        (
-            vec!["ns"],
-            without(own),
-            "OwnNamespace InstallModeType not supported, cannot configure to watch own namespace",
-        ),
+        (vec!["ns"], without(own), "OwnNamespace InstallModeType not supported, cannot configure to watch own namespace"),
         (vec![""], vec![all], ""),
-        (
-            vec![""],
-            without(all),
-            "AllNamespaces InstallModeType not supported, cannot configure to watch all namespaces",
-        ),
+        (vec![""], without(all), "AllNamespaces InstallModeType not supported, cannot configure to watch all namespaces"),
         (vec!["a"], vec![single], ""),
-        (
-            vec!["a"],
-            without(single),
-            "SingleNamespace InstallModeType not supported, cannot configure to watch one namespace",
-        ),
+        (vec!["a"], without(single), "SingleNamespace InstallModeType not supported, cannot configure to watch one namespace"),
         (vec!["a", "b"], vec![multi], ""),
-        (
-            vec!["a", "b", "c"],
-            without(multi),
-            "MultiNamespace InstallModeType not supported, cannot configure to watch 3 namespaces",
-        ),
+        (vec!["a", "b", "c"], without(multi), "MultiNamespace InstallModeType not supported, cannot configure to watch 3 namespaces"),
         (vec!["a", "ns"], vec![multi, own], ""),
-        (
-            vec!["a", "ns"],
-            vec![multi],
-            "OwnNamespace InstallModeType not supported, cannot configure to watch own namespace",
-        ),
-        (
-            vec!["", "a"],
-            ALL_MODES.to_vec(),
-            "operatorgroup has invalid selected namespaces, NamespaceAll found when |selected namespaces| > 1",
-        ),
+        (vec!["a", "ns"], vec![multi], "OwnNamespace InstallModeType not supported, cannot configure to watch own namespace"),
+        (vec!["", "a"], ALL_MODES.to_vec(),
+            "operatorgroup has invalid selected namespaces, NamespaceAll found when |selected namespaces| > 1"),
         (vec!["a", "a"], vec![single], ""),
-        (
-            vec![""],
-            vec![],
-            "AllNamespaces InstallModeType not supported, cannot configure to watch all namespaces",
-        ),
-        (
-            vec![""],
-            vec!["allnamespaces"],
-            "AllNamespaces InstallModeType not supported, cannot configure to watch all namespaces",
-        ),
+        (vec![""], vec![], "AllNamespaces InstallModeType not supported, cannot configure to watch all namespaces"),
+        (vec![""], vec!["allnamespaces"], "AllNamespaces InstallModeType not supported, cannot configure to watch all namespaces"),
     ] {
         let targets: Vec<String> = targets.into_iter().map(str::to_owned).collect();
         let got = modes::check(&csv("ns", &modes, &[]), "ns", &targets);
@@ -245,6 +199,7 @@ fn failed(reason: GroupReason, message: &str) -> GroupCheck {
 
 /// rule: classic-apis §6.3
 #[test]
+#[rustfmt::skip]
 fn group_check_has_a_row_for_each_outcome() {
     let plain = || group("ns", "og", json!({}), json!(["ns"]));
     let fixed = || group("ns", "og", json!({ "staticProvidedAPIs": true }), json!(["ns"]));
@@ -257,110 +212,40 @@ fn group_check_has_a_row_for_each_outcome() {
     };
     let annotation = |key: &'static str, value: &str| (key, value.to_owned());
     for (name, csv, groups, want) in [
-        (
-            "row 1",
-            demo(),
-            vec![other("")],
-            failed(GroupReason::NoOperatorGroup, "csv in namespace with no operatorgroups"),
-        ),
-        (
-            "row 2",
-            demo(),
-            vec![plain(), group("ns", "second", json!({}), json!(["ns"]))],
-            failed(
-                GroupReason::TooManyOperatorGroups,
-                "csv created in namespace with multiple operatorgroups, can't pick one automatically",
-            ),
-        ),
+        ("row 1", demo(), vec![other("")], failed(GroupReason::NoOperatorGroup, "csv in namespace with no operatorgroups")),
+        ("row 2", demo(), vec![plain(), group("ns", "second", json!({}), json!(["ns"]))],
+            failed(GroupReason::TooManyOperatorGroups,
+                "csv created in namespace with multiple operatorgroups, can't pick one automatically")),
         ("no status", demo(), vec![group("ns", "og", json!({}), json!(null))], GroupCheck::Wait),
-        (
-            "row 3, no targets: no annotation that means all namespaces",
-            demo(),
-            vec![group("ns", "og", json!({}), json!([]))],
-            GroupCheck::Annotate(BTreeMap::from([
-                annotation("olm.operatorGroup", "og"),
-                annotation("olm.operatorNamespace", "ns"),
-            ])),
-        ),
-        (
-            "row 3, no targets, annotated",
-            annotated(demo(), &plain()),
-            vec![group("ns", "og", json!({}), json!([]))],
-            failed(
-                GroupReason::NoTargetNamespaces,
-                "no targetNamespaces are matched operatorgroups namespace selection",
-            ),
-        ),
-        (
-            "row 3",
-            demo(),
-            vec![group("ns", "og", json!({}), json!(["ns", "a"]))],
-            GroupCheck::Annotate(BTreeMap::from([
-                annotation("olm.operatorGroup", "og"),
-                annotation("olm.operatorNamespace", "ns"),
-                annotation("olm.targetNamespaces", "a,ns"),
-            ])),
-        ),
-        (
-            "row 4",
-            twice(),
-            vec![plain()],
-            failed(
-                GroupReason::InvalidInstallModes,
-                "spec.installModes has more than one entry for Other, OwnNamespace; keep one of each type",
-            ),
-        ),
-        (
-            "row 5",
-            annotated(csv("ns", &["AllNamespaces"], &["A"]), &plain()),
-            vec![plain()],
-            failed(
-                GroupReason::UnsupportedOperatorGroup,
-                "OwnNamespace InstallModeType not supported, cannot configure to watch own namespace",
-            ),
-        ),
+        ("row 3, no targets: no annotation that means all namespaces", demo(), vec![group("ns", "og", json!({}), json!([]))],
+            GroupCheck::Annotate(BTreeMap::from([annotation("olm.operatorGroup", "og"), annotation("olm.operatorNamespace", "ns")]))),
+        ("row 3, no targets, annotated", annotated(demo(), &plain()), vec![group("ns", "og", json!({}), json!([]))],
+            failed(GroupReason::NoTargetNamespaces, "no targetNamespaces are matched operatorgroups namespace selection")),
+        ("row 3", demo(), vec![group("ns", "og", json!({}), json!(["ns", "a"]))],
+            GroupCheck::Annotate(
+                BTreeMap::from([annotation("olm.operatorGroup", "og"), annotation("olm.operatorNamespace", "ns"),
+                    annotation("olm.targetNamespaces", "a,ns")]))),
+        ("row 4", twice(), vec![plain()],
+            failed(GroupReason::InvalidInstallModes,
+                "spec.installModes has more than one entry for Other, OwnNamespace; keep one of each type")),
+        ("row 5", annotated(csv("ns", &["AllNamespaces"], &["A"]), &plain()), vec![plain()],
+            failed(GroupReason::UnsupportedOperatorGroup,
+                "OwnNamespace InstallModeType not supported, cannot configure to watch own namespace")),
         ("row 7, provided already", member(), vec![with_apis(plain(), "A.v1.x.io")], GroupCheck::Passed),
         ("row 7, no API", annotated(csv("ns", &ALL_MODES, &[]), &plain()), vec![plain()], GroupCheck::Passed),
-        (
-            "row 7, new API",
-            member(),
-            vec![with_apis(plain(), "B.v1.x.io"), other("C.v1.x.io")],
-            GroupCheck::SetProvidedApis("A.v1.x.io,B.v1.x.io".to_owned()),
-        ),
-        (
-            "row 7, static",
-            member(),
-            vec![fixed()],
-            failed(
-                GroupReason::CannotModifyStaticOperatorGroupProvidedApis,
-                "static provided api operatorgroup cannot be modified by these apis",
-            ),
-        ),
+        ("row 7, new API", member(), vec![with_apis(plain(), "B.v1.x.io"), other("C.v1.x.io")],
+            GroupCheck::SetProvidedApis("A.v1.x.io,B.v1.x.io".to_owned())),
+        ("row 7, static", member(), vec![fixed()],
+            failed(GroupReason::CannotModifyStaticOperatorGroupProvidedApis,
+                "static provided api operatorgroup cannot be modified by these apis")),
         ("row 7, static and provided", member(), vec![with_apis(fixed(), "A.v1.x.io")], GroupCheck::Passed),
-        (
-            "row 7, of another group",
-            member(),
-            vec![plain(), other("A.v1.x.io")],
-            failed(
-                GroupReason::InterOperatorGroupOwnerConflict,
-                "intersecting operatorgroups provide the same apis",
-            ),
-        ),
-        (
-            "row 7, of both groups",
-            member(),
-            vec![with_apis(plain(), "A.v1.x.io,B.v1.x.io"), other("A.v1.x.io")],
-            GroupCheck::SetProvidedApis("B.v1.x.io".to_owned()),
-        ),
-        (
-            "row 7, of both groups, static",
-            member(),
-            vec![with_apis(fixed(), "A.v1.x.io"), other("A.v1.x.io")],
-            failed(
-                GroupReason::CannotModifyStaticOperatorGroupProvidedApis,
-                "static provided api operatorgroup cannot be modified by these apis",
-            ),
-        ),
+        ("row 7, of another group", member(), vec![plain(), other("A.v1.x.io")],
+            failed(GroupReason::InterOperatorGroupOwnerConflict, "intersecting operatorgroups provide the same apis")),
+        ("row 7, of both groups", member(), vec![with_apis(plain(), "A.v1.x.io,B.v1.x.io"), other("A.v1.x.io")],
+            GroupCheck::SetProvidedApis("B.v1.x.io".to_owned())),
+        ("row 7, of both groups, static", member(), vec![with_apis(fixed(), "A.v1.x.io"), other("A.v1.x.io")],
+            failed(GroupReason::CannotModifyStaticOperatorGroupProvidedApis,
+                "static provided api operatorgroup cannot be modified by these apis")),
     ] {
         assert_eq!(check(&csv, &groups), want, "{name}");
     }
@@ -483,31 +368,21 @@ fn group_status_reports_targets_and_account() {
 
 /// rule: classic-apis §5.2
 #[test]
+#[rustfmt::skip]
 fn group_account_is_what_plans_act_with() {
     let of = |namespace: &str, name: &str, account: &str, targets: Value| {
         group(namespace, name, json!({ "serviceAccountName": account }), targets)
     };
     for (groups, want) in [
         (vec![], Err("no operator group found that is managing this namespace")),
-        (
-            vec![of("other", "og", "", json!(["ns"]))],
-            Err("no operator group found that is managing this namespace"),
-        ),
-        (
-            vec![of("ns", "og", "", json!(null))],
-            Err("no operator group found that is managing this namespace"),
-        ),
+        (vec![of("other", "og", "", json!(["ns"]))], Err("no operator group found that is managing this namespace")),
+        (vec![of("ns", "og", "", json!(null))], Err("no operator group found that is managing this namespace")),
         (vec![of("ns", "og", "", json!([]))], Err("no operator group found that is managing this namespace")),
         (vec![of("ns", "og", "", json!(["ns"]))], Ok(None)),
         (vec![of("ns", "og", "sa", json!(["ns"]))], Ok(Some("sa"))),
-        (
-            vec![of("ns", "og", "gone", json!(["ns"]))],
-            Err("please make sure the service account exists. sa=gone operatorgroup=ns/og"),
-        ),
-        (
-            vec![of("ns", "og", "sa", json!(["ns"])), of("ns", "b", "sa", json!(["ns"]))],
-            Err("more than one operator group(s) are managing this namespace count=2"),
-        ),
+        (vec![of("ns", "og", "gone", json!(["ns"]))], Err("please make sure the service account exists. sa=gone operatorgroup=ns/og")),
+        (vec![of("ns", "og", "sa", json!(["ns"])), of("ns", "b", "sa", json!(["ns"]))],
+            Err("more than one operator group(s) are managing this namespace count=2")),
     ] {
         let mut own: Vec<OperatorGroup> =
             groups.into_iter().filter(|group| group.metadata.namespace.as_deref() == Some("ns")).collect();

@@ -38,9 +38,7 @@ fn csv(name: &str, phase: &str, replaces: &str) -> ClusterServiceVersion {
 }
 
 fn plan(name: &str, generation: i64, phase: Option<&str>, csvs: &[&str]) -> InstallPlan {
-    let spec = json!({
-        "clusterServiceVersionNames": csvs, "approval": "Automatic", "approved": true, "generation": generation,
-    });
+    let spec = json!({"clusterServiceVersionNames": csvs, "approval": "Automatic", "approved": true, "generation": generation});
     let mut value = json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec});
     if let Some(phase) = phase {
         value["status"] = json!({"phase": phase, "catalogSources": []});
@@ -49,9 +47,7 @@ fn plan(name: &str, generation: i64, phase: Option<&str>, csvs: &[&str]) -> Inst
 }
 
 fn subscription(status: Value) -> Subscription {
-    let spec = json!({
-        "name": "a", "source": "main", "sourceNamespace": "ns", "channel": "stable", "startingCSV": "a.v1",
-    });
+    let spec = json!({"name": "a", "source": "main", "sourceNamespace": "ns", "channel": "stable", "startingCSV": "a.v1"});
     let mut value = json!({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec});
     if !status.is_null() {
         value["status"] = status;
@@ -85,6 +81,7 @@ fn group(strategy: &str) -> OperatorGroup {
 
 /// One row of the table after another: the guard, then what comes of it.
 #[test]
+#[rustfmt::skip]
 fn next_state_takes_each_row_of_the_table() {
     let mut generated = subscription(Value::Null);
     generated.metadata.annotations = Some([("olm.generated-by".to_owned(), "p".to_owned())].into());
@@ -102,56 +99,14 @@ fn next_state_takes_each_row_of_the_table() {
         (generated.clone(), &csvs, false, StateRule::TakenOver, "a.v1", "a.v1"),
         (generated, &[], false, StateRule::TakenOverPending, "a.v1", ""),
         (pending("UpgradePending", "a.v1", "", Some("p")), &[], false, StateRule::Pending, "a.v1", ""),
-        (
-            pending("UpgradePending", "a.v1", "", Some("p")),
-            &csvs,
-            false,
-            StateRule::Installed,
-            "a.v1",
-            "a.v1",
-        ),
-        (
-            pending("AtLatestKnown", "a.v1", "a.v1", Some("p")),
-            &csvs,
-            false,
-            StateRule::Latest,
-            "a.v1",
-            "a.v1",
-        ),
-        (
-            pending("AtLatestKnown", "a.v1", "a.v1", Some("p")),
-            &[],
-            false,
-            StateRule::CsvDeleted,
-            "a.v1",
-            "a.v1",
-        ),
-        (
-            pending("AtLatestKnown", "a.v1", "a.v1", Some("gone")),
-            &incomplete,
-            false,
-            StateRule::Abandoned,
-            "",
-            "",
-        ),
-        (
-            pending("UpgradePending", "a.v1", "", Some("p")),
-            &incomplete,
-            false,
-            StateRule::Installed,
-            "a.v1",
-            "a.v1",
-        ),
+        (pending("UpgradePending", "a.v1", "", Some("p")), &csvs, false, StateRule::Installed, "a.v1", "a.v1"),
+        (pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), &csvs, false, StateRule::Latest, "a.v1", "a.v1"),
+        (pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), &[], false, StateRule::CsvDeleted, "a.v1", "a.v1"),
+        (pending("AtLatestKnown", "a.v1", "a.v1", Some("gone")), &incomplete, false, StateRule::Abandoned, "", ""),
+        (pending("UpgradePending", "a.v1", "", Some("p")), &incomplete, false, StateRule::Installed, "a.v1", "a.v1"),
         (pending("UpgradePending", "a.v1", "a.v1", None), &[], false, StateRule::Pending, "a.v1", "a.v1"),
         (pending("UpgradePending", "a.v2", "", Some("gone")), &[], false, StateRule::PlanVanished, "", ""),
-        (
-            pending("UpgradePending", "a.v2", "a.v1", Some("gone")),
-            &csvs,
-            false,
-            StateRule::PlanVanished,
-            "a.v1",
-            "a.v1",
-        ),
+        (pending("UpgradePending", "a.v2", "a.v1", Some("gone")), &csvs, false, StateRule::PlanVanished, "a.v1", "a.v1"),
         (pending("UpgradePending", "a.v2", "", Some("failed")), &[], false, StateRule::Pending, "a.v2", ""),
         (pending("UpgradePending", "a.v2", "", Some("failed")), &[], true, StateRule::PlanFailed, "a.v2", ""),
     ] {
@@ -186,44 +141,17 @@ fn health(catalogs: &[(&str, &str, bool)], subscription: &Subscription) -> Catal
 }
 
 #[test]
+#[rustfmt::skip]
 fn catalog_health_reports_what_is_missing_or_unhealthy() {
     let of = subscription(Value::Null);
     for (catalogs, status, reason, message, is_needed) in [
-        (
-            &[][..],
-            ConditionStatus::True,
-            "NoCatalogSourcesFound",
-            "dependency resolution requires at least one catalogsource",
-            false,
-        ),
-        (
-            &[("main", "ns", true), ("other", "olm", true)],
-            ConditionStatus::False,
-            "AllCatalogSourcesHealthy",
-            "all available catalogsources are healthy",
-            false,
-        ),
-        (
-            &[("other", "olm", true)],
-            ConditionStatus::True,
-            "UnhealthyCatalogSourceFound",
-            "targeted catalogsource ns/main missing",
-            false,
-        ),
-        (
-            &[("main", "ns", false)],
-            ConditionStatus::True,
-            "UnhealthyCatalogSourceFound",
-            "targeted catalogsource ns/main unhealthy",
-            true,
-        ),
-        (
-            &[("main", "ns", true), ("other", "olm", false)],
-            ConditionStatus::True,
-            "UnhealthyCatalogSourceFound",
-            "catalogsource olm/other unhealthy",
-            false,
-        ),
+        (&[][..], ConditionStatus::True, "NoCatalogSourcesFound", "dependency resolution requires at least one catalogsource", false),
+        (&[("main", "ns", true), ("other", "olm", true)], ConditionStatus::False, "AllCatalogSourcesHealthy",
+            "all available catalogsources are healthy", false),
+        (&[("other", "olm", true)], ConditionStatus::True, "UnhealthyCatalogSourceFound", "targeted catalogsource ns/main missing", false),
+        (&[("main", "ns", false)], ConditionStatus::True, "UnhealthyCatalogSourceFound", "targeted catalogsource ns/main unhealthy", true),
+        (&[("main", "ns", true), ("other", "olm", false)], ConditionStatus::True, "UnhealthyCatalogSourceFound",
+            "catalogsource olm/other unhealthy", false),
     ] {
         let health = health(catalogs, &of);
         let got = (health.status, health.reason, health.message.as_str(), health.is_needed);
@@ -234,6 +162,7 @@ fn catalog_health_reports_what_is_missing_or_unhealthy() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn conditions_follow_from_facts() {
     let healthy = health(&[("main", "ns", true)], &subscription(Value::Null));
     let facts = |plan, resolution, unpack| ConditionFacts {
@@ -276,16 +205,8 @@ fn conditions_follow_from_facts() {
         (PlanFact::Present(&broken), ok(), Some(("InstallPlanFailed", "InstallPlanFailed"))),
         (PlanFact::Present(&explained), ok(), Some(("InstallPlanFailed", "InstallComponentFailed"))),
         (PlanFact::None, (failed, UnpackFact::None), Some(("ResolutionFailed", "ConstraintsNotSatisfiable"))),
-        (
-            PlanFact::None,
-            (ResolutionFact::Resolved, running),
-            Some(("BundleUnpacking", "UnpackingInProgress")),
-        ),
-        (
-            PlanFact::None,
-            (ResolutionFact::Resolved, stuck),
-            Some(("BundleUnpackFailed", "BundleUnpackFailed")),
-        ),
+        (PlanFact::None, (ResolutionFact::Resolved, running), Some(("BundleUnpacking", "UnpackingInProgress"))),
+        (PlanFact::None, (ResolutionFact::Resolved, stuck), Some(("BundleUnpackFailed", "BundleUnpackFailed"))),
     ] {
         let first = conditions(&[], &facts(plan, resolution, unpack), at(1));
         assert_eq!(

@@ -79,8 +79,7 @@ pub(crate) fn condition_view(conditions: &Value) -> Value {
 /// A recorded group without status and without the annotation that follows from its CSVs.
 pub(crate) fn group(object: &Value) -> OperatorGroup {
     let mut group: OperatorGroup = typed(json!({
-        "apiVersion": object["apiVersion"], "kind": "OperatorGroup", "metadata": metadata(object),
-        "spec": object["spec"],
+        "apiVersion": object["apiVersion"], "kind": "OperatorGroup", "metadata": metadata(object), "spec": object["spec"],
     }));
     if let Some(annotations) = &mut group.metadata.annotations {
         annotations.remove(keys::PROVIDED_APIS);
@@ -154,14 +153,11 @@ pub(crate) fn csv_view(csv: &ClusterServiceVersion) -> Value {
     json!({
         "apiVersion": value["apiVersion"], "kind": value["kind"], "name": value["metadata"]["name"],
         "namespace": value["metadata"]["namespace"], "labels": value["metadata"]["labels"], "annotations": annotations,
-        "spec": {
-            "cleanup": spec["cleanup"], "deployments": deployments, "replaces": spec["replaces"],
-            "version": spec["version"],
-        },
+        "spec": {"cleanup": spec["cleanup"], "deployments": deployments, "replaces": spec["replaces"], "version": spec["version"]},
         "status": {
             "phase": status["phase"], "reason": status["reason"], "message": status["message"], "history": history,
-            "requirementStatus": status["requirementStatus"],
-            "certsLastUpdated": certificates("certsLastUpdated"), "certsRotateAt": certificates("certsRotateAt"),
+            "requirementStatus": status["requirementStatus"], "certsLastUpdated": certificates("certsLastUpdated"),
+            "certsRotateAt": certificates("certsRotateAt"),
         },
     })
 }
@@ -189,10 +185,7 @@ pub(crate) fn subscription(object: &Value) -> Subscription {
     let status = &object["status"];
     typed(json!({
         "apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": metadata(object), "spec": object["spec"],
-        "status": {
-            "installedCSV": text(status, "installedCSV"), "installPlanRef": { "name": status["installPlanRef"] },
-            "lastUpdated": TIME,
-        },
+        "status": {"installedCSV": text(status, "installedCSV"), "installPlanRef": {"name": status["installPlanRef"]}, "lastUpdated": TIME},
     }))
 }
 

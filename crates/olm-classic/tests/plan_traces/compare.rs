@@ -258,8 +258,7 @@ fn recorded_plan(it: &Value, unpacked: &BTreeMap<String, String>) -> Value {
         lookup.as_object_mut().unwrap().remove("catalogSourceRef");
     }
     view["status"] = json!({
-        "phase": status["phase"], "catalogSources": status["catalogSources"], "conditions": found, "plan": steps,
-        "bundleLookups": lookups,
+        "phase": status["phase"], "catalogSources": status["catalogSources"], "conditions": found, "plan": steps, "bundleLookups": lookups,
     });
     view
 }
@@ -329,8 +328,7 @@ pub(crate) fn snapshot(world: &World<'_>, recorded: &Value, counts: &mut Counts)
         // what belongs to a version that is gone was collected
         let Some(recorded) = objects.iter().copied().find(same) else { continue };
         let mut view = json!({
-            "labels": own_labels(&recorded["labels"]),
-            "annotations": recorded.get("annotations").cloned().unwrap_or_else(|| json!({})),
+            "labels": own_labels(&recorded["labels"]), "annotations": recorded.get("annotations").cloned().unwrap_or_else(|| json!({})),
             "owners": recorded.get("owners").cloned().unwrap_or_else(|| json!([])),
         });
         let mut ours = made(object);

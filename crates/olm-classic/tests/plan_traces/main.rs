@@ -23,23 +23,14 @@ use crate::scenario::{Scenario, scenarios};
 use crate::world::{Reached, World};
 
 /// Differences that stay: scenario, the beginnings of the paths, why.
+#[rustfmt::skip]
 const DECIDED: [(&str, &[&str], &str); 3] = [
-    (
-        "ff-plan-off",
-        &[
-            "failed: Subscription/demo/status/conditions/ResolutionFailed",
-            "final: Subscription/demo/status/conditions/ResolutionFailed",
-        ],
-        REPLACED,
-    ),
-    (
-        "ip-crd-cr",
-        &[
-            "failed: Subscription/demo/status/conditions/ResolutionFailed",
-            "final: Subscription/demo/status/conditions/ResolutionFailed",
-        ],
-        REPLACED,
-    ),
+    ("ff-plan-off",
+        &["failed: Subscription/demo/status/conditions/ResolutionFailed", "final: Subscription/demo/status/conditions/ResolutionFailed"],
+        REPLACED),
+    ("ip-crd-cr",
+        &["failed: Subscription/demo/status/conditions/ResolutionFailed", "final: Subscription/demo/status/conditions/ResolutionFailed"],
+        REPLACED),
     ("oc-blocks", &["held: Subscription/demo/status/conditions/ResolutionFailed"], REPLACED),
 ];
 

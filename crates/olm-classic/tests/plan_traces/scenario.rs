@@ -230,8 +230,7 @@ fn crd(spec: &Value, group: &str) -> Value {
     };
     let versions: Vec<Value> = versions.as_array().unwrap().iter().map(version).collect();
     json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{group}")},
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
             "group": group, "scope": "Namespaced",
             "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},

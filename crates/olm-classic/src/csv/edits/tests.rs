@@ -49,8 +49,7 @@ fn live() -> Value {
                             {"name": "A", "value": "1"},
                             {"name": "B", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
                         ],
-                        "ports": [{"containerPort": 80, "protocol": "TCP"}],
-                        "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}},
+                        "ports": [{"containerPort": 80, "protocol": "TCP"}], "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}},
                         "livenessProbe": {
                             "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"}, "timeoutSeconds": 1, "periodSeconds": 10,
                             "successThreshold": 1, "failureThreshold": 3,
@@ -98,49 +97,25 @@ fn edits_name_each_field() {
         live.pointer_mut(MANAGER).unwrap()
     }
     type Edit = fn(&mut Value);
+    #[rustfmt::skip]
     let cases: [(Edit, &[&str]); 12] = [
         (|it| manager(it)["image"] = "web:v2".into(), &["spec.template.spec.containers[manager].image"]),
         (|it| it["spec"]["replicas"] = 3.into(), &["spec.replicas"]),
         (|it| it["metadata"]["labels"]["app"] = "x".into(), &["metadata.labels.app"]),
         (|it| it["metadata"]["annotations"] = json!({}), &["metadata.annotations.of"]),
-        (
-            |it| it["spec"]["template"]["metadata"]["annotations"]["a.b/c"] = "x".into(),
-            &["spec.template.metadata.annotations[a.b/c]"],
-        ),
-        (
-            |it| it["spec"]["template"]["spec"]["nodeSelector"] = json!({"a": "b"}),
-            &["spec.template.spec.nodeSelector"],
-        ),
-        (
-            |it| it["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 5.into(),
-            &["spec.template.spec.terminationGracePeriodSeconds"],
-        ),
-        (
-            |it| manager(it)["env"] = json!([{"name": "A", "value": "2"}, {"name": "C", "value": "3"}]),
-            &[
-                "spec.template.spec.containers[manager].env[A].value",
-                "spec.template.spec.containers[manager].env[B]",
-                "spec.template.spec.containers[manager].env[C]",
-            ],
-        ),
+        (|it| it["spec"]["template"]["metadata"]["annotations"]["a.b/c"] = "x".into(), &["spec.template.metadata.annotations[a.b/c]"]),
+        (|it| it["spec"]["template"]["spec"]["nodeSelector"] = json!({"a": "b"}), &["spec.template.spec.nodeSelector"]),
+        (|it| it["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 5.into(),
+            &["spec.template.spec.terminationGracePeriodSeconds"]),
+        (|it| manager(it)["env"] = json!([{"name": "A", "value": "2"}, {"name": "C", "value": "3"}]),
+            &["spec.template.spec.containers[manager].env[A].value", "spec.template.spec.containers[manager].env[B]",
+                "spec.template.spec.containers[manager].env[C]"]),
         (|it| manager(it)["args"] = json!(["--a"]), &["spec.template.spec.containers[manager].args[1]"]),
-        (
-            |it| manager(it)["resources"]["limits"]["memory"] = "2Gi".into(),
-            &["spec.template.spec.containers[manager].resources.limits.memory"],
-        ),
-        (
-            |it| manager(it)["imagePullPolicy"] = "Always".into(),
-            &["spec.template.spec.containers[manager].imagePullPolicy"],
-        ),
-        (
-            |it| {
-                it["spec"]["template"]["spec"]["containers"]
-                    .as_array_mut()
-                    .unwrap()
-                    .push(json!({"name": "side", "image": "s"}))
-            },
-            &["spec.template.spec.containers[side]"],
-        ),
+        (|it| manager(it)["resources"]["limits"]["memory"] = "2Gi".into(),
+            &["spec.template.spec.containers[manager].resources.limits.memory"]),
+        (|it| manager(it)["imagePullPolicy"] = "Always".into(), &["spec.template.spec.containers[manager].imagePullPolicy"]),
+        (|it| { it["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "side", "image": "s"})) },
+            &["spec.template.spec.containers[side]"]),
     ];
     for (edit, want) in cases {
         assert_eq!(paths(edit), want);

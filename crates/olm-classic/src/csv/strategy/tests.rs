@@ -115,21 +115,14 @@ fn deployment_gets_a_bounded_number_of_settings() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn deployment_affinity_parts_are_kept_replaced_or_erased() {
     let node = |key: &str| json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "Exists"}]}}]});
     for (before, config, want) in [
-        (
-            json!({"nodeAffinity": node("a")}),
-            json!({"nodeAffinity": node("b")}),
-            json!({"nodeAffinity": node("b")}),
-        ),
+        (json!({"nodeAffinity": node("a")}), json!({"nodeAffinity": node("b")}), json!({"nodeAffinity": node("b")})),
         (json!({"nodeAffinity": node("a")}), json!({"nodeAffinity": {}}), Value::Null),
         (json!({"nodeAffinity": node("a")}), json!({}), Value::Null),
-        (
-            Value::Null,
-            json!({"nodeAffinity": node("b"), "podAffinity": {}}),
-            json!({"nodeAffinity": node("b"), "podAffinity": {}}),
-        ),
+        (Value::Null, json!({"nodeAffinity": node("b"), "podAffinity": {}}), json!({"nodeAffinity": node("b"), "podAffinity": {}})),
         (Value::Null, json!({}), Value::Null),
     ] {
         let mut template = json!({"containers": []});

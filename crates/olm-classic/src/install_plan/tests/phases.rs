@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::*;
 
 #[test]
+#[rustfmt::skip]
 fn plan_account_is_that_of_the_only_group() {
     let group = |name: &str, account: &str, namespaces: Value, reference: Value| -> OperatorGroup {
         let mut status = json!({"lastUpdated": "2023-01-01T00:00:00Z", "namespaces": namespaces});
@@ -29,21 +30,13 @@ fn plan_account_is_that_of_the_only_group() {
     for (groups, want) in [
         (vec![], Err(none)),
         (vec![group("g", "", json!([]), Value::Null)], Err(none)),
-        (
-            vec![group("g", "", json!(["ns"]), Value::Null), group("h", "", json!(["ns"]), Value::Null)],
-            Err("more than one operator group(s) are managing this namespace count=2"),
-        ),
+        (vec![group("g", "", json!(["ns"]), Value::Null), group("h", "", json!(["ns"]), Value::Null)],
+            Err("more than one operator group(s) are managing this namespace count=2")),
         (vec![group("g", "worker", json!(["ns"]), Value::Null)], Err(missing)),
         (vec![group("g", "", json!([""]), Value::Null)], Ok(None)),
         (vec![group("g", "worker", json!(["ns"]), json!({"name": "worker"}))], Ok(Some("worker"))),
-        (
-            vec![group("g", "worker", json!(["ns"]), json!({"name": "earlier", "namespace": "ns"}))],
-            Err(missing),
-        ),
-        (
-            vec![group("g", "worker", json!(["ns"]), json!({"name": "worker", "namespace": "other"}))],
-            Err(missing),
-        ),
+        (vec![group("g", "worker", json!(["ns"]), json!({"name": "earlier", "namespace": "ns"}))], Err(missing)),
+        (vec![group("g", "worker", json!(["ns"]), json!({"name": "worker", "namespace": "other"}))], Err(missing)),
     ] {
         let groups: Vec<_> = groups.into_iter().map(Arc::new).collect();
         let got =
@@ -177,6 +170,7 @@ fn lookup() -> BundleLookup {
 }
 
 #[test]
+#[rustfmt::skip]
 fn decide_unpack_takes_each_row_of_the_table() {
     let settings = UnpackSettings::default();
     let running =
@@ -185,22 +179,10 @@ fn decide_unpack_takes_each_row_of_the_table() {
     let mut seen = BTreeSet::new();
     for (observed, second, rule, next, word) in [
         (UnpackObserved::Unpacked, 0, UnpackRule::Unpacked, UnpackNext::Use, ""),
-        (
-            UnpackObserved::CatalogMissing,
-            0,
-            UnpackRule::CatalogMissing,
-            UnpackNext::Wait(REQUEUE),
-            "catalogs/main",
-        ),
+        (UnpackObserved::CatalogMissing, 0, UnpackRule::CatalogMissing, UnpackNext::Wait(REQUEUE), "catalogs/main"),
         (UnpackObserved::NotStarted, 0, UnpackRule::Starts, UnpackNext::Start, "registry.example.com/a:v1"),
         (running(None), 599, UnpackRule::Waits, UnpackNext::Wait(REQUEUE), "still running"),
-        (
-            running(Some("no pull secret")),
-            600,
-            UnpackRule::DeadlineExceeded,
-            UnpackNext::Stop,
-            "no pull secret",
-        ),
+        (running(Some("no pull secret")), 600, UnpackRule::DeadlineExceeded, UnpackNext::Stop, "no pull secret"),
         (failed.clone(), 299, UnpackRule::Failed, UnpackNext::Wait(Duration::from_secs(1)), "no such image"),
         (failed, 300, UnpackRule::Retries, UnpackNext::Start, "no such image"),
     ] {

@@ -49,70 +49,23 @@ fn copies_are_written_when_they_differ() {
         Writes,
         Vec<&'static str>,
     );
+    #[rustfmt::skip]
     let cases: Vec<Case<'_>> = vec![
         ("own namespace only", &source, names(&["ns"]), vec![], &open, vec![], vec![]),
-        (
-            "a new copy",
-            &source,
-            names(&["a", "ns", "not-there"]),
-            vec![],
-            &open,
-            vec![("a", true, true, true)],
-            vec![],
-        ),
+        ("a new copy", &source, names(&["a", "ns", "not-there"]), vec![], &open, vec![("a", true, true, true)], vec![]),
         ("the same copy", &source, names(&["a"]), observe(&[&copy]), &open, vec![], vec![]),
-        (
-            "an edited copy",
-            &source,
-            names(&["a"]),
-            observe(&[&edited]),
-            &open,
-            vec![("a", false, true, false)],
-            vec![],
-        ),
-        (
-            "an old status",
-            &source,
-            names(&["a"]),
-            observe(&[&stale]),
-            &open,
-            vec![("a", false, false, true)],
-            vec![],
-        ),
+        ("an edited copy", &source, names(&["a"]), observe(&[&edited]), &open, vec![("a", false, true, false)], vec![]),
+        ("an old status", &source, names(&["a"]), observe(&[&stale]), &open, vec![("a", false, false, true)], vec![]),
         ("another CSV of the name", &source, names(&["a"]), observe(&[&foreign]), &open, vec![], vec![]),
         ("no target any more", &source, names(&["ns"]), observe(&[&copy]), &open, vec![], vec!["a"]),
         ("no group any more", &source, vec![], observe(&[&copy]), &open, vec![], vec!["a"]),
         ("failed for its group", &failing, names(&["a", "b"]), observe(&[&edited]), &open, vec![], vec![]),
-        (
-            "failed otherwise",
-            &content_failed,
-            names(&["b"]),
-            vec![],
-            &open,
-            vec![("b", true, true, true)],
-            vec![],
-        ),
+        ("failed otherwise", &content_failed, names(&["b"]), vec![], &open, vec![("b", true, true, true)], vec![]),
         ("without phase", &new, names(&["a"]), vec![], &open, vec![], vec![]),
         ("a copy is not copied", &copy, names(&["b"]), vec![], &open, vec![], vec![]),
         ("global", &source, names(&[""]), observe(&[&copy]), &open, vec![("b", true, true, true)], vec![]),
-        (
-            "global, disabled",
-            &source,
-            names(&[""]),
-            observe(&[&copy]),
-            &closed,
-            vec![("b", true, true, true)],
-            vec!["a"],
-        ),
-        (
-            "not global, disabled",
-            &source,
-            names(&["a"]),
-            vec![],
-            &closed,
-            vec![("a", true, true, true)],
-            vec![],
-        ),
+        ("global, disabled", &source, names(&[""]), observe(&[&copy]), &closed, vec![("b", true, true, true)], vec!["a"]),
+        ("not global, disabled", &source, names(&["a"]), vec![], &closed, vec![("a", true, true, true)], vec![]),
     ];
     for (name, csv, targets, observed, settings, write, delete) in cases {
         let plan = copies::plan(csv, &targets, &all, &observed, settings);
@@ -129,6 +82,7 @@ fn copies_are_written_when_they_differ() {
 
 /// rule: classic-apis §10
 #[test]
+#[rustfmt::skip]
 fn copies_condition_reports_what_is_there() {
     let source = csv("ns", &ALL_MODES, &["A"]);
     let copy = ObservedCsv::from_csv(&copies::copied_csv(&source, "a"));
@@ -143,34 +97,12 @@ fn copies_condition_reports_what_is_there() {
     assert_eq!(CopySettings::new(None, BTreeSet::new()), CopySettings::default());
     assert_eq!(config(json!(null)), CopySettings::default());
     for (settings, observed, status, reason, message) in [
-        (
-            config(json!(true)),
-            vec![],
-            "True",
-            "CopiedCSVsDisabled",
-            "Copied CSVs are disabled and no unexpected copied CSVs were found for operators installed in AllNamespace mode",
-        ),
-        (
-            config(json!(true)),
-            vec![copy.clone()],
-            "False",
-            "CopiedCSVsDisabled",
-            "Copied CSVs are disabled and at least one unexpected copied CSV was found for an operator installed in AllNamespace mode",
-        ),
-        (
-            config(json!(false)),
-            vec![copy],
-            "False",
-            "CopiedCSVsEnabled",
-            "Copied CSVs are enabled and present across the cluster",
-        ),
-        (
-            config(json!(false)),
-            vec![],
-            "False",
-            "CopiedCSVsEnabled",
-            "Copied CSVs are enabled and at least one copied CSVs is missing",
-        ),
+        (config(json!(true)), vec![], "True", "CopiedCSVsDisabled",
+            "Copied CSVs are disabled and no unexpected copied CSVs were found for operators installed in AllNamespace mode"),
+        (config(json!(true)), vec![copy.clone()], "False", "CopiedCSVsDisabled",
+            "Copied CSVs are disabled and at least one unexpected copied CSV was found for an operator installed in AllNamespace mode"),
+        (config(json!(false)), vec![copy], "False", "CopiedCSVsEnabled", "Copied CSVs are enabled and present across the cluster"),
+        (config(json!(false)), vec![], "False", "CopiedCSVsEnabled", "Copied CSVs are enabled and at least one copied CSVs is missing"),
     ] {
         let got = copies::condition(std::slice::from_ref(&source), &all, &observed, &settings);
         assert_eq!((got.status.as_str(), got.reason, got.message.as_str()), (status, reason, message));

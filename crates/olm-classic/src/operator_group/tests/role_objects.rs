@@ -61,13 +61,12 @@ fn group_rights_become_cluster_wide_for_all_namespaces() {
         serde_json::to_value(&wide).unwrap(),
         json!([
             {
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": { "name": "r", "labels": labels }, "rules": [{ "verbs": ["get"] }, read],
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r", "labels": labels},
+                "rules": [{"verbs": ["get"]}, read],
             },
             {
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-                "metadata": { "name": "r", "labels": labels },
-                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r" },
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "r", "labels": labels},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
             },
         ])
     );

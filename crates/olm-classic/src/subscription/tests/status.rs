@@ -38,24 +38,14 @@ fn subscription_health_covers_what_the_group_excludes() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn subscription_wait_names_object_and_fix() {
     let failed = ResolutionFact::Failed { reason: "ConstraintsNotSatisfiable", message: "no a".to_owned() };
     for (phase, installed, resolution, want) in [
         ("Installing", "", &ResolutionFact::Resolved, None),
-        (
-            "RequiresApproval",
-            "",
-            &failed,
-            Some("InstallPlan p waits for approval; set spec.approved of it to true"),
-        ),
-        (
-            "Failed",
-            "",
-            &ResolutionFact::Resolved,
-            Some(
-                "InstallPlan p failed: no rights; to retry it, set spec.approved to false, and then to true again",
-            ),
-        ),
+        ("RequiresApproval", "", &failed, Some("InstallPlan p waits for approval; set spec.approved of it to true")),
+        ("Failed", "", &ResolutionFact::Resolved,
+            Some("InstallPlan p failed: no rights; to retry it, set spec.approved to false, and then to true again")),
         (
             "Complete",
             "a.v1",

@@ -59,66 +59,27 @@ fn namespace(subscriptions: &[(&str, &str)], catalogs: Vec<CatalogSource>) -> Na
 const DOWN: &str = "error using catalogsource olm/dead: down; fix or delete the CatalogSource";
 
 #[test]
+#[rustfmt::skip]
 fn unreadable_catalog_stops_only_what_needs_it() {
     let (own, needs) = (|| package("a", None), || package("a", Some("b")));
     let dead = |priority| catalog("dead", priority, Vec::new());
     for (case, subscriptions, catalogs, want) in [
-        (
-            "another catalog",
-            &[("a", "main")][..],
-            vec![catalog("main", 0, vec![own()]), dead(100)],
-            Ok((vec!["a.v1"], vec![])),
-        ),
-        (
-            "one of two",
-            &[("a", "main"), ("z", "dead")],
-            vec![catalog("main", 0, vec![own()]), dead(0)],
-            Ok((vec!["a.v1"], vec![("z", DOWN)])),
-        ),
+        ("another catalog", &[("a", "main")][..], vec![catalog("main", 0, vec![own()]), dead(100)], Ok((vec!["a.v1"], vec![]))),
+        ("one of two", &[("a", "main"), ("z", "dead")], vec![catalog("main", 0, vec![own()]), dead(0)],
+            Ok((vec!["a.v1"], vec![("z", DOWN)]))),
         ("the only one", &[("z", "dead")], vec![catalog("main", 0, vec![own()]), dead(0)], Err(DOWN)),
         ("every catalog", &[("a", "")], vec![catalog("main", 0, vec![own()]), dead(0)], Err(DOWN)),
-        (
-            "a dependency of the same catalog",
-            &[("a", "main")],
-            vec![catalog("main", 0, vec![needs(), package("b", None)]), dead(100)],
-            Ok((vec!["a.v1", "b.v1"], vec![])),
-        ),
-        (
-            "a dependency of a preferred catalog",
-            &[("a", "main")],
-            vec![
-                catalog("main", 0, vec![needs()]),
-                catalog("third", 200, vec![package("b", None)]),
-                dead(100),
-            ],
-            Ok((vec!["a.v1", "b.v1"], vec![])),
-        ),
-        (
-            "a dependency that it may have",
-            &[("a", "main")],
-            vec![
-                catalog("main", 0, vec![needs()]),
-                catalog("third", 50, vec![package("b", None)]),
-                dead(100),
-            ],
-            Err(DOWN),
-        ),
-        (
-            "a dependency with a Subscription",
-            &[("a", "main"), ("b", "third")],
-            vec![
-                catalog("main", 0, vec![needs()]),
-                catalog("third", 50, vec![package("b", None)]),
-                dead(100),
-            ],
-            Ok((vec!["a.v1", "b.v1"], vec![])),
-        ),
-        (
-            "unsatisfiable without it",
-            &[("a", "main")],
-            vec![catalog("main", 0, vec![needs()]), dead(0)],
-            Err(DOWN),
-        ),
+        ("a dependency of the same catalog", &[("a", "main")], vec![catalog("main", 0, vec![needs(), package("b", None)]), dead(100)],
+            Ok((vec!["a.v1", "b.v1"], vec![]))),
+        ("a dependency of a preferred catalog", &[("a", "main")],
+            vec![catalog("main", 0, vec![needs()]), catalog("third", 200, vec![package("b", None)]), dead(100)],
+            Ok((vec!["a.v1", "b.v1"], vec![]))),
+        ("a dependency that it may have", &[("a", "main")],
+            vec![catalog("main", 0, vec![needs()]), catalog("third", 50, vec![package("b", None)]), dead(100)], Err(DOWN)),
+        ("a dependency with a Subscription", &[("a", "main"), ("b", "third")],
+            vec![catalog("main", 0, vec![needs()]), catalog("third", 50, vec![package("b", None)]), dead(100)],
+            Ok((vec!["a.v1", "b.v1"], vec![]))),
+        ("unsatisfiable without it", &[("a", "main")], vec![catalog("main", 0, vec![needs()]), dead(0)], Err(DOWN)),
     ] {
         let got = resolve(&namespace(subscriptions, catalogs), Limits::default());
         let got = got.map_err(|error| error.to_string());

@@ -71,9 +71,7 @@ impl World<'_> {
         let source = text("source", "main");
         let namespace =
             self.catalogs.get(&source).map_or_else(|| self.names.namespace(), |it| it.namespace.clone());
-        let mut spec = json!({
-            "name": text("packageName", &self.names.package(&package)), "source": source, "sourceNamespace": namespace,
-        });
+        let mut spec = json!({"name": text("packageName", &self.names.package(&package)), "source": source, "sourceNamespace": namespace});
         if !text("channel", "stable").is_empty() {
             spec["channel"] = text("channel", "stable").into();
         }
