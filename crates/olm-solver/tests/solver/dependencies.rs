@@ -62,54 +62,26 @@ fn dependency_prefers_catalogs_then_channels() {
         .with_properties("1.0.0", &[provides("Foo")])
         .with_properties("1.1.0", &[provides("Foo")])
         .with_properties("2.0.0", &[provides("Foo/v2")]);
+    #[rustfmt::skip]
     check([
-        (
-            "D1",
-            a(needs("Foo"), [foo("foo")]).catalog_in("ns", "b", 50, [foo("fooalt")]),
-            "a 1.0.0, foo 1.0.0",
-        ),
-        (
-            "D2",
-            wanting().catalog_in("ns", "b", 50, [foo("foo")]).catalog_in("ns", "c", 100, [foo("fooalt")]),
-            "fooalt 1.0.0, a 1.0.0",
-        ),
-        (
-            "D2b",
-            wanting().catalog("zed", [foo("foo")]).catalog("bee", [foo("fooalt")]),
-            "fooalt 1.0.0, a 1.0.0",
-        ),
-        (
-            "D2c",
-            wanting().catalog_in("ns", "b", -400, [foo("foo")]).catalog("c", [foo("fooalt")]),
-            "fooalt 1.0.0, a 1.0.0",
-        ),
-        (
-            "D2d",
-            wanting().catalog_in(GLOBAL, "aaa", 0, [foo("foo")]).catalog("zzz", [foo("fooalt")]),
-            "a 1.0.0, fooalt 1.0.0",
-        ),
+        ("D1", a(needs("Foo"), [foo("foo")]).catalog_in("ns", "b", 50, [foo("fooalt")]), "a 1.0.0, foo 1.0.0"),
+        ("D2", wanting().catalog_in("ns", "b", 50, [foo("foo")]).catalog_in("ns", "c", 100, [foo("fooalt")]), "fooalt 1.0.0, a 1.0.0"),
+        ("D2b", wanting().catalog("zed", [foo("foo")]).catalog("bee", [foo("fooalt")]), "fooalt 1.0.0, a 1.0.0"),
+        ("D2c", wanting().catalog_in("ns", "b", -400, [foo("foo")]).catalog("c", [foo("fooalt")]), "fooalt 1.0.0, a 1.0.0"),
+        ("D2d", wanting().catalog_in(GLOBAL, "aaa", 0, [foo("foo")]).catalog("zzz", [foo("fooalt")]), "a 1.0.0, fooalt 1.0.0"),
         ("D3", a(needs("Foo"), [newer]), "a 1.0.0, foo 1.2.0"),
         ("D4", a(needs("Foo/v2"), [second]), "foo 1.4.0, a 1.0.0"),
         ("D5", a(needs("Foo"), [chain().all(&[provides("Foo")])]), "a 1.0.0, foo 1.2.0"),
         ("D6", a(needs("Foo"), [old]), "a 1.0.0, foo 1.1.0"),
         ("D6b", a(needs("Foo"), [skipped]), "E"),
-        (
-            "D30",
-            a(needs_package("c", ">=0.1.0"), [pkg("c", "1.0.0").all(&[needs_package("absent", ">=1.0.0")])])
-                .catalog("other", [pkg("c", "1.0.0")]),
-            "c 1.0.0, a 1.0.0",
-        ),
-        (
-            "default channels before packages",
-            a(
-                needs("Foo"),
-                [
-                    pkg("zfoo", "1.0.0").all(&[provides("Foo")]),
-                    pkg("afoo", "").channel("fast", "1.0.0").all(&[provides("Foo")]),
-                ],
-            ),
-            "a 1.0.0, zfoo 1.0.0",
-        ),
+        ("D30",
+            a(needs_package("c", ">=0.1.0"), [pkg("c", "1.0.0").all(&[needs_package("absent", ">=1.0.0")])]).catalog("other",
+                [pkg("c", "1.0.0")]),
+            "c 1.0.0, a 1.0.0"),
+        ("default channels before packages",
+            a(needs("Foo"),
+                [pkg("zfoo", "1.0.0").all(&[provides("Foo")]), pkg("afoo", "").channel("fast", "1.0.0").all(&[provides("Foo")])]),
+            "a 1.0.0, zfoo 1.0.0"),
     ]);
 }
 
@@ -136,73 +108,38 @@ fn dependency_constraints() {
     let stable = || property("stable", json!(true));
     let prometheus = || pkg("prometheus", "0.27.0; 0.28.0 r 0.27.0");
     let x = |version: &str| property("x", json!(version));
+    #[rustfmt::skip]
     check([
         ("D7", a(needs_package("prometheus", ">0.27.0"), [prometheus()]), "a 1.0.0, prometheus 0.28.0"),
         ("D7b", a(needs_package("prometheus", ">0.27.0"), [pkg("prometheus", "0.27.0")]), "E"),
-        (
-            "D8",
-            space().subscribe("a").catalog(
-                "own",
-                [
-                    pkg("a", "1.0.0").all(&[needs_package("etcd", ">3.1.0"), needs("Etcd")]),
-                    etcd(),
-                    pkg("other", "1.0.0").all(&[provides("Etcd")]),
-                ],
-            ),
-            "a 1.0.0, etcd 3.2.0, other 1.0.0",
-        ),
-        (
-            "D8b",
-            a(
-                all(&[package("etcd", ">3.1.0"), api("Etcd")]),
-                [etcd(), pkg("other", "1.0.0").all(&[provides("Etcd")])],
-            ),
-            "E",
-        ),
-        (
-            "D8c",
-            a(all(&[package("etcd", ">3.1.0"), api("Etcd")]), [etcd().all(&[provides("Etcd")])]),
-            "a 1.0.0, etcd 3.2.0",
-        ),
+        ("D8",
+            space().subscribe("a").catalog("own",
+                [pkg("a", "1.0.0").all(&[needs_package("etcd", ">3.1.0"), needs("Etcd")]), etcd(),
+                    pkg("other", "1.0.0").all(&[provides("Etcd")])]),
+            "a 1.0.0, etcd 3.2.0, other 1.0.0"),
+        ("D8b", a(all(&[package("etcd", ">3.1.0"), api("Etcd")]), [etcd(), pkg("other", "1.0.0").all(&[provides("Etcd")])]), "E"),
+        ("D8c", a(all(&[package("etcd", ">3.1.0"), api("Etcd")]), [etcd().all(&[provides("Etcd")])]), "a 1.0.0, etcd 3.2.0"),
         ("D9", a(all(&one), [blue(&[provides("Blue")]), green(&[provides("Green")])]), "E"),
         ("D9b", a(all(&one), [blue(&[provides("Green")])]), "a 1.0.0, blue 1.0.0"),
         ("D10", a(any(&versions), [blue(&[provides("Blue/v1beta2")])]), "a 1.0.0, blue 1.0.0"),
         ("D10b", a(any(&versions), [two("Blue/v1beta1", "Blue")]), "a 1.0.0, blue 1.0.0"),
         ("D10c", a(any(&versions), [blue(&[provides("Blue/v1alpha1")])]), "E"),
         ("D11", a(and_not(), [newer]), "a 1.0.0, blue 1.0.0"),
-        (
-            "D11b",
-            a(and_not(), [blue(&[]), green(&[provides("Green/v1alpha1")])]).subscribe("green"),
-            "a 1.0.0, blue 1.0.0, green 1.0.0",
-        ),
+        ("D11b", a(and_not(), [blue(&[]), green(&[provides("Green/v1alpha1")])]).subscribe("green"), "a 1.0.0, blue 1.0.0, green 1.0.0"),
         ("D11c", a(constraint(not(&[api("Green/v1alpha1")])), [blue(&[])]), "a 1.0.0"),
         ("D12", a(any(&or), [two("Blue/v1beta1", "Blue")]), "a 1.0.0, blue 1.0.0"),
         ("D12b", a(any(&or), [two("Blue/v1beta1", "Blue/v1beta1")]), "a 1.0.0, blue 0.9.0"),
         ("D12c", a(any(&or), [pkg("blue", "0.9.0").all(&[provides("Blue")])]), "E"),
         ("D13", a(rule(is), [green(&[certified()]), blue(&[])]), "a 1.0.0, green 1.0.0"),
         ("D13b", a(rule(is), [blue(&[])]), "E"),
-        (
-            "D14",
-            a(rule(both), [blue(&[certified()]), green(&[certified(), stable()])]),
-            "a 1.0.0, green 1.0.0",
-        ),
+        ("D14", a(rule(both), [blue(&[certified()]), green(&[certified(), stable()])]), "a 1.0.0, green 1.0.0"),
         ("D14b", a(rule(both), [blue(&[certified()]), green(&[stable()])]), "E"),
-        (
-            "D15c",
-            a(
-                rule("properties.exists(p, p.type == 'x' && semver_compare(p.value, '1.0.0') >= 0)"),
-                [blue(&[x("0.9.0")]), green(&[x("1.2")])],
-            ),
-            "a 1.0.0, green 1.0.0",
-        ),
-        (
-            "D16c",
-            a(
-                constraint(json!({"gvk": api("Foo")["gvk"], "failureMessage": "x".repeat(70_000)})),
-                [foo("foo")],
-            ),
-            "a 1.0.0, foo 1.0.0",
-        ),
+        ("D15c",
+            a(rule("properties.exists(p, p.type == 'x' && semver_compare(p.value, '1.0.0') >= 0)"),
+                [blue(&[x("0.9.0")]), green(&[x("1.2")])]),
+            "a 1.0.0, green 1.0.0"),
+        ("D16c", a(constraint(json!({"gvk": api("Foo")["gvk"], "failureMessage": "x".repeat(70_000)})), [foo("foo")]),
+            "a 1.0.0, foo 1.0.0"),
         ("D17", a(property("unknown", json!(1)), []), "a 1.0.0"),
         ("D28", a(provides("Foo"), []).catalog("b", [foo("foo")]), "a 1.0.0"),
         ("empty all", a(all(&[]), [blue(&[])]), "a 1.0.0"),
@@ -210,32 +147,19 @@ fn dependency_constraints() {
         ("empty any", a(any(&[]), [blue(&[])]), "E"),
     ]);
     let itself = pkg("p", "1.0.0").all(&[provides("Foo"), needs("Foo")]);
+    #[rustfmt::skip]
     check([
-        (
-            "D13c",
-            space().catalog("own", [pkg("red", "1.0.0").all(&[certified(), rule(is)])]).subscribe("red"),
-            "red 1.0.0",
-        ),
+        ("D13c", space().catalog("own", [pkg("red", "1.0.0").all(&[certified(), rule(is)])]).subscribe("red"), "red 1.0.0"),
         ("D28", space().catalog("own", [itself, foo("foo")]).subscribe("p"), "p 1.0.0"),
-        (
-            "D21",
-            space().subscribe("a").catalog(
-                "own",
-                [
-                    pkg("a", "1.0.0").all(&[needs("My"), needs_package("testop", ">=1.0.1")]),
-                    pkg("testop", "1.0.0; 1.0.1 r 1.0.0").all(&[provides("My")]),
-                ],
-            ),
-            "a 1.0.0, testop 1.0.1",
-        ),
-        (
-            "label",
-            a(
-                property("olm.label.required", json!({"label": "gpu"})),
-                [blue(&[]), green(&[property("olm.label", json!({"label": "gpu"}))])],
-            ),
-            "a 1.0.0, green 1.0.0",
-        ),
+        ("D21",
+            space().subscribe("a").catalog("own",
+                [pkg("a", "1.0.0").all(&[needs("My"), needs_package("testop", ">=1.0.1")]),
+                    pkg("testop", "1.0.0; 1.0.1 r 1.0.0").all(&[provides("My")])]),
+            "a 1.0.0, testop 1.0.1"),
+        ("label",
+            a(property("olm.label.required", json!({"label": "gpu"})),
+                [blue(&[]), green(&[property("olm.label", json!({"label": "gpu"}))])]),
+            "a 1.0.0, green 1.0.0"),
     ]);
 }
 
@@ -256,46 +180,17 @@ fn dependency_moves_what_is_installed_together() {
     let (a2, b2) = (next("a", &[provides("A2"), needs("B2")]), next("b", &[provides("B2"), needs("A2")]));
     let both = |catalog: Space| upgrading(upgrading(catalog, "a", &provider), "b", &other);
     let own = |packages: Vec<Pkg>| space().catalog("own", packages);
+    #[rustfmt::skip]
     check([
-        (
-            "D18",
-            upgrading(
-                upgrading(own(vec![pkg("a", "1.0.0"), next("b", &[provides("C")])]), "a", &provider),
-                "b",
-                &[provides("B")],
-            ),
-            "—",
-        ),
-        (
-            "D18, without a Subscription",
-            upgrading(
-                own(vec![next("b", &[provides("C")])]).installed("a", "1.0.0", &provider),
-                "b",
-                &[provides("B")],
-            ),
-            "—",
-        ),
+        ("D18", upgrading(upgrading(own(vec![pkg("a", "1.0.0"), next("b", &[provides("C")])]), "a", &provider), "b", &[provides("B")]),
+            "—"),
+        ("D18, without a Subscription",
+            upgrading(own(vec![next("b", &[provides("C")])]).installed("a", "1.0.0", &provider), "b", &[provides("B")]), "—"),
         ("D19", both(own(vec![a2.clone(), b2.clone()])), "a 2.0.0, b 2.0.0"),
         ("D19b", both(own(vec![a2.clone(), pkg("b", "1.0.0").all(&other)])), "—"),
         ("D19c", own(vec![a2, b2]).subscribe("a"), "a 2.0.0, b 2.0.0"),
-        (
-            "D22",
-            a(needs("Foo"), [pkg("foo", "2.0.0").all(&[provides("Foo")])]).installed(
-                "foo",
-                "1.0.0",
-                &[provides("Foo")],
-            ),
-            "a 1.0.0",
-        ),
-        (
-            "D23",
-            upgrading(
-                upgrading(own(vec![pkg("a", "1.0.0"), next("b", &[])]), "a", &[needs_package("b", "<2.0.0")]),
-                "b",
-                &[],
-            ),
-            "—",
-        ),
+        ("D22", a(needs("Foo"), [pkg("foo", "2.0.0").all(&[provides("Foo")])]).installed("foo", "1.0.0", &[provides("Foo")]), "a 1.0.0"),
+        ("D23", upgrading(upgrading(own(vec![pkg("a", "1.0.0"), next("b", &[])]), "a", &[needs_package("b", "<2.0.0")]), "b", &[]), "—"),
         (
             "D24",
             own(vec![
@@ -305,37 +200,16 @@ fn dependency_moves_what_is_installed_together() {
             .subscribe("p"),
             "p 1.1.0",
         ),
-        (
-            "D24b",
-            upgrading(
-                own(vec![
-                    pkg("p", "1.0.0; 1.1.0 r 1.0.0")
-                        .with_properties("1.1.0", &[needs_package("absent", ">=1.0.0")]),
-                ]),
-                "p",
-                &[],
-            ),
-            "—",
-        ),
-        (
-            "D25",
-            own(vec![
-                pkg("p", "1.0.0; 1.1.0 r 1.0.0")
-                    .with_properties("1.1.0", &[property("olm.deprecated", json!({}))]),
-            ])
-            .subscribe("p"),
-            "p 1.0.0",
-        ),
-        (
-            "one hop for a dependency",
-            upgrading(
-                own(vec![pkg("a", "1.0.0").all(&[needs_package("b", ">=2.0.0")]), next("b", &[])])
-                    .subscribe("a"),
-                "b",
-                &[],
-            ),
-            "a 1.0.0, b 2.0.0",
-        ),
+        ("D24b",
+            upgrading(own(vec![pkg("p", "1.0.0; 1.1.0 r 1.0.0").with_properties("1.1.0", &[needs_package("absent", ">=1.0.0")])]), "p",
+                &[]),
+            "—"),
+        ("D25",
+            own(vec![pkg("p", "1.0.0; 1.1.0 r 1.0.0").with_properties("1.1.0", &[property("olm.deprecated", json!({}))])]).subscribe("p"),
+            "p 1.0.0"),
+        ("one hop for a dependency",
+            upgrading(own(vec![pkg("a", "1.0.0").all(&[needs_package("b", ">=2.0.0")]), next("b", &[])]).subscribe("a"), "b", &[]),
+            "a 1.0.0, b 2.0.0"),
         (
             "the earlier list wins",
             own(vec![
@@ -461,6 +335,7 @@ fn dependency_facts_of_the_wrong_shape_do_not_count() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn dependency_errors_of_content() {
     let long =
         |length: usize| constraint(json!({"gvk": api("Foo")["gvk"], "failureMessage": "x".repeat(length)}));
@@ -477,18 +352,9 @@ fn dependency_errors_of_content() {
         ("D15", a(rule("true &&"), []), ErrorKind::Other, format!("{parse}cel rule ends too early")),
         ("D15", a(rule("1"), []), ErrorKind::Other, format!("{parse}cel expressions must have type Bool")),
         ("D16", a(all(&[named]), [pkg("blue", "1.0.0")]), ErrorKind::Other, format!("{parse}json: unknown field \"name\"")),
-        (
-            "D16b",
-            a(constraint(json!({"failureMessage": "x"})), []),
-            ErrorKind::Other,
-            format!("{parse}constraint is empty"),
-        ),
-        (
-            "D16d",
-            a(long(140_000), [foo("blue")]),
-            ErrorKind::Other,
-            "bundle own/ns/stable/a.v1.0.0: olm.constraint value is greater than max constraint size 131072 bytes".to_owned(),
-        ),
+        ("D16b", a(constraint(json!({"failureMessage": "x"})), []), ErrorKind::Other, format!("{parse}constraint is empty")),
+        ("D16d", a(long(140_000), [foo("blue")]), ErrorKind::Other,
+            "bundle own/ns/stable/a.v1.0.0: olm.constraint value is greater than max constraint size 131072 bytes".to_owned()),
         (
             "D29",
             two,
