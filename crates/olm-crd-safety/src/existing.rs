@@ -278,6 +278,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn objects_are_judged_by_what_the_change_breaks() {
         let text = json!({"type": "object", "properties": {"a": {"type": "string"}}});
         let with = |a: Value| json!({"type": "object", "properties": {"a": a}});
@@ -292,29 +293,13 @@ mod tests {
         let nested = |schema: Value| json!({"type": "object", "properties": {"l": {"type": "array", "items": schema}}});
         for (case, old, new, spec, want) in [
             ("same", &text, &text, json!({"a": "x"}), "nothing changes"),
-            (
-                "only a text",
-                &text,
-                &with(json!({"type": "string", "description": "d"})),
-                json!({}),
-                "nothing changes",
-            ),
+            ("only a text", &text, &with(json!({"type": "string", "description": "d"})), json!({}), "nothing changes"),
             ("fits", &text, &with(json!({"type": "string", "maxLength": 3})), json!({"a": "abc"}), "fits"),
-            (
-                "too long",
-                &text,
-                &with(json!({"type": "string", "maxLength": 3})),
-                json!({"a": "secret"}),
-                "spec.a: value is longer than 3 characters",
-            ),
+            ("too long", &text, &with(json!({"type": "string", "maxLength": 3})), json!({"a": "secret"}),
+                "spec.a: value is longer than 3 characters"),
             ("type", &text, &number, json!({"a": "x"}), "spec.a: value is not of type \"integer\""),
-            (
-                "wrong before, and wrong in another way now",
-                &number,
-                &with(json!({"type": "boolean"})),
-                json!({"a": "x"}),
-                "spec.a: value is not of type \"boolean\"",
-            ),
+            ("wrong before, and wrong in another way now", &number, &with(json!({"type": "boolean"})), json!({"a": "x"}),
+                "spec.a: value is not of type \"boolean\""),
             (
                 "the same complaint as before",
                 &required(Value::Null),
@@ -327,72 +312,26 @@ mod tests {
                 "never did",
             ),
             ("a default fills in", &text, &required(json!("d")), json!({"a": "x"}), "fits"),
-            (
-                "nothing fills in",
-                &text,
-                &required(Value::Null),
-                json!({"a": "x"}),
-                "spec: \"b\" is a required property",
-            ),
-            (
-                "null counts as absent where null is not allowed",
-                &text,
-                &required(json!("d")),
-                json!({"b": null}),
-                "fits",
-            ),
-            (
-                "nullable",
-                &text,
-                &with(json!({"type": "string", "nullable": true, "enum": ["x"]})),
-                json!({"a": null}),
-                "fits",
-            ),
-            (
-                "int or string",
-                &text,
-                &with(
-                    json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
-                ),
-                json!({"a": 5}),
-                "fits",
-            ),
-            (
-                "set",
-                &with(json!({"type": "array", "items": {"type": "string"}})),
-                &with(json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"})),
-                json!({"a": ["x", "x"]}),
-                "spec.a: value has non-unique elements",
-            ),
-            (
-                "exclusive bound",
-                &with(json!({"type": "integer"})),
-                &with(json!({"type": "integer", "minimum": 1, "exclusiveMinimum": true})),
-                json!({"a": 1}),
-                "spec.a: value is less than or equal to the minimum of 1",
-            ),
-            (
-                "deep, with a default at the same depth",
-                &nested(json!({"type": "object", "properties": {"x": {"type": "string"}}})),
+            ("nothing fills in", &text, &required(Value::Null), json!({"a": "x"}), "spec: \"b\" is a required property"),
+            ("null counts as absent where null is not allowed", &text, &required(json!("d")), json!({"b": null}), "fits"),
+            ("nullable", &text, &with(json!({"type": "string", "nullable": true, "enum": ["x"]})), json!({"a": null}), "fits"),
+            ("int or string", &text, &with(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})),
+                json!({"a": 5}), "fits"),
+            ("set", &with(json!({"type": "array", "items": {"type": "string"}})),
+                &with(json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"})), json!({"a": ["x", "x"]}),
+                "spec.a: value has non-unique elements"),
+            ("exclusive bound", &with(json!({"type": "integer"})),
+                &with(json!({"type": "integer", "minimum": 1, "exclusiveMinimum": true})), json!({"a": 1}),
+                "spec.a: value is less than or equal to the minimum of 1"),
+            ("deep, with a default at the same depth", &nested(json!({"type": "object", "properties": {"x": {"type": "string"}}})),
                 &nested(json!({"type": "object", "required": ["x", "y"],
                     "properties": {"x": {"type": "string", "pattern": "^[a-z]+$"}, "y": {"type": "integer", "default": 1}}})),
-                json!({"l": [{"x": "ok"}, {"x": "No"}]}),
-                "spec.l.1.x: value does not match \"^[a-z]+$\"",
-            ),
-            (
-                "map values",
-                &with(json!({"type": "object", "additionalProperties": {"type": "string"}})),
-                &with(json!({"type": "object", "additionalProperties": {"type": "string", "enum": ["x"]}})),
-                json!({"a": {"k": "y"}}),
-                "spec.a.k: value is not one of \"x\"",
-            ),
-            (
-                "preserved fields",
-                &text,
-                &json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
-                json!({"a": {"b": [1]}}),
-                "fits",
-            ),
+                json!({"l": [{"x": "ok"}, {"x": "No"}]}), "spec.l.1.x: value does not match \"^[a-z]+$\""),
+            ("map values", &with(json!({"type": "object", "additionalProperties": {"type": "string"}})),
+                &with(json!({"type": "object", "additionalProperties": {"type": "string", "enum": ["x"]}})), json!({"a": {"k": "y"}}),
+                "spec.a.k: value is not one of \"x\""),
+            ("preserved fields", &text, &json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}), json!({"a": {"b": [1]}}),
+                "fits"),
         ] {
             assert_eq!(verdict(old, new, &spec), want, "{case}");
         }
@@ -423,6 +362,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn existing_objects_are_judged_in_each_served_version() {
         let field = |a: Value| json!({"type": "object", "properties": {"a": a}});
         let (text, short) =
@@ -432,20 +372,8 @@ mod tests {
         };
         let object = object(&json!({"a": "long"}));
         for (case, old, new, versions, broken) in [
-            (
-                "another version becomes narrower",
-                of(&text, true, "None"),
-                of(&short, true, "None"),
-                &["v1", "v2"][..],
-                &["v2"][..],
-            ),
-            (
-                "a webhook converts",
-                of(&text, true, "Webhook"),
-                of(&short, true, "Webhook"),
-                &["v1", "v2"],
-                &["v2"],
-            ),
+            ("another version becomes narrower", of(&text, true, "None"), of(&short, true, "None"), &["v1", "v2"][..], &["v2"][..]),
+            ("a webhook converts", of(&text, true, "Webhook"), of(&short, true, "Webhook"), &["v1", "v2"], &["v2"]),
             ("nothing changes", of(&short, true, "None"), of(&short, true, "None"), &["v1", "v2"], &[]),
             ("it is new", of(&text, false, "None"), of(&short, true, "None"), &["v1"], &[]),
             ("it is no longer served", of(&text, true, "None"), of(&short, false, "None"), &["v1"], &[]),

@@ -172,8 +172,7 @@ fn crd_cases_without_findings_and_further_pairs() {
     };
     check(6, &stored(true), &stored(false), &[]);
     let subresource = with(version("v1", true, &a), "subresources", json!({"status": {}}));
-    let named = json!({"group": "other", "names": {"kind": "Other", "plural": "others"}, "scope": "Namespaced",
-        "versions": [subresource]});
+    let named = json!({"group": "other", "names": {"kind": "Other", "plural": "others"}, "scope": "Namespaced", "versions": [subresource]});
     check(24, &plain, &changed(one(), "/spec", named), &[]);
     let with_status = crd("Namespaced", vec![subresource], &["v1"], None);
     let deprecated = with(version("v1", true, &a), "deprecated", json!(true));
