@@ -239,8 +239,7 @@ mod tests {
     #[test]
     fn images_and_definitions() {
         let patch = json!({"spec": {
-            "version": "1.0.0",
-            "relatedImages": [{"name": "a", "image": "i"}, {"name": "b", "image": "other"}],
+            "version": "1.0.0", "relatedImages": [{"name": "a", "image": "i"}, {"name": "b", "image": "other"}],
             "customresourcedefinitions": {"required": [{"name": "z"}]},
         }});
         let got = inspect(&fixture::bundle(&patch, &[]).unwrap());

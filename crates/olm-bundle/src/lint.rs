@@ -261,6 +261,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn lint_rules_have_cases() {
         let baseline = [(Level::Warning, "image-without-digest"), (Level::Warning, "unrelated-image")];
         assert_eq!(found(&json!({})), baseline);
@@ -272,52 +273,22 @@ mod tests {
         for (patch, level, want) in [
             (json!({"spec": {"apiservicedefinitions": {"owned": [{}]}}}), Level::Error, "unsupported"),
             (json!({"spec": {"installModes": []}}), Level::Error, "unsupported"),
-            (
-                json!({"spec": {"customresourcedefinitions": {"owned": [{"name": "x"}]}}}),
-                Level::Error,
-                "invalid",
-            ),
-            (
-                json!({"spec": {"install": {"spec": {"deployments": [run_as]}}}}),
-                Level::Warning,
-                "missing-account",
-            ),
+            (json!({"spec": {"customresourcedefinitions": {"owned": [{"name": "x"}]}}}), Level::Error, "invalid"),
+            (json!({"spec": {"install": {"spec": {"deployments": [run_as]}}}}), Level::Warning, "missing-account"),
             (json!({"spec": {"install": {"spec": {"deployments": [run_as]}}}}), Level::Error, "no-image"),
-            (
-                json!({"metadata": {"annotations": {"alm-examples": "x".repeat(300_000)}}}),
-                Level::Error,
-                "annotations-too-large",
-            ),
+            (json!({"metadata": {"annotations": {"alm-examples": "x".repeat(300_000)}}}), Level::Error, "annotations-too-large"),
             (rule("*", "*", "*"), Level::Warning, "cluster-admin"),
             (rule("bind", "rbac.authorization.k8s.io", "roles"), Level::Warning, "escalation"),
             (rule("get", "", "secrets"), Level::Warning, "all-secrets"),
-            (
-                json!({"spec": {"webhookdefinitions": [{"type": "ConversionWebhook", "generateName": "c", "deploymentName": "1d"}]}}),
-                Level::Warning,
-                "service-name",
-            ),
+            (json!({"spec": {"webhookdefinitions": [{"type": "ConversionWebhook", "generateName": "c", "deploymentName": "1d"}]}}),
+                Level::Warning, "service-name"),
             (json!({"spec": {"minKubeVersion": "1.30.0"}}), Level::Note, "ignored"),
             (json!({"spec": {"nativeAPIs": [{}]}}), Level::Note, "ignored"),
-            (
-                json!({"spec": {"apiservicedefinitions": {"required": [{"name": "x"}]}}}),
-                Level::Note,
-                "ignored",
-            ),
-            (
-                json!({"metadata": {"annotations": {"operatorframework.io/suggested-namespace": "x"}}}),
-                Level::Note,
-                "ignored",
-            ),
-            (
-                json!({"spec": {"installModes": [{"type": "MultiNamespace", "supported": true}]}}),
-                Level::Note,
-                "ignored",
-            ),
-            (
-                json!({"spec": {"install": {"spec": {"permissions": [{"serviceAccountName": "a"}, {"serviceAccountName": "a"}]}}}}),
-                Level::Note,
-                "repeated-permission",
-            ),
+            (json!({"spec": {"apiservicedefinitions": {"required": [{"name": "x"}]}}}), Level::Note, "ignored"),
+            (json!({"metadata": {"annotations": {"operatorframework.io/suggested-namespace": "x"}}}), Level::Note, "ignored"),
+            (json!({"spec": {"installModes": [{"type": "MultiNamespace", "supported": true}]}}), Level::Note, "ignored"),
+            (json!({"spec": {"install": {"spec": {"permissions": [{"serviceAccountName": "a"}, {"serviceAccountName": "a"}]}}}}),
+                Level::Note, "repeated-permission"),
         ] {
             let got = found(&patch);
             assert!(got.contains(&(level, want)), "{want} in {got:?} for {patch}");

@@ -147,6 +147,7 @@ mod tests {
             |names: &[&str]| Ok(Targets::Namespaces(names.iter().map(|name| (*name).to_owned()).collect()));
         let refused = |text: &str| Err(format!("invalid option(s): invalid target namespaces {text}"));
         type Want = Result<Targets, String>;
+        #[rustfmt::skip]
         let cases: Vec<(&[InstallMode], &[&str], Want)> = vec![
             (&[A], &[], Ok(Targets::All)),
             (&[A, O, S, M], &[], Ok(Targets::All)),
@@ -156,49 +157,17 @@ mod tests {
             (&[O], &["i"], namespaces(&["i"])),
             (&[O], &["i", "i"], namespaces(&["i"])),
             (&[S], &["w"], namespaces(&["w"])),
-            (
-                &[S],
-                &["i"],
-                refused(
-                    "[i]: supported install modes [SingleNamespace] do not support targeting own namespace",
-                ),
-            ),
-            (
-                &[O],
-                &["w"],
-                refused("[w]: supported install modes [OwnNamespace] do not support target namespaces [w]"),
-            ),
-            (
-                &[S, O],
-                &[""],
-                refused(
-                    "[]: supported install modes [OwnNamespace SingleNamespace] do not support targeting all namespaces",
-                ),
-            ),
+            (&[S], &["i"], refused("[i]: supported install modes [SingleNamespace] do not support targeting own namespace")),
+            (&[O], &["w"], refused("[w]: supported install modes [OwnNamespace] do not support target namespaces [w]")),
+            (&[S, O], &[""], refused("[]: supported install modes [OwnNamespace SingleNamespace] do not support targeting all namespaces")),
             (&[A, S], &["w"], namespaces(&["w"])),
             (&[M], &["w", "x"], namespaces(&["w", "x"])),
-            (
-                &[M],
-                &["w", "i"],
-                refused(
-                    "[w i]: supported install modes [MultiNamespace] do not support targeting own namespace",
-                ),
-            ),
+            (&[M], &["w", "i"], refused("[w i]: supported install modes [MultiNamespace] do not support targeting own namespace")),
             (&[M, O], &["w", "i"], namespaces(&["w", "i"])),
-            (
-                &[M, O],
-                &["w", ""],
-                refused(
-                    "[w ]: supported install modes [MultiNamespace OwnNamespace] do not support target namespaces [w ]",
-                ),
-            ),
-            (
-                &[A, O],
-                &["w", "x"],
-                refused(
-                    "[w x]: supported install modes [AllNamespaces OwnNamespace] do not support target namespaces [w x]",
-                ),
-            ),
+            (&[M, O], &["w", ""],
+                refused("[w ]: supported install modes [MultiNamespace OwnNamespace] do not support target namespaces [w ]")),
+            (&[A, O], &["w", "x"],
+                refused("[w x]: supported install modes [AllNamespaces OwnNamespace] do not support target namespaces [w x]")),
         ];
         for (modes, requested, want) in cases {
             let supported: InstallModes = modes.iter().copied().collect();

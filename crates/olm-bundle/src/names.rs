@@ -77,40 +77,22 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn names_of_webhook_objects() {
         let a = |count: usize| "a".repeat(count);
         for (deployment, want_service, want_certificate, want_issuer) in [
-            (
-                "webhook-operator-controller-manager".to_owned(),
-                "webhook-operator-controller-manager-service".to_owned(),
+            ("webhook-operator-controller-manager".to_owned(), "webhook-operator-controller-manager-service".to_owned(),
                 "webhook-operator-controller-manager-service-cert".to_owned(),
-                "webhook-operator-controller-manager-service-c-selfsigned-issuer".to_owned(),
-            ),
-            (
-                "my.dotted.deployment".to_owned(),
-                "my-dotted-deployment-service".to_owned(),
-                "my-dotted-deployment-service-cert".to_owned(),
-                "my-dotted-deployment-service-cert-selfsigned-issuer".to_owned(),
-            ),
-            (
-                a(55),
-                format!("{}-service", a(55)),
-                format!("{}-se-cert", a(55)),
-                format!("{}-selfsigned-issuer", a(45)),
-            ),
+                "webhook-operator-controller-manager-service-c-selfsigned-issuer".to_owned()),
+            ("my.dotted.deployment".to_owned(), "my-dotted-deployment-service".to_owned(), "my-dotted-deployment-service-cert".to_owned(),
+                "my-dotted-deployment-service-cert-selfsigned-issuer".to_owned()),
+            (a(55), format!("{}-service", a(55)), format!("{}-se-cert", a(55)), format!("{}-selfsigned-issuer", a(45))),
             // 56: the reference's Service name has 64 bytes, which no cluster accepts
-            (
-                a(56),
-                format!("{}-service", a(55)),
-                format!("{}-se-cert", a(55)),
-                format!("{}-selfsigned-issuer", a(45)),
-            ),
-            (
-                "this-is-a-very-long-deployment-name-for-a-webhook-operator-x".to_owned(),
+            (a(56), format!("{}-service", a(55)), format!("{}-se-cert", a(55)), format!("{}-selfsigned-issuer", a(45))),
+            ("this-is-a-very-long-deployment-name-for-a-webhook-operator-x".to_owned(),
                 "this-is-a-very-long-deployment-name-for-a-webhook-opera-service".to_owned(),
                 "this-is-a-very-long-deployment-name-for-a-webhook-opera-se-cert".to_owned(),
-                "this-is-a-very-long-deployment-name-for-a-web-selfsigned-issuer".to_owned(),
-            ),
+                "this-is-a-very-long-deployment-name-for-a-web-selfsigned-issuer".to_owned()),
         ] {
             let service = service(&deployment);
             let certificate = certificate(&service);

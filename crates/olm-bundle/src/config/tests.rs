@@ -25,27 +25,14 @@ fn config_errors_are_those_of_the_reference() {
         format!("multiple errors found:{listed}")
     };
     let pattern = r#"must match pattern "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$""#;
+    #[rustfmt::skip]
     let cases: Vec<(Value, &[InstallMode], String)> = vec![
         (json!({}), &[O], r#"required field "watchNamespace" is missing"#.into()),
         (json!({"watchNamespace": null}), &[S], r#"required field "watchNamespace" is missing"#.into()),
-        (
-            json!({"watchNamespace": 123}),
-            &[S],
-            r#"invalid type for field "watchNamespace": got number, want string"#.into(),
-        ),
-        (
-            json!({"watchNamespace": {"a": "b"}}),
-            &[S],
-            r#"invalid type for field "watchNamespace": got object, want string"#.into(),
-        ),
-        (
-            json!({"watchNamespace": "A".repeat(68)}),
-            &[S],
-            lines(&[
-                r#"field "watchNamespace" must have maximum length of 63 (len=68)"#,
-                &format!(r#"field "watchNamespace" {pattern}"#),
-            ]),
-        ),
+        (json!({"watchNamespace": 123}), &[S], r#"invalid type for field "watchNamespace": got number, want string"#.into()),
+        (json!({"watchNamespace": {"a": "b"}}), &[S], r#"invalid type for field "watchNamespace": got object, want string"#.into()),
+        (json!({"watchNamespace": "A".repeat(68)}), &[S],
+            lines(&[r#"field "watchNamespace" must have maximum length of 63 (len=68)"#, &format!(r#"field "watchNamespace" {pattern}"#)])),
         (
             json!({"watchNamespace": "other"}),
             &[O],
@@ -60,83 +47,36 @@ fn config_errors_are_those_of_the_reference() {
                 r#"invalid format for field "watchNamespace": 'install-ns' is not valid singleNamespaceInstallMode: invalid value "install-ns": must be different from "install-ns" (the install namespace) because this operator uses SingleNamespace install mode to watch a different namespace"#,
             ]),
         ),
-        (
-            json!({"watchNamespace": "AA"}),
-            &[A, S],
-            lines(&[
-                r#"invalid value for field "watchNamespace""#,
-                r#"invalid type for field "watchNamespace": got string, want null"#,
-                &format!(r#"field "watchNamespace" {pattern}"#),
-            ]),
-        ),
-        (
-            json!({"watchNamespace": ""}),
-            &[A, S],
-            lines(&[
-                r#"invalid value for field "watchNamespace""#,
-                r#"invalid type for field "watchNamespace": got string, want null"#,
-                "validation failed",
-                r#"field "watchNamespace" must have minimum length of 1 (len=0)"#,
-                &format!(r#"field "watchNamespace" {pattern}"#),
-            ]),
-        ),
-        (
-            json!({"watchNamespace": "x"}),
-            &[A],
-            r#"unknown field "watchNamespace"; install modes [AllNamespaces] leave no namespace to choose"#.into(),
-        ),
+        (json!({"watchNamespace": "AA"}), &[A, S],
+            lines(&[r#"invalid value for field "watchNamespace""#, r#"invalid type for field "watchNamespace": got string, want null"#,
+                &format!(r#"field "watchNamespace" {pattern}"#)])),
+        (json!({"watchNamespace": ""}), &[A, S],
+            lines(&[r#"invalid value for field "watchNamespace""#, r#"invalid type for field "watchNamespace": got string, want null"#,
+                "validation failed", r#"field "watchNamespace" must have minimum length of 1 (len=0)"#,
+                &format!(r#"field "watchNamespace" {pattern}"#)])),
+        (json!({"watchNamespace": "x"}), &[A],
+            r#"unknown field "watchNamespace"; install modes [AllNamespaces] leave no namespace to choose"#.into()),
         (json!({"somekey": "v"}), &[A], r#"unknown field "somekey""#.into()),
         (json!({"a": 1, "b": 2}), &[A], r#"unknown field "a"; also unknown: "b""#.into()),
         (json!(true), &[A], "invalid type: got boolean, want object".into()),
-        (
-            json!({"deploymentConfig": {"selector": {}}}),
-            &[A],
-            r#"unknown field "selector"; selectors of a bundle's deployments cannot be changed"#.into(),
-        ),
-        (
-            json!({"deploymentConfig": null}),
-            &[A],
-            r#"required field "deploymentConfig" is missing; deploymentConfig must be an object, not null"#.into(),
-        ),
-        (
-            json!({"deploymentConfig": {"env": "x"}}),
-            &[A],
-            r#"invalid type for field "deploymentConfig.env": got string, want array"#.into(),
-        ),
-        (
-            json!({"deploymentConfig": {"nodeSelector": {"a": 1}}}),
-            &[A],
-            r#"invalid type for field "deploymentConfig.nodeSelector.a": got number, want string"#.into(),
-        ),
-        (
-            json!({"deploymentConfig": {"env": [{"value": "x"}]}}),
-            &[A],
-            "validation failed; deploymentConfig.env.0.name is missing".into(),
-        ),
-        (
-            json!({"deploymentConfig": {"env": [{"name": 5}]}}),
-            &[A],
-            "validation failed; deploymentConfig.env.0.name: got number, want string".into(),
-        ),
-        (
-            json!({"deploymentConfig": {"env": [{"name": 5, "value": 6}]}}),
-            &[A],
-            lines(&[
-                "validation failed",
-                r#"invalid type for field "deploymentConfig.env.0.name": got number, want string"#,
-                r#"invalid type for field "deploymentConfig.env.0.value": got number, want string"#,
-            ]),
-        ),
-        (
-            json!({"deploymentConfig": {"tolerations": [{"tolerationSeconds": "x"}]}}),
-            &[A],
-            "validation failed; deploymentConfig.tolerations.0.tolerationSeconds: got string, want integer".into(),
-        ),
-        (
-            json!({"deploymentConfig": {"resources": {"limits": {"cpu": true}}}}),
-            &[A],
-            "validation failed; deploymentConfig.resources.limits.cpu must be one of: string, number".into(),
-        ),
+        (json!({"deploymentConfig": {"selector": {}}}), &[A],
+            r#"unknown field "selector"; selectors of a bundle's deployments cannot be changed"#.into()),
+        (json!({"deploymentConfig": null}), &[A],
+            r#"required field "deploymentConfig" is missing; deploymentConfig must be an object, not null"#.into()),
+        (json!({"deploymentConfig": {"env": "x"}}), &[A],
+            r#"invalid type for field "deploymentConfig.env": got string, want array"#.into()),
+        (json!({"deploymentConfig": {"nodeSelector": {"a": 1}}}), &[A],
+            r#"invalid type for field "deploymentConfig.nodeSelector.a": got number, want string"#.into()),
+        (json!({"deploymentConfig": {"env": [{"value": "x"}]}}), &[A], "validation failed; deploymentConfig.env.0.name is missing".into()),
+        (json!({"deploymentConfig": {"env": [{"name": 5}]}}), &[A],
+            "validation failed; deploymentConfig.env.0.name: got number, want string".into()),
+        (json!({"deploymentConfig": {"env": [{"name": 5, "value": 6}]}}), &[A],
+            lines(&["validation failed", r#"invalid type for field "deploymentConfig.env.0.name": got number, want string"#,
+                r#"invalid type for field "deploymentConfig.env.0.value": got number, want string"#])),
+        (json!({"deploymentConfig": {"tolerations": [{"tolerationSeconds": "x"}]}}), &[A],
+            "validation failed; deploymentConfig.tolerations.0.tolerationSeconds: got string, want integer".into()),
+        (json!({"deploymentConfig": {"resources": {"limits": {"cpu": true}}}}), &[A],
+            "validation failed; deploymentConfig.resources.limits.cpu must be one of: string, number".into()),
         (
             json!({"deploymentConfig": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}}}),
             &[A],

@@ -25,6 +25,7 @@ fn without(path: &str) -> Result<RegistryV1, ParseError> {
 }
 
 #[test]
+#[rustfmt::skip]
 fn registry_errors() {
     let config = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}"#;
     let second = fixture::csv().to_string();
@@ -32,25 +33,14 @@ fn registry_errors() {
         (without("metadata/"), "open metadata/annotations.yaml: no such file or directory"),
         (without("manifests/"), "stat manifests: no such file or directory"),
         (without("manifests/csv"), "no ClusterServiceVersion found in \"manifests\""),
-        (
-            parse_with(&[("metadata/annotations.yaml", "annotations: [a")]),
-            "error converting YAML to JSON: yaml: line 1: did not find expected ',' or ']'",
-        ),
-        (
-            parse_with(&[(
-                "metadata/annotations.yaml",
-                "annotations: {operators.operatorframework.io.bundle.package.v1: 5}",
-            )]),
-            "metadata/annotations.yaml: annotations.operators.operatorframework.io.bundle.package.v1 must be a string",
-        ),
-        (
-            parse_with(&[("manifests/sub/x.yaml", config)]),
-            "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: found \"manifests/sub\"",
-        ),
-        (
-            parse_with(&[("manifests/empty/", "")]),
-            "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: found \"manifests/empty\"",
-        ),
+        (parse_with(&[("metadata/annotations.yaml", "annotations: [a")]),
+            "error converting YAML to JSON: yaml: line 1: did not find expected ',' or ']'"),
+        (parse_with(&[("metadata/annotations.yaml", "annotations: {operators.operatorframework.io.bundle.package.v1: 5}")]),
+            "metadata/annotations.yaml: annotations.operators.operatorframework.io.bundle.package.v1 must be a string"),
+        (parse_with(&[("manifests/sub/x.yaml", config)]),
+            "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: found \"manifests/sub\""),
+        (parse_with(&[("manifests/empty/", "")]),
+            "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: found \"manifests/empty\""),
         (
             parse_with(&[("manifests/x.yaml", "a: [b\n")]),
             "error parsing objects in \"manifests/x.yaml\": error parsing manifests/x.yaml: error converting YAML to JSON: yaml: line 1: did not find expected ',' or ']'",
@@ -63,37 +53,20 @@ fn registry_errors() {
             ]),
             "error parsing objects in \"manifests/x.yml\": unable to decode \"manifests/x.yml\": Object 'Kind' is missing in '{\"metadata\":{\"name\":\"a\"}}'; not readable either: \"manifests/y.json\", \"manifests/z.yaml\"",
         ),
-        (
-            parse_with(&[("manifests/second.yaml", &second)]),
-            "more than one ClusterServiceVersion found in \"manifests\": demo.v1.0.0, demo.v1.0.0; a bundle holds exactly one",
-        ),
-        (
-            fixture::bundle(
-                &json!({"spec": {"installModes": [{"type": "AllNamespaces", "supported": "yes"}]}}),
-                &[],
-            ),
-            "error parsing objects in \"manifests/csv.yaml\": spec.installModes[0].supported: got string, want boolean",
-        ),
-        (
-            fixture::bundle(&json!({"spec": {"webhookdefinitions": [{"containerPort": 4.5}]}}), &[]),
-            "error parsing objects in \"manifests/csv.yaml\": spec.webhookdefinitions[0].containerPort: got number, want integer",
-        ),
-        (
-            fixture::bundle(&json!({"spec": {"install": {"spec": {"permissions": {}}}}}), &[]),
-            "error parsing objects in \"manifests/csv.yaml\": spec.install.spec.permissions: got object, want array",
-        ),
-        (
-            fixture::bundle(&none(), &[fixture::patched(fixture::crd("b"), &json!({"spec": {"scope": 5}}))]),
-            "error parsing objects in \"manifests/more-0.yaml\": spec.scope: got number, want string",
-        ),
-        (
-            parse_with(&[("metadata/properties.yaml", "properties: {}")]),
-            "failed to unmarshal metadata/properties.yaml: properties must be a list of {type, value}",
-        ),
-        (
-            parse_with(&[("metadata/properties.yaml", "properties: [{type: 5}]")]),
-            "failed to unmarshal metadata/properties.yaml: properties[0] must be an object whose type is a string",
-        ),
+        (parse_with(&[("manifests/second.yaml", &second)]),
+            "more than one ClusterServiceVersion found in \"manifests\": demo.v1.0.0, demo.v1.0.0; a bundle holds exactly one"),
+        (fixture::bundle(&json!({"spec": {"installModes": [{"type": "AllNamespaces", "supported": "yes"}]}}), &[]),
+            "error parsing objects in \"manifests/csv.yaml\": spec.installModes[0].supported: got string, want boolean"),
+        (fixture::bundle(&json!({"spec": {"webhookdefinitions": [{"containerPort": 4.5}]}}), &[]),
+            "error parsing objects in \"manifests/csv.yaml\": spec.webhookdefinitions[0].containerPort: got number, want integer"),
+        (fixture::bundle(&json!({"spec": {"install": {"spec": {"permissions": {}}}}}), &[]),
+            "error parsing objects in \"manifests/csv.yaml\": spec.install.spec.permissions: got object, want array"),
+        (fixture::bundle(&none(), &[fixture::patched(fixture::crd("b"), &json!({"spec": {"scope": 5}}))]),
+            "error parsing objects in \"manifests/more-0.yaml\": spec.scope: got number, want string"),
+        (parse_with(&[("metadata/properties.yaml", "properties: {}")]),
+            "failed to unmarshal metadata/properties.yaml: properties must be a list of {type, value}"),
+        (parse_with(&[("metadata/properties.yaml", "properties: [{type: 5}]")]),
+            "failed to unmarshal metadata/properties.yaml: properties[0] must be an object whose type is a string"),
     ] {
         assert_eq!(parsed.unwrap_err().to_string(), want);
     }

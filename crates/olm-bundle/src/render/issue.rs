@@ -132,8 +132,7 @@ mod tests {
     use crate::render::render_with_report;
 
     fn webhook(kind: &str, name: &str, deployment: &str) -> Value {
-        json!({"type": kind, "generateName": name, "deploymentName": deployment, "sideEffects": "None",
-            "admissionReviewVersions": ["v1"]})
+        json!({"type": kind, "generateName": name, "deploymentName": deployment, "sideEffects": "None", "admissionReviewVersions": ["v1"]})
     }
 
     fn every_kind() -> (Value, Vec<Value>) {
@@ -143,10 +142,8 @@ mod tests {
             "customresourcedefinitions": {"owned": [{"name": "as.example.com"}, {"name": "bs.example.com"}]},
             "install": {"spec": {"deployments": [deployment("demo"), deployment("other.one"), deployment("idle")]}},
             "webhookdefinitions": [
-                webhook("ValidatingAdmissionWebhook", "v.x.y", "demo"),
-                webhook("MutatingAdmissionWebhook", "m.x.y", "demo"),
-                webhook("ValidatingAdmissionWebhook", "w.x.y", "demo"),
-                conversion,
+                webhook("ValidatingAdmissionWebhook", "v.x.y", "demo"), webhook("MutatingAdmissionWebhook", "m.x.y", "demo"),
+                webhook("ValidatingAdmissionWebhook", "w.x.y", "demo"), conversion,
             ],
         }});
         (csv, vec![crd("bs.example.com")])

@@ -59,8 +59,7 @@ impl Scenario {
             .collect();
         let cluster_permissions = list(
             "clusterPermissions",
-            json!([{"serviceAccountName": account,
-                    "rules": [{"apiGroups": [self.group()], "resources": ["*"], "verbs": ["*"]}]}]),
+            json!([{"serviceAccountName": account, "rules": [{"apiGroups": [self.group()], "resources": ["*"], "verbs": ["*"]}]}]),
         );
         let permissions = list(
             "permissions",
