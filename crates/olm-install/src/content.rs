@@ -113,6 +113,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
+    #[rustfmt::skip]
     fn content_object_inline_or_in_a_secret() {
         let secret: Secret = serde_json::from_value(json!({"metadata": {"name": "s"}, "data": {
             // {"kind":"A"}
@@ -127,16 +128,8 @@ mod tests {
             (reference("good", Value::Null), Some("system/s"), Ok("A")),
             (reference("good", json!("")), Some("system/s"), Ok("A")),
             (reference("good", json!("other")), Some("other/s"), Ok("A")),
-            (
-                reference("gone", Value::Null),
-                Some("system/s"),
-                Err("key \"gone\" not found in Secret system/s"),
-            ),
-            (
-                reference("bad", Value::Null),
-                Some("system/s"),
-                Err("unmarshaling object from key \"bad\" in Secret"),
-            ),
+            (reference("gone", Value::Null), Some("system/s"), Err("key \"gone\" not found in Secret system/s")),
+            (reference("bad", Value::Null), Some("system/s"), Err("unmarshaling object from key \"bad\" in Secret")),
             (reference("good", json!("absent")), Some("absent/s"), Err("there is no Secret")),
             (json!({}), None, Err("it has neither object nor ref")),
         ] {

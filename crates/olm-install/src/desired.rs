@@ -368,11 +368,9 @@ mod tests {
                     "name": "demo-3",
                     "labels": {"olm.operatorframework.io/owner-kind": "ClusterExtension", "olm.operatorframework.io/owner-name": "demo"},
                     "annotations": {
-                        "olm.operatorframework.io/bundle-name": "demo.v1.0.0",
-                        "olm.operatorframework.io/package-name": "demo",
+                        "olm.operatorframework.io/bundle-name": "demo.v1.0.0", "olm.operatorframework.io/package-name": "demo",
                         "olm.operatorframework.io/bundle-version": "1.0.0",
-                        "olm.operatorframework.io/bundle-reference": "registry/demo@sha256:0",
-                        "olm.properties": "[]",
+                        "olm.operatorframework.io/bundle-reference": "registry/demo@sha256:0", "olm.properties": "[]",
                     },
                     "finalizers": ["olm.operatorframework.io/teardown"],
                     "ownerReferences": [{
@@ -389,8 +387,7 @@ mod tests {
                     "progressionProbes": [
                         probe("apiextensions.k8s.io", "CustomResourceDefinition", json!([condition("Established")])),
                         probe("cert-manager.io", "Certificate", json!([condition("Ready")])),
-                        probe("cert-manager.io", "Issuer", json!([condition("Ready")])),
-                        probe("", "Namespace", json!([phase("Active")])),
+                        probe("cert-manager.io", "Issuer", json!([condition("Ready")])), probe("", "Namespace", json!([phase("Active")])),
                         probe("", "PersistentVolumeClaim", json!([phase("Bound")])),
                         probe("apps", "StatefulSet", json!([updated.clone(), condition("Available")])),
                         probe("apps", "Deployment", json!([updated, condition("Available")])),

@@ -345,6 +345,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn crd_enforcement_blocks_or_warns() {
         let found = |blocking: &[&str], warnings: &[&str]| Found {
             blocking: blocking.iter().map(|&text| blocker(text)).collect(),
@@ -359,32 +360,12 @@ mod tests {
             (found(&[], &[]), Strict, None, Ok("")),
             (found(&[], &["n"]), Strict, None, Ok("n")),
             (found(&["a", "b"], &["n"]), Warn, None, Ok("crd a: x,crd b: x,n")),
-            (
-                found(&["a", "b"], &["n"]),
-                Strict,
-                None,
-                Err("2 changes of 2 CRDs are not safe (x, …); \ncrd a: x\ncrd b: x"),
-            ),
-            (
-                found(&["a", "a"], &[]),
-                Strict,
-                None,
-                Err("2 changes of CRD a are not safe (x, …); \ncrd a: x\nx"),
-            ),
+            (found(&["a", "b"], &["n"]), Strict, None, Err("2 changes of 2 CRDs are not safe (x, …); \ncrd a: x\ncrd b: x")),
+            (found(&["a", "a"], &[]), Strict, None, Err("2 changes of CRD a are not safe (x, …); \ncrd a: x\nx")),
             (found(&["a", "b"], &["n"]), Strict, Some(&all), Ok("n accepted crd a: x,crd b: x")),
-            (
-                found(&["a", "b"], &[]),
-                Strict,
-                Some(&one),
-                Err("the change of CRD b is not safe (x); \ncrd b: x"),
-            ),
+            (found(&["a", "b"], &[]), Strict, Some(&one), Err("the change of CRD b is not safe (x); \ncrd b: x")),
             (found(&["a", "b"], &[]), Warn, Some(&one), Ok("crd b: x accepted crd a: x")),
-            (
-                found(&["a"], &[]),
-                Strict,
-                Some(&other),
-                Err("the change of CRD a is not safe (x); \ncrd a: x"),
-            ),
+            (found(&["a"], &[]), Strict, Some(&other), Err("the change of CRD a is not safe (x); \ncrd a: x")),
         ] {
             match (classify(found, enforcement, waiver, "key=value"), want) {
                 (Ok(Checked { warnings, accepted }), Ok(want)) => {

@@ -315,6 +315,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn release_errors_name_the_problem() {
         let without = |key: &str| {
             let mut stored = release_json();
@@ -328,36 +329,17 @@ mod tests {
         };
         for (case, stored, want) in [
             ("no manifest", with("manifest", json!("")), "the release has no manifest"),
-            (
-                "a manifest in YAML",
-                with("manifest", json!("apiVersion: v1\nkind: ConfigMap\n")),
-                "line 1 of the manifest is no object: expected value at line 1 column 1",
-            ),
-            (
-                "half an object",
-                with("manifest", json!("---\n{\"kind\":\"A\",\"apiVersion\":\"v1\"}")),
-                "line 2 of the manifest is no object: it has no metadata.name",
-            ),
-            (
-                "of another extension",
-                with("name", json!("other")),
-                "it holds version 2 of release \"other\" with status \"deployed\", which its labels deny",
-            ),
-            (
-                "its labels lie",
-                with("info", json!({"status": "failed"})),
-                "it holds version 2 of release \"demo\" with status \"failed\", which its labels deny",
-            ),
-            (
-                "no package",
-                without("olm.operatorframework.io/package-name"),
-                "the release has no label \"olm.operatorframework.io/package-name\", which would name its bundle",
-            ),
-            (
-                "wrong type",
-                with("manifest", json!(7)),
-                "it is no release: invalid type: integer `7`, expected a string",
-            ),
+            ("a manifest in YAML", with("manifest", json!("apiVersion: v1\nkind: ConfigMap\n")),
+                "line 1 of the manifest is no object: expected value at line 1 column 1"),
+            ("half an object", with("manifest", json!("---\n{\"kind\":\"A\",\"apiVersion\":\"v1\"}")),
+                "line 2 of the manifest is no object: it has no metadata.name"),
+            ("of another extension", with("name", json!("other")),
+                "it holds version 2 of release \"other\" with status \"deployed\", which its labels deny"),
+            ("its labels lie", with("info", json!({"status": "failed"})),
+                "it holds version 2 of release \"demo\" with status \"failed\", which its labels deny"),
+            ("no package", without("olm.operatorframework.io/package-name"),
+                "the release has no label \"olm.operatorframework.io/package-name\", which would name its bundle"),
+            ("wrong type", with("manifest", json!(7)), "it is no release: invalid type: integer `7`, expected a string"),
         ] {
             let error = read(&stored).unwrap_err().to_string();
             assert!(error.starts_with(want), "{case}: {error}");
@@ -387,6 +369,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn release_chunks_are_joined_in_order() {
         let (a, b, c) = ("YQ==", "Yg==", "Yw==");
         let ours = json!({"owner": "operator-controller", "key": "k"});
@@ -406,17 +389,9 @@ mod tests {
         let theirs = json!({"owner": "operator-controller", "key": "another"});
         for (case, second, want) in [
             ("gone", None, ReleaseError::NoChunk("y".to_owned())),
-            (
-                "of another release",
-                part(c, &theirs, secret_types::HELM_CHUNK),
-                ReleaseError::ForeignChunk("y".to_owned()),
-            ),
+            ("of another release", part(c, &theirs, secret_types::HELM_CHUNK), ReleaseError::ForeignChunk("y".to_owned())),
             ("of another type", part(c, &ours, "Opaque"), ReleaseError::ForeignChunk("y".to_owned())),
-            (
-                "empty",
-                Some(secret(json!({}), ours.clone(), secret_types::HELM_CHUNK)),
-                ReleaseError::NoData("chunk"),
-            ),
+            ("empty", Some(secret(json!({}), ours.clone(), secret_types::HELM_CHUNK)), ReleaseError::NoData("chunk")),
         ] {
             assert_eq!(payload(&index, &[x.clone(), ("y".to_owned(), second)]), Err(want), "{case}");
         }

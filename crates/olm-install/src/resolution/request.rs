@@ -303,8 +303,7 @@ mod tests {
                 "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "x"},
                 "spec": {
                     "namespace": "x",
-                    "source": {"sourceType": "Catalog", "catalog":
-                        {"packageName": "p", "version": version, "selector": selector}},
+                    "source": {"sourceType": "Catalog", "catalog": {"packageName": "p", "version": version, "selector": selector}},
                 },
             }))
             .unwrap();
