@@ -372,25 +372,14 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn decode_errors_are_those_of_go() {
         for (input, want) in [
             (r#"{"name":5}"#, "json: cannot unmarshal number into Go struct field C.name of type string"),
-            (
-                r#"{"entries":[{"name":5}]}"#,
-                "json: cannot unmarshal number into Go struct field E.entries.name of type string",
-            ),
-            (
-                r#"{"entries":{"a":1}}"#,
-                "json: cannot unmarshal object into Go struct field C.entries of type []main.E",
-            ),
-            (
-                r#"{"entries":["x"]}"#,
-                "json: cannot unmarshal string into Go struct field C.entries of type main.E",
-            ),
-            (
-                r#"{"entries":[{"skips":[true]}]}"#,
-                "json: cannot unmarshal bool into Go struct field E.entries.skips of type string",
-            ),
+            (r#"{"entries":[{"name":5}]}"#, "json: cannot unmarshal number into Go struct field E.entries.name of type string"),
+            (r#"{"entries":{"a":1}}"#, "json: cannot unmarshal object into Go struct field C.entries of type []main.E"),
+            (r#"{"entries":["x"]}"#, "json: cannot unmarshal string into Go struct field C.entries of type main.E"),
+            (r#"{"entries":[{"skips":[true]}]}"#, "json: cannot unmarshal bool into Go struct field E.entries.skips of type string"),
             (r#"[]"#, "json: cannot unmarshal array into Go value of type main.C"),
             (r#"{"entries":[{"base64data":"@@"}]}"#, "illegal base64 data at input byte 0"),
         ] {

@@ -267,21 +267,14 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn manifests_inline_ones_win_over_metadata() {
         let csv = "{ \"kind\": \"ClusterServiceVersion\" }";
         let metadata = json!({"type": "olm.csv.metadata", "value": {"displayName": "x"}});
         for (properties, objects, at) in [
             (json!([]), vec![], None),
-            (
-                json!([inline("kind: Service\na: y\nb: <\n")]),
-                vec![r#"{"a":true,"b":"\u003c","kind":"Service"}"#],
-                None,
-            ),
-            (
-                json!([inline("{\"b\": 1}"), inline(csv), metadata, inline(csv)]),
-                vec!["{\"b\": 1}", csv, csv],
-                Some(1),
-            ),
+            (json!([inline("kind: Service\na: y\nb: <\n")]), vec![r#"{"a":true,"b":"\u003c","kind":"Service"}"#], None),
+            (json!([inline("{\"b\": 1}"), inline(csv), metadata, inline(csv)]), vec!["{\"b\": 1}", csv, csv], Some(1)),
         ] {
             let found = bundle(properties).manifests(None).unwrap();
             assert_eq!((found.objects, found.csv), (objects.into_iter().map(str::to_owned).collect(), at));

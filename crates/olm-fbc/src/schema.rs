@@ -198,6 +198,7 @@ mod tests {
     use crate::property::GroupVersionKind;
 
     #[test]
+    #[rustfmt::skip]
     fn bundle_environment_is_what_the_catalog_states() {
         let metadata = |value: Value| json!({"type": "olm.csv.metadata", "value": value});
         let object = |text: &str| {
@@ -214,19 +215,11 @@ mod tests {
             (json!([]), "", vec![]),
             (json!([metadata(json!({}))]), "", vec![]),
             (json!([metadata(json!({"minKubeVersion": "1.20.0", "displayName": "x"}))]), "1.20.0", vec![]),
-            (
-                json!([metadata(json!({"nativeAPIs": [{"group": "", "version": "v1", "kind": "Pod"}]}))]),
-                "",
-                vec![api("", "v1", "Pod")],
-            ),
+            (json!([metadata(json!({"nativeAPIs": [{"group": "", "version": "v1", "kind": "Pod"}]}))]), "", vec![api("", "v1", "Pod")]),
             // the metadata replace the inline manifests
             (json!([object(csv), metadata(json!({"minKubeVersion": "1.20.0"}))]), "1.20.0", vec![]),
             (json!([object("kind: Service\n"), object(csv)]), "1.21.0", vec![api("a.io", "v1", "A")]),
-            (
-                json!([object("kind: ConfigMap\ndata: {a: ClusterServiceVersion minKubeVersion}\n")]),
-                "",
-                vec![],
-            ),
+            (json!([object("kind: ConfigMap\ndata: {a: ClusterServiceVersion minKubeVersion}\n")]), "", vec![]),
         ] {
             let bundle = json!({"schema": "olm.bundle", "name": "b", "properties": properties}).to_string();
             let found = Bundle::from_json(bundle.as_bytes()).unwrap().environment().unwrap();

@@ -52,45 +52,24 @@ const INLINE_CSV: &str =
 fn outcomes_of_fbc_8_5() {
     assert_eq!(findings(GOOD), []);
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    #[rustfmt::skip]
     let cases: &[Case<'_>] = &[
         (&[("defaultChannel: stable\n", "")], &["default channel must be set"]),
+        (&[("defaultChannel: stable\n", ""), ("olm.channel", "other"), ("olm.bundle", "other")],
+            &["default channel must be set", "package must contain at least one channel"]),
+        (&[("defaultChannel: stable\n", "defaultChannel: stable\n---\nschema: olm.channel\npackage: foo\nname: alpha\n")],
+            &["channel must contain at least one bundle"]),
         (
-            &[("defaultChannel: stable\n", ""), ("olm.channel", "other"), ("olm.bundle", "other")],
-            &["default channel must be set", "package must contain at least one channel"],
-        ),
-        (
-            &[(
-                "defaultChannel: stable\n",
-                "defaultChannel: stable\n---\nschema: olm.channel\npackage: foo\nname: alpha\n",
-            )],
-            &["channel must contain at least one bundle"],
-        ),
-        (
-            &[
-                ("[{name: foo.v0.1.0}]", "[{name: foo.v0.1.0}, {name: foo.b, replaces: foo.v0.1.0}]"),
-                ("defaultChannel: stable\n", SAME_VERSION),
-            ],
-            &["duplicate versions found in bundles: [{0.1.0: [foo.b, foo.v0.1.0]}]"],
-        ),
+            &[("[{name: foo.v0.1.0}]", "[{name: foo.v0.1.0}, {name: foo.b, replaces: foo.v0.1.0}]"),
+                ("defaultChannel: stable\n", SAME_VERSION)],
+            &["duplicate versions found in bundles: [{0.1.0: [foo.b, foo.v0.1.0]}]"]),
         (&[("image: quay.io/foo/foo:v0.1.0\n", ""), ("[{type: olm.package", INLINE_CSV)], &[]),
-        (
-            &[(
-                "defaultChannel: stable\n",
-                "defaultChannel: stable\n---\nschema: olm.csv.metadata\npackage: absent\n",
-            )],
-            &[],
-        ),
-        (
-            &[("defaultChannel: stable", "defaultChannel: nope")],
-            &["channel must contain at least one bundle"],
-        ),
+        (&[("defaultChannel: stable\n", "defaultChannel: stable\n---\nschema: olm.csv.metadata\npackage: absent\n")], &[]),
+        (&[("defaultChannel: stable", "defaultChannel: nope")], &["channel must contain at least one bundle"]),
         (&[("version: 0.1.0", "version: 0.1.0+1")], &[]),
         (&[("image: quay.io/foo/foo:v0.1.0", "image: foo")], &[]),
         (&[("image: quay.io/foo/foo:v0.1.0\n", "")], &["bundle image must be set"]),
-        (
-            &[("version: 0.1.0", "version: 0.1.0, release: '1'")],
-            &["name \"foo.v0.1.0\" does not match normalized name \"foo-v0.1.0-1\""],
-        ),
+        (&[("version: 0.1.0", "version: 0.1.0, release: '1'")], &["name \"foo.v0.1.0\" does not match normalized name \"foo-v0.1.0-1\""]),
         (&[("version: 0.1.0", "version: 0.1.0, release: '1'"), ("foo.v0.1.0", "foo-v0.1.0-1")], &[]),
         (
             &[("version: 0.1.0", "version: 0.1.0, release: 1")],
@@ -104,33 +83,17 @@ fn outcomes_of_fbc_8_5() {
                 "invalid skipRange \">=1.0\": Could not parse Range \">=1.0\": Could not parse version \"1.0\" in \">=1.0\": No Major.Minor.Patch elements found",
             ],
         ),
-        (
-            &[("{name: foo.v0.1.0}", "{name: foo.v0.1.0, skipRange: '*'}")],
-            &["invalid skipRange \"*\": Last element in range is '||'"],
-        ),
+        (&[("{name: foo.v0.1.0}", "{name: foo.v0.1.0, skipRange: '*'}")], &["invalid skipRange \"*\": Last element in range is '||'"]),
         (&[("schema: olm.package", "Schema: olm.package"), ("defaultChannel", "DefaultChannel")], &[]),
         (&[("name: foo\n", "name: foo\nunknown: [1, {a: b}]\n")], &[]),
-        (
-            &[("[{name: foo.v0.1.0}]", "[{name: other}]")],
-            &[
-                "package \"foo\", bundle \"foo.v0.1.0\" not found in any channel entries",
-                "no olm.bundle blobs found in package \"foo\" for olm.channel entries [other]",
-            ],
-        ),
-        (
-            &[("name: stable", "channel: stable")],
-            &[
-                "package \"foo\" contains channel with no name",
-                "package \"foo\", bundle \"foo.v0.1.0\" not found in any channel entries",
-                "channel must contain at least one bundle",
-            ],
-        ),
-        (
-            &[("defaultChannel: stable", "defaultChannel: [1]")],
-            &[
-                "parse package: json: cannot unmarshal array into Go struct field Package.defaultChannel of type string",
-            ],
-        ),
+        (&[("[{name: foo.v0.1.0}]", "[{name: other}]")],
+            &["package \"foo\", bundle \"foo.v0.1.0\" not found in any channel entries",
+                "no olm.bundle blobs found in package \"foo\" for olm.channel entries [other]"]),
+        (&[("name: stable", "channel: stable")],
+            &["package \"foo\" contains channel with no name", "package \"foo\", bundle \"foo.v0.1.0\" not found in any channel entries",
+                "channel must contain at least one bundle"]),
+        (&[("defaultChannel: stable", "defaultChannel: [1]")],
+            &["parse package: json: cannot unmarshal array into Go struct field Package.defaultChannel of type string"]),
     ];
     for (replacements, want) in cases {
         let yaml = replacements.iter().fold(GOOD.to_owned(), |yaml, (from, to)| {
@@ -296,6 +259,7 @@ fn validate_rules_of_fbc_8_1_have_messages() {
     let bundle_ref =
         |name: &str| format!("{{reference: {{schema: olm.bundle, name: {name}}}, message: old}}");
     let whole = "{reference: {schema: olm.package}, message: old}";
+    #[rustfmt::skip]
     let cases: Vec<(&str, String, &str)> = vec![
         ("A1", with(package("''")), "config contains package with no name"),
         ("A2", with(package("foo")), "duplicate package \"foo\""),
@@ -303,96 +267,36 @@ fn validate_rules_of_fbc_8_1_have_messages() {
         ("A4", with(channel("bar", "c")), "unknown package \"bar\" for channel \"c\""),
         ("A5", with(channel("foo", "''")), "package \"foo\" contains channel with no name"),
         ("A6", with(channel("foo", "stable")), "package \"foo\" has duplicate channel \"stable\""),
-        (
-            "A7",
-            but("[{name: foo.v0.1.0}]", "[{name: foo.v0.1.0}, {name: foo.v0.1.0}]"),
-            "invalid package \"foo\", channel \"stable\": duplicate entry \"foo.v0.1.0\"",
-        ),
+        ("A7", but("[{name: foo.v0.1.0}]", "[{name: foo.v0.1.0}, {name: foo.v0.1.0}]"),
+            "invalid package \"foo\", channel \"stable\": duplicate entry \"foo.v0.1.0\""),
         ("A8", with(bundle("''", "b")), "package name must be set for bundle \"b\""),
         ("A9", with(bundle("bar", "b")), "unknown package \"bar\" for bundle \"b\""),
         ("A10", with(bundle("foo", "foo.v0.1.0")), "package \"foo\" has duplicate bundle \"foo.v0.1.0\""),
-        (
-            "A12",
-            but(
-                "properties: [{type: olm.package, value: {packageName: foo, version: 0.1.0}}]",
-                "properties: []",
-            ),
-            "package \"foo\" bundle \"foo.v0.1.0\" must have exactly 1 \"olm.package\" property, found 0",
-        ),
-        (
-            "A13",
-            but("packageName: foo", "packageName: bar"),
-            "package \"foo\" does not match \"olm.package\" property \"bar\"",
-        ),
-        (
-            "A14",
-            but("image: quay.io/foo/foo:v0.1.0", "image: 'Foo/x:'"),
-            "package \"foo\" bundle \"foo.v0.1.0\" image: invalid image pull spec \"Foo/x:\": invalid reference format",
-        ),
-        (
-            "A15",
-            but(
-                "image: quay.io/foo/foo:v0.1.0",
-                "image: i\nrelatedImages: [{name: a, image: i}, {name: b, image: 'Foo/x:'}]",
-            ),
-            "package \"foo\" bundle \"foo.v0.1.0\" relatedImages[1].image: invalid image pull spec \"Foo/x:\": ",
-        ),
-        (
-            "A16",
-            but("version: 0.1.0", "version: '1.0'"),
-            "error parsing bundle \"foo.v0.1.0\" version \"1.0\": No Major.Minor.Patch elements found",
-        ),
-        (
-            "A17",
-            but("version: 0.1.0", "version: 0.1.0, release: '01'"),
-            "error parsing bundle \"foo.v0.1.0\" release version \"01\": invalid release",
-        ),
+        ("A12", but("properties: [{type: olm.package, value: {packageName: foo, version: 0.1.0}}]", "properties: []"),
+            "package \"foo\" bundle \"foo.v0.1.0\" must have exactly 1 \"olm.package\" property, found 0"),
+        ("A13", but("packageName: foo", "packageName: bar"), "package \"foo\" does not match \"olm.package\" property \"bar\""),
+        ("A14", but("image: quay.io/foo/foo:v0.1.0", "image: 'Foo/x:'"),
+            "package \"foo\" bundle \"foo.v0.1.0\" image: invalid image pull spec \"Foo/x:\": invalid reference format"),
+        ("A15", but("image: quay.io/foo/foo:v0.1.0", "image: i\nrelatedImages: [{name: a, image: i}, {name: b, image: 'Foo/x:'}]"),
+            "package \"foo\" bundle \"foo.v0.1.0\" relatedImages[1].image: invalid image pull spec \"Foo/x:\": "),
+        ("A16", but("version: 0.1.0", "version: '1.0'"),
+            "error parsing bundle \"foo.v0.1.0\" version \"1.0\": No Major.Minor.Patch elements found"),
+        ("A17", but("version: 0.1.0", "version: 0.1.0, release: '01'"),
+            "error parsing bundle \"foo.v0.1.0\" release version \"01\": invalid release"),
         ("A18", with(bundle("foo", "b")), "package \"foo\", bundle \"b\" not found in any channel entries"),
-        (
-            "A19",
-            but("[{name: foo.v0.1.0}]", "[{name: foo.v0.1.0, replaces: gone}, {name: gone}]"),
-            "no olm.bundle blobs found in package \"foo\" for olm.channel entries [gone]",
-        ),
-        (
-            "A21",
-            with(deprecated("").replace("package: foo\n", "")),
-            "package name must be set for deprecation item 0",
-        ),
-        (
-            "A22",
-            with(deprecated("").replace("foo", "bar")),
-            "cannot apply deprecations to an unknown package \"bar\"",
-        ),
-        (
-            "A23",
-            with(deprecated(whole) + &deprecated(whole)),
-            "expected a maximum of one deprecation per package: \"foo\"",
-        ),
-        (
-            "A24",
-            with(deprecated("{message: old}")),
-            "schema must be set for deprecation entry [0] for package \"foo\"",
-        ),
-        (
-            "A25",
-            with(deprecated(&format!("{whole}, {whole}"))),
-            "duplicate deprecation entry declcfg.PackageScopedReference{Schema:\"olm.package\", Name:\"\"} for package \"foo\"",
-        ),
-        (
-            "A26",
-            with(deprecated(&bundle_ref("b"))),
-            "cannot deprecate bundle \"b\" for package \"foo\": bundle not found",
-        ),
-        (
-            "A27",
-            with(deprecated(&bundle_ref("c").replace("bundle", "channel"))),
-            "cannot deprecate channel \"c\" for package \"foo\": channel not found",
-        ),
-        (
-            "A28",
-            with(deprecated(&bundle_ref("whole").replace("bundle", "package"))),
-            "package name must be empty for deprecated package \"foo\" (specified \"whole\")",
-        ),
+        ("A19", but("[{name: foo.v0.1.0}]", "[{name: foo.v0.1.0, replaces: gone}, {name: gone}]"),
+            "no olm.bundle blobs found in package \"foo\" for olm.channel entries [gone]"),
+        ("A21", with(deprecated("").replace("package: foo\n", "")), "package name must be set for deprecation item 0"),
+        ("A22", with(deprecated("").replace("foo", "bar")), "cannot apply deprecations to an unknown package \"bar\""),
+        ("A23", with(deprecated(whole) + &deprecated(whole)), "expected a maximum of one deprecation per package: \"foo\""),
+        ("A24", with(deprecated("{message: old}")), "schema must be set for deprecation entry [0] for package \"foo\""),
+        ("A25", with(deprecated(&format!("{whole}, {whole}"))),
+            "duplicate deprecation entry declcfg.PackageScopedReference{Schema:\"olm.package\", Name:\"\"} for package \"foo\""),
+        ("A26", with(deprecated(&bundle_ref("b"))), "cannot deprecate bundle \"b\" for package \"foo\": bundle not found"),
+        ("A27", with(deprecated(&bundle_ref("c").replace("bundle", "channel"))),
+            "cannot deprecate channel \"c\" for package \"foo\": channel not found"),
+        ("A28", with(deprecated(&bundle_ref("whole").replace("bundle", "package"))),
+            "package name must be empty for deprecated package \"foo\" (specified \"whole\")"),
         (
             "A29",
             with(deprecated("{reference: {schema: x}, message: old}")),
@@ -416,14 +320,12 @@ fn validate_rules_for_any_object() {
     let package = |properties: &str| format!("schema: olm.package\nname: bar\nproperties: [{properties}]");
     let other = |members: &str| format!("schema: example.com\n{members}");
     let api = |kind: &str, value: &str| other(&format!("properties: [{{type: {kind}, value: {value}}}]"));
+    #[rustfmt::skip]
     let cases: Vec<(String, &[&str])> = vec![
         (other("package: foo\nname: a\nproperties: [{type: any, value: 1}]"), &[]),
         (other("properties: null"), &[]),
         (other("package: ''"), &["Error empty-package package is empty"]),
-        (
-            "schema: olm.csv\npackage: foo".to_owned(),
-            &["Warning reserved-schema schema \"olm.csv\" is none of OLM's"],
-        ),
+        ("schema: olm.csv\npackage: foo".to_owned(), &["Warning reserved-schema schema \"olm.csv\" is none of OLM's"]),
         (
             other("properties: {type: any}"),
             &[
@@ -437,29 +339,16 @@ fn validate_rules_for_any_object() {
             ],
         ),
         (other("properties: [{type: '', value: 1}]"), &["Error property property[0] has no type"]),
-        (
-            other("properties: [{value: null}]"),
-            &["Error property property[0] has no type", "Error property property[0] has the value null"],
-        ),
-        (
-            other("properties: [{type: a}]"),
-            &["Error property parse property[0] of type \"a\": unexpected end of JSON input"],
-        ),
-        (
-            api("olm.gvk", "5"),
-            &[
-                "Error property parse property[0] of type \"olm.gvk\": json: cannot unmarshal number into Go value of type property.GVK",
-            ],
-        ),
+        (other("properties: [{value: null}]"),
+            &["Error property property[0] has no type", "Error property property[0] has the value null"]),
+        (other("properties: [{type: a}]"), &["Error property parse property[0] of type \"a\": unexpected end of JSON input"]),
+        (api("olm.gvk", "5"),
+            &["Error property parse property[0] of type \"olm.gvk\": json: cannot unmarshal number into Go value of type property.GVK"]),
         (api("olm.gvk", "{group: example.com, version: v1, kind: Widget}"), &[]),
         (api("olm.gvk", "{group: a.b-c, version: v1beta1, kind: HTTPRoute}"), &[]),
-        (
-            api("olm.gvk", "{version: v1}"),
-            &[
-                "Error property-api property[0] of type \"olm.gvk\": group is empty",
-                "Error property-api property[0] of type \"olm.gvk\": kind is empty",
-            ],
-        ),
+        (api("olm.gvk", "{version: v1}"),
+            &["Error property-api property[0] of type \"olm.gvk\": group is empty",
+                "Error property-api property[0] of type \"olm.gvk\": kind is empty"]),
         (
             api("olm.gvk.required", "{group: Example.com, version: '1', kind: a b}"),
             &[
@@ -469,32 +358,16 @@ fn validate_rules_for_any_object() {
             ],
         ),
         (api("olm.package.required", "{packageName: a, versionRange: '>=1.0.0 <2.0.0'}"), &[]),
-        (
-            api("olm.package.required", "{}"),
-            &[
-                "Error property-package property[0] of type \"olm.package.required\": packageName is empty",
-                "Error property-package property[0] of type \"olm.package.required\": versionRange is empty",
-            ],
-        ),
-        (
-            api("olm.package.required", "{packageName: a, versionRange: '^1'}"),
-            &[
-                "Error property-package property[0] of type \"olm.package.required\": invalid versionRange \"^1\": ",
-            ],
-        ),
+        (api("olm.package.required", "{}"),
+            &["Error property-package property[0] of type \"olm.package.required\": packageName is empty",
+                "Error property-package property[0] of type \"olm.package.required\": versionRange is empty"]),
+        (api("olm.package.required", "{packageName: a, versionRange: '^1'}"),
+            &["Error property-package property[0] of type \"olm.package.required\": invalid versionRange \"^1\": "]),
         (api("olm.label", "{}"), &[]),
-        (
-            api("olm.gkv", "{}"),
-            &["Warning reserved-property property[0] has the type \"olm.gkv\", which is none of OLM's"],
-        ),
-        (
-            "schema: olm.deprecations\npackage: foo\nname: foo\nentries: []".to_owned(),
-            &["Warning misplaced-name name \"foo\" has no meaning here"],
-        ),
-        (
-            other("package: foo\nname: a\nnumber: 9007199254740993"),
-            &["Warning rounded-integer the integer is beyond 2^53"],
-        ),
+        (api("olm.gkv", "{}"), &["Warning reserved-property property[0] has the type \"olm.gkv\", which is none of OLM's"]),
+        ("schema: olm.deprecations\npackage: foo\nname: foo\nentries: []".to_owned(),
+            &["Warning misplaced-name name \"foo\" has no meaning here"]),
+        (other("package: foo\nname: a\nnumber: 9007199254740993"), &["Warning rounded-integer the integer is beyond 2^53"]),
     ];
     for (object, want) in &cases {
         let found = findings(&format!("{GOOD}---\n{object}\n"));
@@ -518,21 +391,14 @@ fn validate_rules_for_any_object() {
 #[test]
 fn findings_have_the_position_of_their_object() {
     let whole = |extra: &str| format!("{GOOD}{extra}");
+    #[rustfmt::skip]
     let cases = [
         (whole("---\n# again\nschema: olm.package\nname: foo\n"), "A2", "catalog.yaml:18:1"),
         (whole("---\nschema: olm.channel\npackage: foo\nname: stable\n"), "A6", "catalog.yaml:17:1"),
         (GOOD.replace("stable\n---", "nope\n---"), "channel-empty", "catalog.yaml:2:1"),
-        (
-            GOOD.replace("name: foo.v0.1.0}", "name: foo.v0.1.0, skipRange: '! 1.0.0'}"),
-            "skip-range-odd",
-            "catalog.yaml:6:1",
-        ),
+        (GOOD.replace("name: foo.v0.1.0}", "name: foo.v0.1.0, skipRange: '! 1.0.0'}"), "skip-range-odd", "catalog.yaml:6:1"),
         (GOOD.replace("image: quay.io/foo/foo:v0.1.0\n", ""), "bundle-image", "catalog.yaml:11:1"),
-        (
-            whole("---\n{schema: x, name: nn, list: [1,\n   9007199254740993]}\n"),
-            "rounded-integer",
-            "catalog.yaml:18:4",
-        ),
+        (whole("---\n{schema: x, name: nn, list: [1,\n   9007199254740993]}\n"), "rounded-integer", "catalog.yaml:18:4"),
         (whole("---\nname: nn\n"), "decode", "catalog.yaml:17:1"),
         (whole("---\nname: nn\n"), "no-schema", "catalog.yaml:17:1"),
     ];
