@@ -130,6 +130,7 @@ mod tests {
 
     /// rule: classic-apis §2.6
     #[test]
+    #[rustfmt::skip]
     fn image_templates_are_resolved_by_the_version() {
         let version = "v1.25.3-gke.1".parse().ok();
         let failed = |why: &str| Some(format!("cannot construct catalog image reference, because {why}"));
@@ -142,20 +143,10 @@ mod tests {
             ("q.io/c:{foo}", version, "q.io/c:{foo}", failed(syntax)),
             ("q.io/c:{kube_major_version", version, "q.io/c:{kube_major_version", failed(syntax)),
             ("q.io/c:v{kube_minor_version}{foo}", version, "q.io/c:v25{foo}", failed(syntax)),
-            (
-                "q.io/c:{kube_minor_version}",
-                None,
-                "q.io/c:{kube_minor_version}",
-                failed("variable(s) \"{kube_minor_version}\" could not be resolved"),
-            ),
-            (
-                "q.io/c:{kube_major_version}.{kube_minor_version}}",
-                None,
-                "q.io/c:{kube_major_version}.{kube_minor_version}}",
-                failed(&format!(
-                    "variable(s) \"{{kube_major_version}}, {{kube_minor_version}}\" could not be resolved and {syntax}"
-                )),
-            ),
+            ("q.io/c:{kube_minor_version}", None, "q.io/c:{kube_minor_version}",
+                failed("variable(s) \"{kube_minor_version}\" could not be resolved")),
+            ("q.io/c:{kube_major_version}.{kube_minor_version}}", None, "q.io/c:{kube_major_version}.{kube_minor_version}}",
+                failed(&format!("variable(s) \"{{kube_major_version}}, {{kube_minor_version}}\" could not be resolved and {syntax}"))),
         ] {
             let want = ResolvedTemplate { image: image.to_owned(), error };
             assert_eq!(resolve_image_template(template, version), want, "{template}");

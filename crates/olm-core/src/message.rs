@@ -130,6 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[rustfmt::skip]
     fn message_fits_whatever_it_is_made_from() {
         let long = |length: usize| "x".repeat(length);
         let words = |count: usize| "word ".repeat(count);
@@ -138,22 +139,13 @@ mod tests {
         for (text, want) in [
             ("short; do this\ndetail".to_owned(), "short; do this\ndetail".to_owned()),
             (full.clone(), format!("bundle \"b\": reading: {}… publish another\n{full}", long(162))),
-            (
-                format!("bundle \"b\": {}: a : refused; publish another\ndetail", words(40).trim_end()),
-                format!(
-                    "bundle \"b\": {}word… a : refused; publish another\nbundle \"b\": {}: a : refused; publish another\ndetail",
-                    words(30),
-                    words(40).trim_end()
-                ),
-            ),
-            (
-                format!("bundle \"b\": {}; {}", words(40), long(121)),
-                format!("bundle \"b\": {}word…\nbundle \"b\": {}; {}", words(36), words(40), long(121)),
-            ),
-            (
-                format!("{}: {}", words(60).trim_end(), long(80)),
-                format!("{}word… {}\n{}: {}", words(22), long(80), words(60).trim_end(), long(80)),
-            ),
+            (format!("bundle \"b\": {}: a : refused; publish another\ndetail", words(40).trim_end()),
+                format!("bundle \"b\": {}word… a : refused; publish another\nbundle \"b\": {}: a : refused; publish another\ndetail",
+                    words(30), words(40).trim_end())),
+            (format!("bundle \"b\": {}; {}", words(40), long(121)),
+                format!("bundle \"b\": {}word…\nbundle \"b\": {}; {}", words(36), words(40), long(121))),
+            (format!("{}: {}", words(60).trim_end(), long(80)),
+                format!("{}word… {}\n{}: {}", words(22), long(80), words(60).trim_end(), long(80))),
             (long(300), format!("{cut}\n{}", long(300))),
             (long(5000), format!("{cut}\n{}…", long(1536))),
         ] {

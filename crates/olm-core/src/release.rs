@@ -204,6 +204,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn release_parses_with_version() {
         for (version, release, want) in [
             ("1.0.0-pre+1.alpha.2", None, r#"1.0.0-pre Some("1.alpha.2")"#),
@@ -211,16 +212,8 @@ mod tests {
             ("1.0.0+ignored", Some("2"), r#"1.0.0+ignored Some("2")"#),
             ("1.0.0+2", Some(""), r#"1.0.0+2 Some("")"#),
             ("1.0.0+a-very-long-build-metadata", None, "1.0.0+a-very-long-build-metadata None"),
-            (
-                "1.0.0",
-                Some("001"),
-                r#"invalid release "001": segment 0: Numeric PreRelease version must not contain leading zeroes "001""#,
-            ),
-            (
-                "1.0.0",
-                Some("012345678901234567890"),
-                r#"invalid release "012345678901234567890": exceeds maximum length of 20 characters"#,
-            ),
+            ("1.0.0", Some("001"), r#"invalid release "001": segment 0: Numeric PreRelease version must not contain leading zeroes "001""#),
+            ("1.0.0", Some("012345678901234567890"), r#"invalid release "012345678901234567890": exceeds maximum length of 20 characters"#),
             ("abcd", None, r#"invalid version "abcd": No Major.Minor.Patch elements found"#),
         ] {
             assert_eq!(both(version, release), want, "{version} {release:?}");

@@ -28,18 +28,13 @@ const FAIL: Option<&str> = Some("FailureGettingExtensionMetadata");
 
 fn one_bundle_cases() -> Vec<Case> {
     let max = |value: &str| Some(list(&[value]));
+    #[rustfmt::skip]
     let mut cases: Vec<Case> = vec![
         ("2", "4.17.0", None, None, vec![]),
         ("3", "4.17.0", Some("[]".into()), None, vec![]),
         ("4", "4.17.0", Some(r#"[{"type":"olm.gvk","value":{"kind":"K"}}]"#.into()), None, vec![]),
         ("5", "4.17.0", max("\"4.18\""), None, vec![]),
-        (
-            "6",
-            "4.17.0",
-            max("\"4.17\""),
-            INC,
-            vec!["version 4.18:", "bundle \"b.v1\" for ClusterExtension \"e\"."],
-        ),
+        ("6", "4.17.0", max("\"4.17\""), INC, vec!["version 4.18:", "bundle \"b.v1\" for ClusterExtension \"e\"."]),
         ("7", "4.18.9", max("\"4.17\""), INC, vec!["version 4.19:"]),
         ("8", "4.18.0-rc1", max("\"4.18\""), INC, vec!["version 4.19:"]),
         ("9", "4.18.0-rc1", max("\"4.19\""), None, vec![]),
@@ -59,41 +54,15 @@ fn one_bundle_cases() -> Vec<Case> {
         ("18b", "5.0.0", max("\"5.0\""), INC, vec!["version 5.1:"]),
         ("19", "5.0.0", max("\"5.1\""), None, vec![]),
         ("20", "5.1.0", max("\"5.1\""), INC, vec!["version 5.2:"]),
-        (
-            "21",
-            "4.17.0",
-            Some(String::new()),
-            FAIL,
-            vec![
-                "error with cluster extension e: error in bundle b.v1: could not convert olm.properties: failed to unmarshal",
-            ],
-        ),
+        ("21", "4.17.0", Some(String::new()), FAIL,
+            vec!["error with cluster extension e: error in bundle b.v1: could not convert olm.properties: failed to unmarshal"]),
         ("22a", "4.17.0", Some("abcd".into()), FAIL, vec!["could not convert olm.properties"]),
         ("22b", "4.17.0", Some("{}".into()), FAIL, vec!["could not convert olm.properties"]),
         ("23", "4.17.0", Some("null".into()), None, vec![]),
-        (
-            "24",
-            "4.17.0",
-            max("\"4.18.0\""),
-            FAIL,
-            vec![
-                "error(s) with cluster extension e: error in bundle b.v1: error converting to semver for version \"4.18.0\": ",
-            ],
-        ),
-        (
-            "26",
-            "4.17.0",
-            Some(list(&["\"4.18\"", "\"4.18\""])),
-            FAIL,
-            vec!["more than one olm.maxOpenShiftVersion found in bundle"],
-        ),
-        (
-            "27",
-            "4.17.0",
-            Some(list(&["\"4.18\"", "\"4.19\""])),
-            FAIL,
-            vec!["more than one olm.maxOpenShiftVersion found in bundle"],
-        ),
+        ("24", "4.17.0", max("\"4.18.0\""), FAIL,
+            vec!["error(s) with cluster extension e: error in bundle b.v1: error converting to semver for version \"4.18.0\": "]),
+        ("26", "4.17.0", Some(list(&["\"4.18\"", "\"4.18\""])), FAIL, vec!["more than one olm.maxOpenShiftVersion found in bundle"]),
+        ("27", "4.17.0", Some(list(&["\"4.18\"", "\"4.19\""])), FAIL, vec!["more than one olm.maxOpenShiftVersion found in bundle"]),
     ];
     for raw in ["\"v4.18\"", "\"4\"", "\"\"", "true", "null", "4.19e1", "5.00"] {
         cases.push(("25", "4.17.0", max(raw), FAIL, vec![raw]));
@@ -215,50 +184,23 @@ fn revision(extension: &str, number: i64, lifecycle: Lifecycle, bundle: &str) ->
 }
 
 #[test]
+#[rustfmt::skip]
 fn cases_34_to_37_which_revision_counts() {
     use Lifecycle::{Active, Archived};
     let revisions = |all: &[(i64, Lifecycle, &str)]| -> Vec<Revision> {
         all.iter().map(|(number, lifecycle, bundle)| revision("e", *number, *lifecycle, bundle)).collect()
     };
     for (case, all, installed, want) in [
-        (
-            "34: archived ones do not count",
-            vec![(1, Archived, "b.v1"), (2, Active, "b.v2")],
-            Some("b.v2"),
-            vec!["b.v2"],
-        ),
-        (
-            "34, the status is late",
-            vec![(1, Archived, "b.v1"), (2, Active, "b.v2")],
-            Some("b.v1"),
-            vec!["b.v2"],
-        ),
-        (
-            "35: the newest counts, and the installed one too",
-            vec![(2, Active, "b.v2"), (3, Active, "b.v3")],
-            Some("b.v2"),
-            vec!["b.v3", "b.v2"],
-        ),
+        ("34: archived ones do not count", vec![(1, Archived, "b.v1"), (2, Active, "b.v2")], Some("b.v2"), vec!["b.v2"]),
+        ("34, the status is late", vec![(1, Archived, "b.v1"), (2, Active, "b.v2")], Some("b.v1"), vec!["b.v2"]),
+        ("35: the newest counts, and the installed one too", vec![(2, Active, "b.v2"), (3, Active, "b.v3")], Some("b.v2"),
+            vec!["b.v3", "b.v2"]),
         ("35: nothing is installed", vec![(2, Active, "b.v2"), (3, Active, "b.v3")], None, vec!["b.v3"]),
-        (
-            "given in another order",
-            vec![(3, Active, "b.v3"), (2, Active, "b.v2")],
-            Some("b.v3"),
-            vec!["b.v3"],
-        ),
+        ("given in another order", vec![(3, Active, "b.v3"), (2, Active, "b.v2")], Some("b.v3"), vec!["b.v3"]),
         ("ten is more than nine", vec![(9, Active, "b.v9"), (10, Active, "b.v10")], None, vec!["b.v10"]),
-        (
-            "two revisions of one bundle",
-            vec![(1, Active, "b.v1"), (2, Active, "b.v1")],
-            Some("b.v1"),
-            vec!["b.v1"],
-        ),
-        (
-            "a superseded rollout between them",
-            vec![(1, Active, "b.v1"), (2, Active, "b.v2"), (3, Active, "b.v3")],
-            Some("b.v1"),
-            vec!["b.v3", "b.v1"],
-        ),
+        ("two revisions of one bundle", vec![(1, Active, "b.v1"), (2, Active, "b.v1")], Some("b.v1"), vec!["b.v1"]),
+        ("a superseded rollout between them", vec![(1, Active, "b.v1"), (2, Active, "b.v2"), (3, Active, "b.v3")], Some("b.v1"),
+            vec!["b.v3", "b.v1"]),
         ("36: all archived", vec![(1, Archived, "b.v1")], Some("b.v1"), vec![]),
         ("none", vec![], None, vec![]),
     ] {
