@@ -56,6 +56,7 @@ fn needs_package(name: &str, range: &str) -> Value {
 }
 
 #[test]
+#[rustfmt::skip]
 fn dependencies_are_met_by() {
     let blue = |version: &str, apis: Vec<GvkRef>| DependencyFacts {
         apis: BTreeSet::new(),
@@ -88,83 +89,33 @@ fn dependencies_are_met_by() {
     let with = |installed: Vec<InstalledPackage>| DependencyFacts { apis: BTreeSet::new(), installed };
     let green = |properties: &[(&str, &str)]| package("green", "1.0.0", Some(vec![]), properties);
     for (case, need, facts, met) in [
-        (
-            "an API that is served",
-            ("olm.gvk.required", provides("Foo", "v1")),
-            served(&[gvk("Foo", "v1")]),
-            true,
-        ),
-        (
-            "another version of it",
-            ("olm.gvk.required", provides("Foo", "v1")),
-            served(&[gvk("Foo", "v2")]),
-            false,
-        ),
+        ("an API that is served", ("olm.gvk.required", provides("Foo", "v1")), served(&[gvk("Foo", "v1")]), true),
+        ("another version of it", ("olm.gvk.required", provides("Foo", "v1")), served(&[gvk("Foo", "v2")]), false),
         ("nothing there", ("olm.gvk.required", provides("Foo", "v1")), nothing.clone(), false),
-        (
-            "D7: version range",
-            ("olm.package.required", needs_package("blue", ">0.27.0")),
-            blue("0.28.0", vec![]),
-            true,
-        ),
-        (
-            "D7b: too old",
-            ("olm.package.required", needs_package("blue", ">0.27.0")),
-            blue("0.27.0", vec![]),
-            false,
-        ),
-        (
-            "D9: not the same bundle",
-            blue_and_green.clone(),
-            with(vec![
-                package("blue", "1.0.0", Some(vec![]), &[]),
-                package("green", "1.0.0", Some(vec![gvk("Green", "v1")]), &[]),
-            ]),
-            false,
-        ),
+        ("D7: version range", ("olm.package.required", needs_package("blue", ">0.27.0")), blue("0.28.0", vec![]), true),
+        ("D7b: too old", ("olm.package.required", needs_package("blue", ">0.27.0")), blue("0.27.0", vec![]), false),
+        ("D9: not the same bundle", blue_and_green.clone(),
+            with(vec![package("blue", "1.0.0", Some(vec![]), &[]), package("green", "1.0.0", Some(vec![gvk("Green", "v1")]), &[])]), false),
         ("D9b: the same bundle", blue_and_green.clone(), blue("1.0.0", vec![gvk("Green", "v1")]), true),
         ("D10: any", blue_or.clone(), blue("1.0.0", vec![gvk("Blue", "v1beta2")]), true),
         ("D10c: none of any", blue_or, blue("1.0.0", vec![gvk("Blue", "v1alpha1")]), false),
         ("D11: not", blue_not_green.clone(), blue("1.0.0", vec![]), true),
         ("D11: not, but it does", blue_not_green, blue("1.1.0", vec![gvk("Green", "v1alpha1")]), false),
-        (
-            "D11c: a bare not is met by the bundle itself",
-            constraint(json!({"not": {"constraints": [{"gvk": provides("Green", "v1alpha1")}]}})),
-            nothing.clone(),
-            true,
-        ),
+        ("D11c: a bare not is met by the bundle itself",
+            constraint(json!({"not": {"constraints": [{"gvk": provides("Green", "v1alpha1")}]}})), nothing.clone(), true),
         ("D12: nested", versions.clone(), blue("1.0.0", vec![gvk("Blue", "v1")]), true),
         ("D12b: the other branch", versions.clone(), blue("0.9.0", vec![gvk("Blue", "v1beta1")]), true),
         ("D12c: neither", versions, blue("0.9.0", vec![gvk("Blue", "v1")]), false),
         ("D13: cel", certified.clone(), with(vec![green(&[("certified", "true")])]), true),
         ("D13b: none", certified, nothing.clone(), false),
-        (
-            "D14: cel over one bundle",
-            both.clone(),
-            with(vec![green(&[("certified", "1"), ("stable", "1")])]),
-            true,
-        ),
-        (
-            "D14b: not over two",
-            both,
-            with(vec![
-                green(&[("certified", "1")]),
-                package("blue", "1.0.0", Some(vec![]), &[("stable", "1")]),
-            ]),
-            false,
-        ),
+        ("D14: cel over one bundle", both.clone(), with(vec![green(&[("certified", "1"), ("stable", "1")])]), true),
+        ("D14b: not over two", both, with(vec![green(&[("certified", "1")]), package("blue", "1.0.0", Some(vec![]), &[("stable", "1")])]),
+            false),
         ("D15c: semver_compare", recent.clone(), with(vec![green(&[("x", "\"1.2\"")])]), true),
         ("D15c: too old", recent, with(vec![green(&[("x", "\"0.9.0\"")])]), false),
         ("D28: itself", ("olm.package.required", needs_package("red", ">=1.0.0")), nothing.clone(), true),
-        (
-            "provided APIs unknown: the cluster's stand in",
-            blue_and_green,
-            DependencyFacts {
-                apis: [gvk("Green", "v1")].into(),
-                installed: vec![package("blue", "1.0.0", None, &[])],
-            },
-            true,
-        ),
+        ("provided APIs unknown: the cluster's stand in", blue_and_green,
+            DependencyFacts { apis: [gvk("Green", "v1")].into(), installed: vec![package("blue", "1.0.0", None, &[])] }, true),
         ("D17: other properties", ("my.property", json!({"x": 1})), nothing, true),
     ] {
         let report = check(&[need], &facts, &[]);
@@ -195,40 +146,25 @@ fn dependencies_read_from_properties() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn dependencies_that_are_malformed_are_unmet() {
     let huge = |size: usize| json!({"failureMessage": "x".repeat(size), "gvk": provides("Foo", "v1")});
     for (property, want) in [
-        (
-            constraint(json!({"package": {"name": "blue", "versionRange": ">=1.0.0"}})),
-            r#"parse olm.constraint: json: unknown field "name"; did you mean "packageName"?"#,
-        ),
+        (constraint(json!({"package": {"name": "blue", "versionRange": ">=1.0.0"}})),
+            r#"parse olm.constraint: json: unknown field "name"; did you mean "packageName"?"#),
         (constraint(json!({"failureMessage": "x"})), "parse olm.constraint: constraint is empty"),
-        (
-            constraint(json!({"cel": {"rule": "1"}})),
-            "parse olm.constraint: cel expressions must have type Bool",
-        ),
-        (
-            constraint(json!({"cel": {"rule": "properties.exists("}})),
-            "parse olm.constraint: exists() in cel rule needs a name first",
-        ),
+        (constraint(json!({"cel": {"rule": "1"}})), "parse olm.constraint: cel expressions must have type Bool"),
+        (constraint(json!({"cel": {"rule": "properties.exists("}})), "parse olm.constraint: exists() in cel rule needs a name first"),
         (constraint(json!([])), "parse olm.constraint: json: expected an object, found a list"),
         (constraint(huge(140_000)), "olm.constraint value is greater than max constraint size 131072 bytes"),
         (
             ("olm.package.required", needs_package("blue", "~1.0.0")),
             r#"parse olm.package.required: invalid versionRange "~1.0.0": Could not parse Range "~1.0.0": Could not parse comparator "~" in "~1.0.0"; there is no ~ here: write >=1.0.0 <1.1.0"#,
         ),
-        (
-            ("olm.package.required", json!({"versionRange": "1.0.0"})),
-            "parse olm.package.required: packageName must be set",
-        ),
-        (
-            ("olm.package.required", json!({"packageName": "blue", "version": ">1.0.0"})),
-            r#"parse olm.package.required: json: unknown field "version"; did you mean "versionRange"?"#,
-        ),
-        (
-            ("olm.gvk.required", json!({"kind": "Foo"})),
-            "parse olm.gvk.required: an API needs group, version and kind",
-        ),
+        (("olm.package.required", json!({"versionRange": "1.0.0"})), "parse olm.package.required: packageName must be set"),
+        (("olm.package.required", json!({"packageName": "blue", "version": ">1.0.0"})),
+            r#"parse olm.package.required: json: unknown field "version"; did you mean "versionRange"?"#),
+        (("olm.gvk.required", json!({"kind": "Foo"})), "parse olm.gvk.required: an API needs group, version and kind"),
         (("olm.gvk.required", Value::Null), "parse olm.gvk.required: json: expected an object, found null"),
     ] {
         let report = check(&[property], &DependencyFacts::default(), &[]);

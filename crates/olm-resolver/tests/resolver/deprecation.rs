@@ -17,60 +17,22 @@ fn yes(text: &str) -> State {
 }
 
 #[test]
+#[rustfmt::skip]
 fn deprecation_table() {
     let no = || State::NotDeprecated;
     let plain = Pkg::new("p").bundles(&["1.0.0", "2.0.0"]);
     let channel = plain.clone().deprecate("olm.channel", "old", "channel is old");
     let all = channel.clone().deprecate("olm.package", "", "use q").deprecate_bundles(&["1.0.0"]);
     for (case, package, channels, installed, want) in [
-        (
-            "no data, nothing installed",
-            None,
-            &[][..],
-            None,
-            [State::Unknown, State::Unknown, State::Absent, State::Unknown],
-        ),
-        (
-            "no data, bundle installed",
-            None,
-            &[],
-            Some("p.v1.0.0"),
-            [State::Unknown, State::Unknown, State::Unknown, State::Unknown],
-        ),
+        ("no data, nothing installed", None, &[][..], None, [State::Unknown, State::Unknown, State::Absent, State::Unknown]),
+        ("no data, bundle installed", None, &[], Some("p.v1.0.0"), [State::Unknown, State::Unknown, State::Unknown, State::Unknown]),
         ("data, no entries", Some(&plain), &[], None, [no(), no(), State::Absent, no()]),
-        (
-            "deprecated channel, channels unset",
-            Some(&channel),
-            &[],
-            None,
-            [no(), yes("channel is old"), State::Absent, yes("channel is old")],
-        ),
-        (
-            "deprecated channel, another one selected",
-            Some(&channel),
-            &["new"],
-            None,
-            [no(), no(), State::Absent, no()],
-        ),
-        (
-            "package, selected channel and installed bundle",
-            Some(&all),
-            &["old"],
-            Some("p.v1.0.0"),
-            [
-                yes("use q"),
-                yes("channel is old"),
-                yes("1.0.0 is deprecated"),
-                yes("use q\nchannel is old\n1.0.0 is deprecated"),
-            ],
-        ),
-        (
-            "after the upgrade",
-            Some(&all),
-            &["new"],
-            Some("p.v2.0.0"),
-            [yes("use q"), no(), no(), yes("use q")],
-        ),
+        ("deprecated channel, channels unset", Some(&channel), &[], None,
+            [no(), yes("channel is old"), State::Absent, yes("channel is old")]),
+        ("deprecated channel, another one selected", Some(&channel), &["new"], None, [no(), no(), State::Absent, no()]),
+        ("package, selected channel and installed bundle", Some(&all), &["old"], Some("p.v1.0.0"),
+            [yes("use q"), yes("channel is old"), yes("1.0.0 is deprecated"), yes("use q\nchannel is old\n1.0.0 is deprecated")]),
+        ("after the upgrade", Some(&all), &["new"], Some("p.v2.0.0"), [yes("use q"), no(), no(), yes("use q")]),
     ] {
         let graph = package.map(Pkg::graph);
         let got = values(graph.as_deref(), channels, installed);

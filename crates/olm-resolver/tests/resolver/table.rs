@@ -177,6 +177,7 @@ fn cases_17_to_20_deprecation_across_catalogs() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn cases_21_to_24_upgrades() {
     let from = |version: &str| {
         format!(
@@ -185,21 +186,9 @@ fn cases_21_to_24_upgrades() {
     };
     for (number, installed, range, self_certified, want) in [
         (21, "0.1.0", "", false, "1.0.2@a".to_owned()),
-        (
-            22,
-            "0.1.0",
-            "<1.0.0 >=2.0.0",
-            false,
-            format!(r#"{} matching version "<1.0.0 >=2.0.0""#, from("0.1.0")),
-        ),
+        (22, "0.1.0", "<1.0.0 >=2.0.0", false, format!(r#"{} matching version "<1.0.0 >=2.0.0""#, from("0.1.0"))),
         (23, "1.0.2", "<1.0.2", true, "0.1.0@a".to_owned()),
-        (
-            24,
-            "1.0.2",
-            ">0.1.0 <1.0.0",
-            true,
-            format!(r#"{} matching version ">0.1.0 <1.0.0""#, from("1.0.2")),
-        ),
+        (24, "1.0.2", ">0.1.0 <1.0.0", true, format!(r#"{} matching version ">0.1.0 <1.0.0""#, from("1.0.2"))),
     ] {
         let ask = Ask { installed: Some(installed), range, channels: &[], self_certified };
         assert_eq!(resolve_short(ask, "p", &[catalog("a", 0, &p())]), want, "case {number}");
