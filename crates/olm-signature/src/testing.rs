@@ -41,10 +41,8 @@ pub fn payload(reference: &str, digest: &str) -> Vec<u8> {
 pub fn statement(name: &str, digest: &str) -> Vec<u8> {
     let hex = digest.strip_prefix("sha256:").unwrap();
     json!({
-        "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{ "name": name, "digest": { "sha256": hex } }],
-        "predicateType": "https://sigstore.dev/cosign/sign/v1",
-        "predicate": {},
+        "_type": "https://in-toto.io/Statement/v1", "subject": [{"name": name, "digest": {"sha256": hex}}],
+        "predicateType": "https://sigstore.dev/cosign/sign/v1", "predicate": {},
     })
     .to_string()
     .into_bytes()
@@ -157,14 +155,10 @@ pub fn uri(text: &str) -> SanType {
 /// The log's entry for a detached signature; `pem` is the signer's key or certificate.
 pub fn hashedrekord(payload: &[u8], signature: &[u8], pem: &str) -> Value {
     json!({
-        "apiVersion": "0.0.1",
-        "kind": "hashedrekord",
+        "apiVersion": "0.0.1", "kind": "hashedrekord",
         "spec": {
-            "data": { "hash": { "algorithm": "sha256", "value": hex(&sha2::Sha256::digest(payload)) } },
-            "signature": {
-                "content": STANDARD.encode(signature),
-                "publicKey": { "content": STANDARD.encode(pem) },
-            },
+            "data": {"hash": {"algorithm": "sha256", "value": hex(&sha2::Sha256::digest(payload))}},
+            "signature": {"content": STANDARD.encode(signature), "publicKey": {"content": STANDARD.encode(pem)}},
         },
     })
 }
@@ -172,12 +166,11 @@ pub fn hashedrekord(payload: &[u8], signature: &[u8], pem: &str) -> Value {
 /// The log's entry for an envelope.
 pub fn dsse_entry(payload: &[u8], signature: &[u8], pem: &str) -> Value {
     json!({
-        "apiVersion": "0.0.1",
-        "kind": "dsse",
+        "apiVersion": "0.0.1", "kind": "dsse",
         "spec": {
-            "envelopeHash": { "algorithm": "sha256", "value": "00" },
-            "payloadHash": { "algorithm": "sha256", "value": hex(&sha2::Sha256::digest(payload)) },
-            "signatures": [{ "signature": STANDARD.encode(signature), "verifier": STANDARD.encode(pem) }],
+            "envelopeHash": {"algorithm": "sha256", "value": "00"},
+            "payloadHash": {"algorithm": "sha256", "value": hex(&sha2::Sha256::digest(payload))},
+            "signatures": [{"signature": STANDARD.encode(signature), "verifier": STANDARD.encode(pem)}],
         },
     })
 }
@@ -216,11 +209,8 @@ impl Rekor {
         let body = STANDARD.encode(entry.to_string());
         let id = sha2::Sha256::digest(self.0.0.public_key_raw());
         json!({
-            "logIndex": "7",
-            "logId": { "keyId": STANDARD.encode(id) },
-            "kindVersion": { "kind": "dsse", "version": "0.0.1" },
-            "integratedTime": at.to_string(),
-            "inclusionPromise": { "signedEntryTimestamp": STANDARD.encode(self.promise(&body, at)) },
+            "logIndex": "7", "logId": {"keyId": STANDARD.encode(id)}, "kindVersion": {"kind": "dsse", "version": "0.0.1"},
+            "integratedTime": at.to_string(), "inclusionPromise": {"signedEntryTimestamp": STANDARD.encode(self.promise(&body, at))},
             "canonicalizedBody": body,
         })
     }
@@ -234,12 +224,10 @@ pub fn bundle(statement: &[u8], signature: &[u8], certificate: Option<&[u8]>, lo
     };
     material["tlogEntries"] = log.into_iter().collect();
     json!({
-        "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
-        "verificationMaterial": material,
+        "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json", "verificationMaterial": material,
         "dsseEnvelope": {
-            "payload": STANDARD.encode(statement),
-            "payloadType": "application/vnd.in-toto+json",
-            "signatures": [{ "sig": STANDARD.encode(signature) }],
+            "payload": STANDARD.encode(statement), "payloadType": "application/vnd.in-toto+json",
+            "signatures": [{"sig": STANDARD.encode(signature)}],
         },
     })
 }

@@ -82,6 +82,7 @@ fn by_key(key: &Key, payload: &[u8]) -> Layer {
 }
 
 #[test]
+#[rustfmt::skip]
 fn judge_accepts_key_payload_and_image_together() {
     let (key, other) = (Key::new(), Key::new());
     let right = payload("r.test/cat/one", &digest());
@@ -102,24 +103,12 @@ fn judge_accepts_key_payload_and_image_together() {
         ("other key", by_key(&other, &right).claim(), "it is not made with a key of the policy"),
         ("payload changed after signing", changed.claim(), "or its payload was changed"),
         ("another image's signature", by_key(&key, &elsewhere).claim(), "it is for the digest sha256:a1a2"),
-        (
-            "another repository's",
-            by_key(&key, &foreign).claim(),
-            "it is for r.test/cat/two, not for r.test/cat/one",
-        ),
-        (
-            "another type",
-            by_key(&key, attestation.as_bytes()).claim(),
-            "of the type \"some other signature\"",
-        ),
+        ("another repository's", by_key(&key, &foreign).claim(), "it is for r.test/cat/two, not for r.test/cat/one"),
+        ("another type", by_key(&key, attestation.as_bytes()).claim(), "of the type \"some other signature\""),
         ("no JSON", by_key(&key, b"{").claim(), "not that of a container signature"),
         ("no base64", good.clone().annotated(SIGNATURE, "%%").claim(), "it is no base64"),
         ("empty", good.clone().annotated(SIGNATURE, "").claim(), "it is not made with a key of the policy"),
-        (
-            "no annotation",
-            Layer { annotations: BTreeMap::new(), ..good.clone() }.claim(),
-            "has no annotation",
-        ),
+        ("no annotation", Layer { annotations: BTreeMap::new(), ..good.clone() }.claim(), "has no annotation"),
     ] {
         let got = judged(&one, vec![claim]).unwrap_err();
         assert!(got.contains(want), "{name}: {got}");
@@ -134,16 +123,14 @@ fn judge_accepts_key_payload_and_image_together() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn judge_compares_the_log_entry_with_the_signature() {
     let (key, rekor, forger) = (Key::new(), Rekor::new(), Rekor::new());
     let right = payload("r.test/cat/one", &digest());
     let good = by_key(&key, &right);
     let signature = STANDARD.decode(&good.annotations[SIGNATURE]).unwrap();
     let entry = hashedrekord(&right, &signature, &key.public());
-    let required = policy(json!({
-        "keyData": encoded(&key.public()),
-        "rekorPublicKeyData": encoded(&rekor.0.public()),
-    }));
+    let required = policy(json!({"keyData": encoded(&key.public()), "rekorPublicKeyData": encoded(&rekor.0.public())}));
     let logged = |annotation: String| good.clone().annotated(ENTRY, annotation).claim();
     assert!(judged(&required, vec![logged(rekor.annotation(&entry, BEGIN))]).is_ok());
 
@@ -160,21 +147,10 @@ fn judge_compares_the_log_entry_with_the_signature() {
         ("another time than promised", logged(moved), "not of the Rekor key of the policy"),
         ("no time", logged(rekor.annotation(&entry, -1)), "numbers out of range"),
         ("no JSON", logged("{".into()), "its transparency log entry cannot be read"),
-        (
-            "another payload",
-            altered(&|entry| entry["spec"]["data"]["hash"]["value"] = json!("00")),
-            "of another payload",
-        ),
-        (
-            "another hash",
-            altered(&|entry| entry["spec"]["data"]["hash"]["algorithm"] = json!("sha1")),
-            "of another payload",
-        ),
-        (
-            "another signature",
-            altered(&|entry| entry["spec"]["signature"]["content"] = json!(STANDARD.encode(&again))),
-            "of another signature",
-        ),
+        ("another payload", altered(&|entry| entry["spec"]["data"]["hash"]["value"] = json!("00")), "of another payload"),
+        ("another hash", altered(&|entry| entry["spec"]["data"]["hash"]["algorithm"] = json!("sha1")), "of another payload"),
+        ("another signature", altered(&|entry| entry["spec"]["signature"]["content"] = json!(STANDARD.encode(&again))),
+            "of another signature"),
         (
             "another signer",
             altered(&|entry| {
@@ -225,6 +201,7 @@ impl Keyless {
 }
 
 #[test]
+#[rustfmt::skip]
 fn judge_keyless_needs_identity_and_logged_time() {
     let keyless = Keyless::new();
     let fulcio = &keyless.fulcio;
@@ -278,57 +255,27 @@ fn judge_keyless_needs_identity_and_logged_time() {
         ("too early", keyless.signed(&who, BEGIN - 1).claim(), "but began only at"),
         ("before the root", keyless.signed(&who, 1_000_000).claim(), "its certificate is not trusted"),
         ("not logged", unlogged.claim(), "without a signed entry timestamp"),
-        (
-            "another log",
-            good.clone().annotated(ENTRY, foreign.signed(&who, BEGIN).annotations[ENTRY].clone()).claim(),
-            "not of the Rekor key",
-        ),
+        ("another log", good.clone().annotated(ENTRY, foreign.signed(&who, BEGIN).annotations[ENTRY].clone()).claim(),
+            "not of the Rekor key"),
         ("no certificate", bare.claim(), "it comes without a certificate"),
         ("no chain", rootless.claim(), "it does not lead to a root of the policy"),
-        (
-            "another authority",
-            keyless.signed(&theirs, BEGIN).claim(),
-            "it does not lead to a root of the policy",
-        ),
-        (
-            "its own root",
-            keyless
-                .signed(&theirs, BEGIN)
-                .annotated(CHAIN, format!("{}{}", foreign.fulcio.intermediate, foreign.fulcio.root))
-                .claim(),
-            "it does not lead to a root of the policy",
-        ),
+        ("another authority", keyless.signed(&theirs, BEGIN).claim(), "it does not lead to a root of the policy"),
+        ("its own root",
+            keyless.signed(&theirs, BEGIN).annotated(CHAIN, format!("{}{}", foreign.fulcio.intermediate, foreign.fulcio.root)).claim(),
+            "it does not lead to a root of the policy"),
         ("another certificate", swapped.claim(), "of another signer"),
         ("another certificate, logged", relogged.claim(), "not made with the key of its certificate"),
-        (
-            "another person",
-            keyless.signed(&fulcio.certify(email("evil@olm.test"), ISSUER), BEGIN).claim(),
-            "it is signed by \"evil@olm.test\", not by the email \"release@olm.test\"",
-        ),
-        (
-            "the person as URI",
-            keyless.signed(&fulcio.certify(uri(EMAIL), ISSUER), BEGIN).claim(),
-            "not by the email",
-        ),
-        (
-            "another provider",
-            keyless.signed(&fulcio.certify(email(EMAIL), "https://evil.test"), BEGIN).claim(),
-            "is \"https://evil.test\", not \"https://issuer.test\"",
-        ),
+        ("another person", keyless.signed(&fulcio.certify(email("evil@olm.test"), ISSUER), BEGIN).claim(),
+            "it is signed by \"evil@olm.test\", not by the email \"release@olm.test\""),
+        ("the person as URI", keyless.signed(&fulcio.certify(uri(EMAIL), ISSUER), BEGIN).claim(), "not by the email"),
+        ("another provider", keyless.signed(&fulcio.certify(email(EMAIL), "https://evil.test"), BEGIN).claim(),
+            "is \"https://evil.test\", not \"https://issuer.test\""),
         ("no provider", keyless.signed(&unnamed, BEGIN).claim(), "names no identity provider"),
         ("two providers", keyless.signed(&two_faced, BEGIN).claim(), "names two identity providers"),
         ("a server's certificate", keyless.signed(&server, BEGIN).claim(), "is not for code signing"),
-        (
-            "two certificates",
-            good.clone().annotated(CERTIFICATE, twice).claim(),
-            "holds 2 certificates, not one",
-        ),
+        ("two certificates", good.clone().annotated(CERTIFICATE, twice).claim(), "holds 2 certificates, not one"),
         ("rubbish", good.clone().annotated(CERTIFICATE, "rubbish").claim(), "holds no PEM block"),
-        (
-            "endless chain",
-            good.clone().annotated(CHAIN, fulcio.intermediate.repeat(9)).claim(),
-            "more than 8 certificates",
-        ),
+        ("endless chain", good.clone().annotated(CHAIN, fulcio.intermediate.repeat(9)).claim(), "more than 8 certificates"),
     ] {
         let got = judged(&required, vec![claim]).unwrap_err();
         assert!(got.contains(want), "{name}: {got}");
@@ -352,9 +299,7 @@ fn judge_private_pki_is_checked_now_or_at_logged_time() {
         params.not_after = rcgen::date_time_ymd(2030, 1, 1);
     });
     let pki = json!({
-        "caRootsData": encoded(&keyless.fulcio.root),
-        "caIntermediatesData": encoded(&keyless.fulcio.intermediate),
-        "subjectEmail": EMAIL,
+        "caRootsData": encoded(&keyless.fulcio.root), "caIntermediatesData": encoded(&keyless.fulcio.intermediate), "subjectEmail": EMAIL,
     });
     let now = policy(json!({ "pki": pki }));
     let logged = policy(json!({ "pki": pki, "rekorPublicKeyData": encoded(&keyless.rekor.0.public()) }));
@@ -365,10 +310,9 @@ fn judge_private_pki_is_checked_now_or_at_logged_time() {
     let got = judged(&now, vec![keyless.signed(&short, BEGIN).claim()]).unwrap_err();
     assert!(got.contains("but had ended at"), "{got}");
     assert!(judged(&logged, vec![keyless.signed(&short, BEGIN).claim()]).unwrap().lasting);
-    let other = policy(json!({ "pki": {
-        "caRootsData": encoded(&keyless.fulcio.root),
-        "subjectHostname": "build.test",
-    }}));
+    let other = policy(
+        json!({"pki": {"caRootsData": encoded(&keyless.fulcio.root), "subjectHostname": "build.test"}}),
+    );
     let got = judged(&other, vec![keyless.signed(&long, BEGIN).claim()]).unwrap_err();
     assert!(got.contains("not by the host name \"build.test\""), "{got}");
 }
@@ -391,15 +335,12 @@ fn judge_bundles_may_name_no_repository() {
         bundle
     };
     let read = |bundle: &Value| Claim::from_bundle(bundle.to_string().as_bytes());
-    let fulcio = json!({
-        "caData": encoded(&keyless.fulcio.root), "subjectEmail": EMAIL, "oidcIssuer": ISSUER,
-    });
+    let fulcio =
+        json!({"caData": encoded(&keyless.fulcio.root), "subjectEmail": EMAIL, "oidcIssuer": ISSUER});
     let with = |identity: &str| {
-        policy(json!({
-            "fulcio": fulcio,
-            "rekorPublicKeyData": encoded(&keyless.rekor.0.public()),
-            "signedIdentity": { "type": identity },
-        }))
+        policy(
+            json!({"fulcio": fulcio, "rekorPublicKeyData": encoded(&keyless.rekor.0.public()), "signedIdentity": {"type": identity}}),
+        )
     };
     let nameless = made("", &digest());
     assert!(judged(&with("matchDigest"), vec![read(&nameless)]).is_ok());
@@ -410,9 +351,8 @@ fn judge_bundles_may_name_no_repository() {
     // trusting the intermediate needs no chain
     let both = format!("{}{}", keyless.fulcio.root, keyless.fulcio.intermediate);
     let trusting = policy(json!({
-        "fulcio": { "caData": encoded(&both), "subjectEmail": EMAIL, "oidcIssuer": ISSUER },
-        "rekorPublicKeyData": encoded(&keyless.rekor.0.public()),
-        "signedIdentity": { "type": "matchDigest" },
+        "fulcio": {"caData": encoded(&both), "subjectEmail": EMAIL, "oidcIssuer": ISSUER},
+        "rekorPublicKeyData": encoded(&keyless.rekor.0.public()), "signedIdentity": {"type": "matchDigest"},
     }));
     let mut alone = nameless.clone();
     alone["verificationMaterial"]["x509CertificateChain"]["certificates"].as_array_mut().unwrap().truncate(1);
@@ -421,18 +361,11 @@ fn judge_bundles_may_name_no_repository() {
 
     let required = with("matchDigest");
     type Change = fn(&mut Value);
+    #[rustfmt::skip]
     let changes: [(&str, Change, &str); 12] = [
-        (
-            "another version",
-            |b| b["mediaType"] = json!("application/vnd.dev.sigstore.bundle+json;version=0.1"),
-            "only 0.3 is supported",
-        ),
+        ("another version", |b| b["mediaType"] = json!("application/vnd.dev.sigstore.bundle+json;version=0.1"), "only 0.3 is supported"),
         ("no envelope", |b| b["dsseEnvelope"] = Value::Null, "without DSSE envelope"),
-        (
-            "another payload type",
-            |b| b["dsseEnvelope"]["payloadType"] = json!("text/plain"),
-            "no in-toto statement",
-        ),
+        ("another payload type", |b| b["dsseEnvelope"]["payloadType"] = json!("text/plain"), "no in-toto statement"),
         (
             "two signatures",
             |b| {
@@ -450,31 +383,12 @@ fn judge_bundles_may_name_no_repository() {
             },
             "several transparency log entries",
         ),
-        (
-            "no entry",
-            |b| b["verificationMaterial"]["tlogEntries"] = json!([]),
-            "without a signed entry timestamp",
-        ),
-        (
-            "no promise",
-            |b| b["verificationMaterial"]["tlogEntries"][0]["inclusionPromise"] = Value::Null,
-            "without a signed entry timestamp",
-        ),
-        (
-            "another time",
-            |b| b["verificationMaterial"]["tlogEntries"][0]["integratedTime"] = json!("1772323999"),
-            "not of the Rekor key",
-        ),
-        (
-            "time in words",
-            |b| b["verificationMaterial"]["tlogEntries"][0]["integratedTime"] = json!("noon"),
-            "no sigstore bundle",
-        ),
-        (
-            "changed payload",
-            |b| b["dsseEnvelope"]["payload"] = json!(STANDARD.encode("{}")),
-            "of another payload",
-        ),
+        ("no entry", |b| b["verificationMaterial"]["tlogEntries"] = json!([]), "without a signed entry timestamp"),
+        ("no promise", |b| b["verificationMaterial"]["tlogEntries"][0]["inclusionPromise"] = Value::Null,
+            "without a signed entry timestamp"),
+        ("another time", |b| b["verificationMaterial"]["tlogEntries"][0]["integratedTime"] = json!("1772323999"), "not of the Rekor key"),
+        ("time in words", |b| b["verificationMaterial"]["tlogEntries"][0]["integratedTime"] = json!("noon"), "no sigstore bundle"),
+        ("changed payload", |b| b["dsseEnvelope"]["payload"] = json!(STANDARD.encode("{}")), "of another payload"),
         ("no material", |b| b["verificationMaterial"] = json!({}), "without a certificate"),
     ];
     for (name, change, want) in changes {
@@ -488,9 +402,8 @@ fn judge_bundles_may_name_no_repository() {
 
     // by key, without any log
     let key = Key::new();
-    let by_key = policy(json!({
-        "keyData": encoded(&key.public()), "signedIdentity": { "type": "matchDigest" },
-    }));
+    let by_key =
+        policy(json!({"keyData": encoded(&key.public()), "signedIdentity": {"type": "matchDigest"}}));
     let signed = statement("", &digest());
     let bundle = crate::testing::bundle(&signed, &key.sign(&envelope(&signed)), None, None);
     assert!(judged(&by_key, vec![read(&bundle)]).is_ok());

@@ -14,17 +14,15 @@ fn parse(text: &str) -> Result<Policy, PolicyError> {
 fn policy_uses_the_most_specific_scope() {
     let digest = format!("sha256:{}", "a1".repeat(32));
     let text = json!({
-        "default": [{ "type": "reject" }],
+        "default": [{"type": "reject"}],
         "transports": {
             "docker": {
-                "quay.io/good": [{ "type": "insecureAcceptAnything" }],
-                "quay.io/good/evil": [{ "type": "reject" }],
-                "quay.io/good/one:v1": [{ "type": "signedBy", "keyType": "GPGKeys", "keyPath": "/k" }],
-                format!("quay.io/good/one@{digest}"): [{ "type": "reject" }],
-                "*.corp.test": [{ "type": "insecureAcceptAnything" }],
-                "a.corp.test:5000": [{ "type": "reject" }],
+                "quay.io/good": [{"type": "insecureAcceptAnything"}], "quay.io/good/evil": [{"type": "reject"}],
+                "quay.io/good/one:v1": [{"type": "signedBy", "keyType": "GPGKeys", "keyPath": "/k"}],
+                format!("quay.io/good/one@{digest}"): [{"type": "reject"}], "*.corp.test": [{"type": "insecureAcceptAnything"}],
+                "a.corp.test:5000": [{"type": "reject"}],
             },
-            "docker-daemon": { "": [{ "type": "insecureAcceptAnything" }] },
+            "docker-daemon": {"": [{"type": "insecureAcceptAnything"}]},
         },
     });
     let policy = parse(&text.to_string()).unwrap();
@@ -79,6 +77,7 @@ fn policy_scope_applies_to_every_spelling_of_a_registry() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn policy_reports_every_mistake() {
     let missing = SignaturePolicy::File("/nonexistent/policy.json".into());
     assert!(Policy::load(&missing).is_err());
@@ -92,12 +91,8 @@ fn policy_reports_every_mistake() {
         (r#"{"default":[{"type":"reject","why":"x"}]}"#.into(), "unknown field `why`"),
         (r#"{"default":[{"type":"reject"}],"transport":{}}"#.into(), "unknown field"),
         (format!(r#"{{"default":{accept},"default":{accept}}}"#), "duplicate field"),
-        (
-            format!(
-                r#"{{"default":{accept},"transports":{{"docker":{{"a.test":{accept},"a.test":{accept}}}}}}}"#
-            ),
-            "\"a.test\" is there twice",
-        ),
+        (format!(r#"{{"default":{accept},"transports":{{"docker":{{"a.test":{accept},"a.test":{accept}}}}}}}"#),
+            "\"a.test\" is there twice"),
         (format!(r#"{{"default":{accept},"transports":{{"oci":{{"":[]}}}}}}"#), "no requirements for oci"),
         ("reject".into(), "invalid policy in p.json"),
         (docker("https://a.test"), "leave out the scheme"),
@@ -106,12 +101,8 @@ fn policy_reports_every_mistake() {
         (docker("*.a.test/b"), "a scope with *. is a domain"),
         (docker("*.a.test:5000"), "a scope with *. is a domain"),
         (docker(" a.test"), "leave out the blanks"),
-        (
-            format!(
-                r#"{{"default":{accept},"transports":{{"docker":{{"a.test":{accept},"A.test:443":{accept}}}}}}}"#
-            ),
-            "is there twice, as \"a.test\"",
-        ),
+        (format!(r#"{{"default":{accept},"transports":{{"docker":{{"a.test":{accept},"A.test:443":{accept}}}}}}}"#),
+            "is there twice, as \"a.test\""),
     ] {
         let got = parse(&text).unwrap_err().to_string();
         assert!(got.contains(want), "{text}: {got}");
