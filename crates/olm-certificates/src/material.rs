@@ -330,6 +330,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn material_errors_are_distinguished() {
         let (good, other) =
             (generation(NOW, SignedDuration::from_hours(1)), generation(NOW, SignedDuration::from_hours(1)));
@@ -339,33 +340,15 @@ mod tests {
             check(&changed, &names()).unwrap_err()
         };
         for (case, change, want) in [
-            (
-                "no certificate",
-                (|g, _| g.certificate.clear()) as fn(&mut Generation, &Generation),
-                CertificateError::Unreadable("tls.crt"),
-            ),
-            (
-                "garbage",
-                |g, _| {
-                    g.certificate =
-                        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned()
-                },
-                CertificateError::Unreadable("tls.crt"),
-            ),
-            (
-                "no key",
-                |g, _| g.key = PrivateKey::new(String::new()),
-                CertificateError::Unreadable("tls.key"),
-            ),
+            ("no certificate", (|g, _| g.certificate.clear()) as fn(&mut Generation, &Generation), CertificateError::Unreadable("tls.crt")),
+            ("garbage", |g, _| { g.certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned() },
+                CertificateError::Unreadable("tls.crt")),
+            ("no key", |g, _| g.key = PrivateKey::new(String::new()), CertificateError::Unreadable("tls.key")),
             ("no authority", |g, _| g.authority = "x".to_owned(), CertificateError::Unreadable("ca.crt")),
             ("two authorities", |g, o| g.authority += &o.authority, CertificateError::Unreadable("ca.crt")),
             ("another key", |g, o| g.key = o.key.clone(), CertificateError::OtherKey),
             ("another authority", |g, o| g.authority.clone_from(&o.authority), CertificateError::NotTrusted),
-            (
-                "the authority itself",
-                |g, _| g.authority.clone_from(&g.certificate),
-                CertificateError::NotTrusted,
-            ),
+            ("the authority itself", |g, _| g.authority.clone_from(&g.certificate), CertificateError::NotTrusted),
         ] {
             assert_eq!(with(change), want, "{case}");
         }

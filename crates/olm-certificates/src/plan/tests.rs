@@ -47,6 +47,7 @@ fn word(step: &Step) -> &'static str {
 }
 
 #[test]
+#[rustfmt::skip]
 fn plan_table() {
     let (old, new) = (issued(0), issued(950 * HOUR));
     let (bare, both) = (bundle([old.authority.as_str()]), bundle([old.authority.as_str(), &new.authority]));
@@ -59,14 +60,7 @@ fn plan_table() {
     for (case, state, trusted, hours, want, again) in [
         ("nothing there", None, vec![], 0, "issue, missing", None),
         ("fresh", only(&old), vec![bare.as_str()], 0, "nothing", Some(900 * HOUR)),
-        (
-            "callers do not count while nothing moves",
-            only(&old),
-            vec!["", "x"],
-            0,
-            "nothing",
-            Some(900 * HOUR),
-        ),
+        ("callers do not count while nothing moves", only(&old), vec!["", "x"], 0, "nothing", Some(900 * HOUR)),
         ("just before renewal", only(&old), vec![&bare], 899, "nothing", Some(900 * HOUR)),
         ("renewal", only(&old), vec![&bare], 900, "stage, ends", None),
         ("expired", only(&old), vec![&bare], 1001, "issue, expired", None),
@@ -74,41 +68,13 @@ fn plan_table() {
         ("issued by a clock far ahead", only(&old), vec![&bare], -2, "stage, begins", None),
         ("a clock that is a little late", only(&old), vec![&bare], -1, "nothing", Some(900 * HOUR)),
         ("staged, callers not updated", staged.clone(), vec![&bare], 951, "nothing", Some(1000 * HOUR)),
-        (
-            "staged, one of two callers updated",
-            staged.clone(),
-            vec![&both, &bare],
-            951,
-            "nothing",
-            Some(1000 * HOUR),
-        ),
+        ("staged, one of two callers updated", staged.clone(), vec![&both, &bare], 951, "nothing", Some(1000 * HOUR)),
         ("staged, callers updated", staged.clone(), vec![&both], 951, "switch", None),
         ("staged, no callers yet", staged.clone(), vec![], 951, "switch", None),
-        (
-            "staged, callers updated, too early",
-            staged.clone(),
-            vec![&both],
-            950,
-            "nothing",
-            Some(950 * HOUR + 300),
-        ),
+        ("staged, callers updated, too early", staged.clone(), vec![&both], 950, "nothing", Some(950 * HOUR + 300)),
         ("staged, callers never updated, expired", staged, vec![&bare], 1001, "switch", None),
-        (
-            "unusable, but one is staged",
-            Some(self::state(&broken, Some(&new), &[])),
-            vec![&both],
-            950,
-            "switch",
-            None,
-        ),
-        (
-            "staged is bad",
-            Some(self::state(&old, Some(&broken_next), &[])),
-            vec![&bare],
-            950,
-            "stage, next is bad",
-            None,
-        ),
+        ("unusable, but one is staged", Some(self::state(&broken, Some(&new), &[])), vec![&both], 950, "switch", None),
+        ("staged is bad", Some(self::state(&old, Some(&broken_next), &[])), vec![&bare], 950, "stage, next is bad", None),
         ("switched", switched.clone(), vec![&both], 951, "nothing", Some(1000 * HOUR)),
         ("the old one expired", switched, vec![&both], 1000, "drop", None),
         ("what is kept cannot be read", rubbish, vec![], 951, "drop", None),
