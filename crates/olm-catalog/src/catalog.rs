@@ -130,8 +130,7 @@ mod tests {
                 "error: catalog \"c\" has a nil status.resolvedSource value",
             ),
             (
-                serde_json::json!({"conditions": serving, "resolvedSource":
-                    {"type": "Image", "image": {"ref": "quay.io/c@sha256:1"}}}),
+                serde_json::json!({"conditions": serving, "resolvedSource": {"type": "Image", "image": {"ref": "quay.io/c@sha256:1"}}}),
                 "error: catalog \"c\" has a nil status.urls value",
             ),
         ] {

@@ -133,6 +133,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn selector_matches_as_kubernetes() {
         let labels: BTreeMap<String, String> =
             [("tier", "gold"), ("team", "a")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
@@ -140,18 +141,9 @@ mod tests {
             (serde_json::json!({}), true),
             (serde_json::json!({"matchLabels": {"tier": "gold"}}), true),
             (serde_json::json!({"matchLabels": {"tier": "silver"}}), false),
-            (
-                serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "x"]}]}),
-                true,
-            ),
-            (
-                serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["gold"]}]}),
-                false,
-            ),
-            (
-                serde_json::json!({"matchExpressions": [{"key": "nope", "operator": "NotIn", "values": ["gold"]}]}),
-                true,
-            ),
+            (serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "x"]}]}), true),
+            (serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["gold"]}]}), false),
+            (serde_json::json!({"matchExpressions": [{"key": "nope", "operator": "NotIn", "values": ["gold"]}]}), true),
             (serde_json::json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]}), true),
             (serde_json::json!({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}), false),
         ] {
@@ -160,33 +152,19 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn selector_errors_are_those_of_kubernetes() {
         for (json, want) in [
-            (
-                serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "bad"}]}),
-                "\"bad\" is not a valid label selector operator",
-            ),
-            (
-                serde_json::json!({"matchLabels": {"": "value"}}),
-                "key: Invalid value: \"\": name part must be non-empty",
-            ),
-            (
-                serde_json::json!({"matchLabels": {"name": "&value"}}),
-                "values[0][name]: Invalid value: \"&value\": a valid label must be",
-            ),
-            (
-                serde_json::json!({"matchExpressions": [{"key": "a", "operator": "In"}]}),
-                "values: Invalid value: []: for 'in', 'notin' operators",
-            ),
-            (
-                serde_json::json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}),
-                "values: Invalid value: [\"x\"]: values set must be empty",
-            ),
+            (serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "bad"}]}),
+                "\"bad\" is not a valid label selector operator"),
+            (serde_json::json!({"matchLabels": {"": "value"}}), "key: Invalid value: \"\": name part must be non-empty"),
+            (serde_json::json!({"matchLabels": {"name": "&value"}}), "values[0][name]: Invalid value: \"&value\": a valid label must be"),
+            (serde_json::json!({"matchExpressions": [{"key": "a", "operator": "In"}]}),
+                "values: Invalid value: []: for 'in', 'notin' operators"),
+            (serde_json::json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}),
+                "values: Invalid value: [\"x\"]: values set must be empty"),
             (serde_json::json!({"matchLabels": {"A_/b": "v"}}), "key: Invalid value: \"A_/b\": prefix part"),
-            (
-                serde_json::json!({"matchLabels": {"a/b/c": "v"}}),
-                "key: Invalid value: \"a/b/c\": a qualified name",
-            ),
+            (serde_json::json!({"matchLabels": {"a/b/c": "v"}}), "key: Invalid value: \"a/b/c\": a qualified name"),
         ] {
             let text = parse(json.clone()).unwrap_err();
             assert!(text.starts_with(want), "{json}: {text}");
