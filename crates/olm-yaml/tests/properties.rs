@@ -182,43 +182,12 @@ fn yaml_deep_nesting_is_an_error() {
 
 #[test]
 fn documents_reject_the_malformed_corpus() {
+    #[rustfmt::skip]
     let corpus: &[&[u8]] = &[
-        b"\xff\xfe\x00",
-        b"\xfe\xff\xd8\x00",
-        b"{\"a\": \"\\",
-        b"{\"a\": \"\\u",
-        b"{\"a\": \"\\ud800\\u",
-        b"{\"a\": -",
-        b"{\"a\": 1e",
-        b"{\"\xe2\x80",
-        b"&",
-        b"*",
-        b"!",
-        b"!<",
-        b"!!",
-        b"%",
-        b"%TAG ! tag:x,2000:\n--- !x",
-        b"- - - - -\n -\n  -",
-        b"? ? ? ?",
-        b"a: &a\nb: *a\n<<: *a",
-        b"<<: <<: <<:",
-        b"'",
-        b"|",
-        b"|9\n",
-        b">-+\n",
-        b"a: |\n\t",
-        b"\x00",
-        b"{\x00",
-        b"---\x00",
-        b"[[[[[[[[",
-        b"{,}",
-        b"{:}",
-        b"[:]",
-        b"- :\n- ?",
-        b"\"\\xZZ\"",
-        b"\"\\UFFFFFFFF\"",
-        b"a:\r b:\r\r c",
-        b"\xc2\x85a: 1\xe2\x80\xa9b: 2",
+        b"\xff\xfe\x00", b"\xfe\xff\xd8\x00", b"{\"a\": \"\\", b"{\"a\": \"\\u", b"{\"a\": \"\\ud800\\u", b"{\"a\": -", b"{\"a\": 1e",
+        b"{\"\xe2\x80", b"&", b"*", b"!", b"!<", b"!!", b"%", b"%TAG ! tag:x,2000:\n--- !x", b"- - - - -\n -\n  -", b"? ? ? ?",
+        b"a: &a\nb: *a\n<<: *a", b"<<: <<: <<:", b"'", b"|", b"|9\n", b">-+\n", b"a: |\n\t", b"\x00", b"{\x00", b"---\x00", b"[[[[[[[[",
+        b"{,}", b"{:}", b"[:]", b"- :\n- ?", b"\"\\xZZ\"", b"\"\\UFFFFFFFF\"", b"a:\r b:\r\r c", b"\xc2\x85a: 1\xe2\x80\xa9b: 2",
     ];
     for bytes in corpus {
         for end in 0..=bytes.len() {

@@ -35,33 +35,20 @@ fn all<R: Read>(reader: R) -> (Vec<String>, Option<String>) {
 #[test]
 fn documents_of_fbc_3_2() {
     let array = "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}";
+    #[rustfmt::skip]
     let cases: &[(&str, &[&str], Option<&str>)] = &[
         (r#"{"s":"a"}{"s":"b"} {"s":"c"}"#, &[r#"{"s":"a"}"#, r#"{"s":"b"}"#, r#"{"s":"c"}"#], None),
-        (
-            "{\"s\":\"a\"}\n---\n{\"s\":\"b\"}\n---\n{\"s\":\"c\"}",
-            &[r#"{"s":"a"}"#, r#"{"s":"b"}"#, r#"{"s":"c"}"#],
-            None,
-        ),
-        (
-            "{\"s\":\"a\"}\n{\"s\":\"b\"}\n---\n{\"s\":\"c\"}",
-            &[r#"{"s":"a"}"#, r#"{"s":"b"}"#],
-            Some("invalid character '-' in numeric literal"),
-        ),
+        ("{\"s\":\"a\"}\n---\n{\"s\":\"b\"}\n---\n{\"s\":\"c\"}", &[r#"{"s":"a"}"#, r#"{"s":"b"}"#, r#"{"s":"c"}"#], None),
+        ("{\"s\":\"a\"}\n{\"s\":\"b\"}\n---\n{\"s\":\"c\"}", &[r#"{"s":"a"}"#, r#"{"s":"b"}"#],
+            Some("invalid character '-' in numeric literal")),
         ("---\n{\"s\":\"a\"}\n{\"s\":\"b\"}", &[r#"{"s":"a"}"#], None),
         ("{\"s\":\"a\",}\n{\"s\":\"b\"}", &[r#"{"s":"a"}"#], None),
         ("{\"s\":\"a\"}\n{\"s\":\"b\",}", &[r#"{"s":"a"}"#, r#"{"s":"b"}"#], None),
-        (
-            "{\"s\":\"a\"}\n{\"s\":\"b\"}\n{\"s\":\"c\",}",
-            &[r#"{"s":"a"}"#, r#"{"s":"b"}"#],
-            Some("invalid character '}' looking for beginning of object key string"),
-        ),
+        ("{\"s\":\"a\"}\n{\"s\":\"b\"}\n{\"s\":\"c\",}", &[r#"{"s":"a"}"#, r#"{"s":"b"}"#],
+            Some("invalid character '}' looking for beginning of object key string")),
         ("s: a\n...\ns: b", &[r#"{"s":"a"}"#], None),
         ("# c\n{\"s\":\"a\"}", &[r#"{"s":"a"}"#], None),
-        (
-            r#"{"s":"a"} garbage"#,
-            &[r#"{"s":"a"}"#],
-            Some("json: offset 11: invalid character 'g' looking for beginning of value"),
-        ),
+        (r#"{"s":"a"} garbage"#, &[r#"{"s":"a"}"#], Some("json: offset 11: invalid character 'g' looking for beginning of value")),
         (r#"[{"s":"a"}]"#, &[], Some(array)),
         (r#"{"s":"a""#, &[], Some("unexpected EOF")),
         ("{}", &["{}"], None),
@@ -71,11 +58,7 @@ fn documents_of_fbc_3_2() {
         ("{\"a\":1E400}", &[r#"{"a":"1E400"}"#], None),
         ("{\"a\":\"x\ny\"}", &[r#"{"a":"x y"}"#], None),
         ("\u{feff}{\"a\":1}", &[r#"{"a":1}"#], None),
-        (
-            "{\"a\":1}[1]",
-            &[r#"{"a":1}"#],
-            Some("json: cannot unmarshal array into Go value of type map[string]interface {}"),
-        ),
+        ("{\"a\":1}[1]", &[r#"{"a":1}"#], Some("json: cannot unmarshal array into Go value of type map[string]interface {}")),
         ("{\"a\":1}\n#c\n", &[r#"{"a":1}"#, ""], None),
     ];
     for (input, want, error) in cases {
