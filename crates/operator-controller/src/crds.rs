@@ -133,8 +133,7 @@ mod tests {
     }
 
     fn owned(name: &str, extension: &str) -> Crd {
-        let labels = json!({"olm.operatorframework.io/owner-kind": "ClusterExtension",
-            "olm.operatorframework.io/owner-name": extension});
+        let labels = json!({"olm.operatorframework.io/owner-kind": "ClusterExtension", "olm.operatorframework.io/owner-name": extension});
         serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
     }
 

@@ -180,8 +180,7 @@ mod tests {
                 "spec": {"namespace": "demo-system", "source": {"sourceType": "Catalog", "catalog": {"packageName": "pack"}}},
                 "status": {
                     "conditions": [
-                        condition("Ready", "False", "Retrying"),
-                        condition("Reconciling", "True", "Retrying"),
+                        condition("Ready", "False", "Retrying"), condition("Reconciling", "True", "Retrying"),
                         condition("UpgradeAvailable", "True", "MajorVersionHeld"),
                     ],
                     "install": {"bundle": {"name": "pack.v1", "version": "1.0.0"}},

@@ -118,8 +118,7 @@ mod tests {
                 secret("demo-1-a", json!({})),
                 secret(
                     "demo-1-b",
-                    json!({(annotations::SERVICE_ACCOUNT): "demo/installer",
-                    (annotations::DELETION_POLICY): "keep"}),
+                    json!({(annotations::SERVICE_ACCOUNT): "demo/installer", (annotations::DELETION_POLICY): "keep"}),
                 ),
             ];
             (200, json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": items}))

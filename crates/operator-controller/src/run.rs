@@ -204,9 +204,7 @@ mod tests {
     }
 
     fn owners() -> Value {
-        json!([{
-            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "e", "uid": "u1", "controller": true,
-        }])
+        json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "e", "uid": "u1", "controller": true}])
     }
 
     fn revision() -> Value {
@@ -222,15 +220,10 @@ mod tests {
 
     /// Of a webhook that the revision does not have any more.
     fn certificate() -> Value {
-        let labels = json!({
-            (labels::OWNER_NAME): "e", (labels::WEBHOOK_CERTIFICATE): labels::WEBHOOK_CERTIFICATE_BUILT_IN,
-        });
+        let labels = json!({(labels::OWNER_NAME): "e", (labels::WEBHOOK_CERTIFICATE): labels::WEBHOOK_CERTIFICATE_BUILT_IN});
         json!({
             "apiVersion": "v1", "kind": "Secret",
-            "metadata": {
-                "name": "c", "namespace": "n", "uid": "u3", "resourceVersion": "3", "ownerReferences": owners(),
-                "labels": labels,
-            },
+            "metadata": {"name": "c", "namespace": "n", "uid": "u3", "resourceVersion": "3", "ownerReferences": owners(), "labels": labels},
         })
     }
 

@@ -267,36 +267,17 @@ mod tests {
     /// Digests that the catalog comes to one after the other (`p-1.0.0`: package and version; `-`: none can be read), each read
     /// by a pass (`=`) or compared first, with what comparing returns.
     #[tokio::test(start_paused = true)]
+    #[rustfmt::skip]
     async fn cache_compares_packages_of_another_digest() {
         for steps in [
-            &[
-                ("=", "p-1.0.0", false),
-                ("?", "p-1.0.0", false),
-                ("?", "p-2.0.0", true),
-                ("?", "p-2.0.0", false),
-            ][..],
-            &[
-                ("=", "o-1.0.0", false),
-                ("?", "o-2.0.0", false),
-                ("?", "p-1.0.0", true),
-                ("?", "o-1.0.0", true),
-            ],
+            &[("=", "p-1.0.0", false), ("?", "p-1.0.0", false), ("?", "p-2.0.0", true), ("?", "p-2.0.0", false)][..],
+            &[("=", "o-1.0.0", false), ("?", "o-2.0.0", false), ("?", "p-1.0.0", true), ("?", "o-1.0.0", true)],
             &[("=", "p-1.0.0", false), ("?", "p-1.0.0+a", true)],
             // no pass has asked
             &[("?", "p-1.0.0", true), ("=", "p-1.0.0", false), ("?", "p-1.0.0", false)],
             // a pass is faster, so that others have read something else
-            &[
-                ("=", "p-1.0.0", false),
-                ("=", "p-2.0.0", false),
-                ("?", "p-1.0.0", true),
-                ("?", "p-1.0.0", false),
-            ],
-            &[
-                ("=", "p-1.0.0", false),
-                ("=", "p-2.0.0", false),
-                ("?", "p-2.0.0", true),
-                ("?", "p-2.0.0", false),
-            ],
+            &[("=", "p-1.0.0", false), ("=", "p-2.0.0", false), ("?", "p-1.0.0", true), ("?", "p-1.0.0", false)],
+            &[("=", "p-1.0.0", false), ("=", "p-2.0.0", false), ("?", "p-2.0.0", true), ("?", "p-2.0.0", false)],
             // what cannot be read may be anything
             &[("=", "p-1.0.0", false), ("?", "-", true), ("?", "p-1.0.0", true), ("?", "p-1.0.0", false)],
         ] {

@@ -224,10 +224,7 @@ mod tests {
             json!({
                 "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
                 "metadata": {"name": "x", "uid": "u"},
-                "webhooks": [
-                    {"name": "a", "clientConfig": {"caBundle": "cGVt"}},
-                    {"name": "b", "clientConfig": {"caBundle": "cGVt"}},
-                ],
+                "webhooks": [{"name": "a", "clientConfig": {"caBundle": "cGVt"}}, {"name": "b", "clientConfig": {"caBundle": "cGVt"}}],
             })
         );
         assert_eq!(caller.ca_bundles(&BTreeMap::from([(service("other"), "pem".to_owned())])), None);

@@ -170,6 +170,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn secret_ownership() {
         let reference = |controller: Option<bool>| OwnerReference {
             uid: "u0".to_owned(),
@@ -183,16 +184,8 @@ mod tests {
             ("no labels", |secret, _| secret.metadata.labels = None, "unmarked"),
             ("no owners", |secret, _| secret.metadata.owner_references = None, "unmarked"),
             ("immutable", |secret, _| secret.immutable = Some(true), "immutable"),
-            (
-                "immutable without owners",
-                |secret, _| (secret.immutable, secret.metadata.owner_references) = (Some(true), None),
-                "foreign",
-            ),
-            (
-                "another owner",
-                |secret, owner| secret.metadata.owner_references = Some(vec![owner]),
-                "unmarked",
-            ),
+            ("immutable without owners", |secret, _| (secret.immutable, secret.metadata.owner_references) = (Some(true), None), "foreign"),
+            ("another owner", |secret, owner| secret.metadata.owner_references = Some(vec![owner]), "unmarked"),
         ] {
             let mut secret = own();
             change(&mut secret, reference(None));
@@ -241,6 +234,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn secret_without_owner_is_taken_only_if_nothing_is_lost() {
         let secret = |type_: &str, key: &str, metadata: Value| -> Secret {
             let mut secret = json!({
@@ -263,20 +257,12 @@ mod tests {
             ("holds a key", secret(TYPE, "key", json!({})), "foreign"),
             ("holds a password", secret("Opaque", "password", json!({})), "foreign"),
             ("is empty", secret(TYPE, "", json!({})), "unmarked"),
-            (
-                "waits for another controller",
-                secret("kubernetes.io/service-account-token", "", json!({})),
-                "foreign",
-            ),
+            ("waits for another controller", secret("kubernetes.io/service-account-token", "", json!({})), "foreign"),
             ("marked, kept on uninstall", labelled("demo", true, "kubectl"), "unmarked"),
             ("mark removed, written by the issuer", labelled("demo", false, issuer), "unmarked"),
             ("kept object of the same extension", labelled("demo", false, "kubectl"), "foreign"),
             ("certificate of another extension", labelled("other", true, issuer), "foreign"),
-            (
-                "cert-manager, same Service",
-                annotated(CERT_MANAGER_NAMES, "x,hook-service.ns.svc"),
-                "unmarked",
-            ),
+            ("cert-manager, same Service", annotated(CERT_MANAGER_NAMES, "x,hook-service.ns.svc"), "unmarked"),
             ("cert-manager, other Service", annotated(CERT_MANAGER_NAMES, "other.ns.svc"), "foreign"),
             ("service CA, same Service", annotated(SERVICE_CA_SERVICE[0], "hook-service"), "unmarked"),
             ("service CA, other Service", annotated(SERVICE_CA_SERVICE[1], "other"), "foreign"),

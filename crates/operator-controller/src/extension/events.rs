@@ -278,6 +278,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn events_report_every_decision() {
         use ConditionStatus::{False, True};
         let failing = |class, cause, text: &str| {
@@ -290,75 +291,30 @@ mod tests {
         };
         for (case, results, want) in [
             ("steady", vec![good("1.0.0"), good("1.0.0"), good("1.0.0")], vec!["Installed", "", ""]),
-            (
-                "up and down",
-                vec![good("1.0.0"), good("1.1.0"), good("1.0.0")],
-                vec!["Installed", "Upgraded", "RolledBack"],
-            ),
-            (
-                "a refused upgrade, twice the same, then other findings",
-                vec![
-                    good("1.0.0"),
-                    failing(Class::NeedsChange, Cause::CrdSafety, "a"),
-                    failing(Class::NeedsChange, Cause::CrdSafety, "a"),
-                    failing(Class::NeedsChange, Cause::CrdSafety, "b"),
-                ],
-                vec!["Installed", "!UpgradeRefused", "", "!UpgradeRefused"],
-            ),
-            (
-                "each kind of failure",
-                vec![
-                    failing(Class::NeedsChange, Cause::Dependencies, "a"),
-                    failing(Class::NeedsChange, Cause::Signature, "s"),
-                    failing(Class::NeedsChange, Cause::Other, "b"),
-                    failing(Class::Blocked, Cause::Other, "c"),
-                    failing(Class::InvalidConfiguration, Cause::Other, "d"),
-                    failing(Class::Transient, Cause::Other, "e"),
-                    failing(Class::Transient, Cause::CrdSafety, "f"),
-                ],
-                vec![
-                    "Installed !DependencyMissing",
-                    "!SignatureRefused",
-                    "!NeedsChange",
-                    "!Blocked",
-                    "!InvalidConfiguration",
-                    "!Retrying",
-                    "!Retrying",
-                ],
-            ),
-            (
-                "a rollout that sticks",
-                vec![
-                    good("1.0.0"),
-                    rolling((True, reason::ROLLING_OUT, "going")),
-                    rolling((True, reason::RETRYING, "collision")),
+            ("up and down", vec![good("1.0.0"), good("1.1.0"), good("1.0.0")], vec!["Installed", "Upgraded", "RolledBack"]),
+            ("a refused upgrade, twice the same, then other findings",
+                vec![good("1.0.0"), failing(Class::NeedsChange, Cause::CrdSafety, "a"), failing(Class::NeedsChange, Cause::CrdSafety, "a"),
+                    failing(Class::NeedsChange, Cause::CrdSafety, "b")],
+                vec!["Installed", "!UpgradeRefused", "", "!UpgradeRefused"]),
+            ("each kind of failure",
+                vec![failing(Class::NeedsChange, Cause::Dependencies, "a"), failing(Class::NeedsChange, Cause::Signature, "s"),
+                    failing(Class::NeedsChange, Cause::Other, "b"), failing(Class::Blocked, Cause::Other, "c"),
+                    failing(Class::InvalidConfiguration, Cause::Other, "d"), failing(Class::Transient, Cause::Other, "e"),
+                    failing(Class::Transient, Cause::CrdSafety, "f")],
+                vec!["Installed !DependencyMissing", "!SignatureRefused", "!NeedsChange", "!Blocked", "!InvalidConfiguration", "!Retrying",
+                    "!Retrying"]),
+            ("a rollout that sticks",
+                vec![good("1.0.0"), rolling((True, reason::ROLLING_OUT, "going")), rolling((True, reason::RETRYING, "collision")),
                     rolling((False, reason::PROGRESS_DEADLINE_EXCEEDED, "late")),
-                    rolling((False, reason::PROGRESS_DEADLINE_EXCEEDED, "late")),
-                    rolling((False, reason::BLOCKED, "no")),
-                ],
-                vec!["Installed", "", "!Retrying", "!ProgressDeadlineExceeded", "", "!Blocked"],
-            ),
-            (
-                "paused and resumed",
-                vec![
-                    good("1.0.0"),
-                    result(vec![revision(1, "1.0.0", None)], Progress::Paused),
-                    good("1.0.0"),
-                ],
-                vec!["Installed", "Paused", "Resumed"],
-            ),
-            (
-                "an annotation whose value is neither",
-                vec![
-                    result(vec![revision(1, "1.0.0", None)], Progress::Paused),
-                    result(
-                        vec![revision(1, "1.0.0", None)],
-                        Progress::Invalid(PassError::new(Class::NeedsChange, "paused=yes")),
-                    ),
-                    good("1.0.0"),
-                ],
-                vec!["Installed Paused", "!NeedsChange", ""],
-            ),
+                    rolling((False, reason::PROGRESS_DEADLINE_EXCEEDED, "late")), rolling((False, reason::BLOCKED, "no"))],
+                vec!["Installed", "", "!Retrying", "!ProgressDeadlineExceeded", "", "!Blocked"]),
+            ("paused and resumed", vec![good("1.0.0"), result(vec![revision(1, "1.0.0", None)], Progress::Paused), good("1.0.0")],
+                vec!["Installed", "Paused", "Resumed"]),
+            ("an annotation whose value is neither",
+                vec![result(vec![revision(1, "1.0.0", None)], Progress::Paused),
+                    result(vec![revision(1, "1.0.0", None)], Progress::Invalid(PassError::new(Class::NeedsChange, "paused=yes"))),
+                    good("1.0.0")],
+                vec!["Installed Paused", "!NeedsChange", ""]),
         ] {
             assert_eq!(reasons(&results), want, "{case}");
         }

@@ -363,8 +363,7 @@ mod tests {
             let apiserver = Apiserver::new(move |_, uri| match uri.contains("/secrets") {
                 true => (
                     code,
-                    json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code,
-                        "message": "secrets is forbidden: no"}),
+                    json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": "secrets is forbidden: no"}),
                 ),
                 false => (200, stored.clone()),
             });

@@ -476,8 +476,7 @@ mod tests {
                     "name": "demo-1-0123456789abcdef",
                     "labels": {"olm.operatorframework.io/revision-name": "demo-1", "olm.operatorframework.io/owner-name": "demo"},
                     "annotations": {
-                        "olm.operatorframework.io/deletion-policy": "keep",
-                        "olm.operatorframework.io/render-inputs": "inputs",
+                        "olm.operatorframework.io/deletion-policy": "keep", "olm.operatorframework.io/render-inputs": "inputs",
                         "olm.operatorframework.io/service-account": "ns/installer",
                     },
                 },
@@ -622,6 +621,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[rustfmt::skip]
     async fn revision_is_not_created_from_late_caches() {
         let own = || json!([{"apiVersion": "v1", "kind": "ClusterExtension", "name": "demo", "uid": "u1"}]);
         let present = || json!({"name": "demo", "uid": "u1"});
@@ -632,31 +632,13 @@ mod tests {
         let deleted = json!({"name": "demo", "uid": "u1", "deletionTimestamp": "2030-01-01T00:00:00Z"});
         for (case, number, live, extension, want) in [
             ("free", 2, None, present(), Ok(())),
-            (
-                "created before",
-                2,
-                Some(
-                    json!({"name": "demo-2", "ownerReferences": own(), "labels": {(labels::OWNER_NAME): "demo"}}),
-                ),
-                present(),
-                changed("ClusterObjectSet demo-2"),
-            ),
-            (
-                "created before, without its label",
-                2,
-                Some(json!({"name": "demo-2", "ownerReferences": own()})),
-                present(),
-                Err(unlabelled.to_owned()),
-            ),
+            ("created before", 2, Some(json!({"name": "demo-2", "ownerReferences": own(), "labels": {(labels::OWNER_NAME): "demo"}})),
+                present(), changed("ClusterObjectSet demo-2")),
+            ("created before, without its label", 2, Some(json!({"name": "demo-2", "ownerReferences": own()})), present(),
+                Err(unlabelled.to_owned())),
             ("of another owner", 2, Some(json!({"name": "demo-2"})), present(), Err(taken.to_owned())),
             ("extension being deleted", 2, None, deleted.clone(), changed("ClusterExtension demo")),
-            (
-                "another extension",
-                2,
-                None,
-                json!({"name": "demo", "uid": "u2"}),
-                changed("ClusterExtension demo"),
-            ),
+            ("another extension", 2, None, json!({"name": "demo", "uid": "u2"}), changed("ClusterExtension demo")),
             // nothing that was there before can be lost with it
             ("first of a deleted one", 1, None, deleted, Ok(())),
         ] {

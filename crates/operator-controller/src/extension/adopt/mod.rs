@@ -137,8 +137,7 @@ mod tests {
     fn set(name: &str, number: i64, labels: Value, state: &str, conditions: Value) -> ClusterObjectSet {
         serde_json::from_value(json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": {"name": name, "labels": labels},
-            "spec": {"lifecycleState": state, "revision": number, "collisionProtection": "None"},
-            "status": {"conditions": conditions},
+            "spec": {"lifecycleState": state, "revision": number, "collisionProtection": "None"}, "status": {"conditions": conditions},
         }))
         .unwrap()
     }

@@ -118,6 +118,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn restored_revision_is_adopted_unless_it_has_an_owner() {
         let uids = |metadata: Value| {
             let found = owners(&set(3, "Active", metadata, false), "e", "new")?;
@@ -125,22 +126,10 @@ mod tests {
         };
         for (case, metadata, want) in [
             ("without owner, as Velero restores", json!({}), Some(vec!["new"])),
-            (
-                "dangling",
-                json!({"ownerReferences": [owner("ClusterExtension", "e", "old")]}),
-                Some(vec!["new"]),
-            ),
-            (
-                "with another owner",
-                json!({"ownerReferences": [owner("Backup", "b", "b")]}),
-                Some(vec!["b", "new"]),
-            ),
+            ("dangling", json!({"ownerReferences": [owner("ClusterExtension", "e", "old")]}), Some(vec!["new"])),
+            ("with another owner", json!({"ownerReferences": [owner("Backup", "b", "b")]}), Some(vec!["b", "new"])),
             ("of another extension", json!({"ownerReferences": [owner("ClusterExtension", "f", "f")]}), None),
-            (
-                "being deleted",
-                json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}),
-                None,
-            ),
+            ("being deleted", json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}), None),
         ] {
             let want: Option<Vec<String>> = want.map(|uids| uids.into_iter().map(str::to_owned).collect());
             assert_eq!(uids(metadata), want, "{case}");

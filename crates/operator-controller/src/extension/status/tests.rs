@@ -116,6 +116,7 @@ fn text(status: &ClusterExtensionStatus, type_: &str) -> String {
 }
 
 #[test]
+#[rustfmt::skip]
 fn installed_and_progressing_in_every_state() {
     let installed = "True/Succeeded: Installed bundle registry.invalid/demo:v1.0.0 successfully";
     let none = "False/Failed: No bundle installed";
@@ -131,50 +132,21 @@ fn installed_and_progressing_in_every_state() {
         ("nothing yet, transient", vec![], failed(Class::Transient), [none, retrying]),
         ("nothing yet, needs change", vec![], failed(Class::NeedsChange), [none, retrying]),
         ("nothing yet, blocked", vec![], failed(Class::Blocked), [none, &format!("False/Blocked: {TEXT}")]),
-        (
-            "nothing yet, configuration",
-            vec![],
-            failed(Class::InvalidConfiguration),
-            ["absent", &format!("False/InvalidConfiguration: {TEXT}")],
-        ),
-        (
-            "a failure beside what is installed",
-            vec![done(1, "1.0.0")],
-            failed(Class::Transient),
-            [installed, retrying],
-        ),
-        (
-            "installed",
-            vec![done(1, "1.0.0")],
-            applied("1.0.0"),
-            [installed, "True/Succeeded: Revision 1.0.0 has rolled out."],
-        ),
+        ("nothing yet, configuration", vec![], failed(Class::InvalidConfiguration),
+            ["absent", &format!("False/InvalidConfiguration: {TEXT}")]),
+        ("a failure beside what is installed", vec![done(1, "1.0.0")], failed(Class::Transient), [installed, retrying]),
+        ("installed", vec![done(1, "1.0.0")], applied("1.0.0"), [installed, "True/Succeeded: Revision 1.0.0 has rolled out."]),
         ("just made", vec![fresh.clone()], applied("1.1.0"), [waiting, rolling]),
         ("rolling out", vec![running(2, "1.1.0")], applied("1.1.0"), [waiting, rolling]),
         ("retrying", vec![stuck.clone()], applied("1.1.0"), [none, "True/Retrying: cannot"]),
         ("blocked", vec![blocked], applied("1.1.0"), [waiting, "False/Blocked: secrets"]),
-        (
-            "late",
-            vec![late],
-            applied("1.1.0"),
-            [
-                waiting,
-                "False/ProgressDeadlineExceeded: Revision has not rolled out for 10 minute(s). Last status: x",
-            ],
-        ),
+        ("late", vec![late], applied("1.1.0"),
+            [waiting, "False/ProgressDeadlineExceeded: Revision has not rolled out for 10 minute(s). Last status: x"]),
         ("an upgrade", vec![done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"), [installed, rolling]),
-        (
-            "the last of several rolls out",
-            vec![done(1, "1.0.0"), stuck.clone(), running(3, "1.1.0")],
-            applied("1.1.0"),
-            [installed, rolling],
-        ),
-        (
-            "one that is older than what is installed is stuck",
-            vec![stuck, done(3, "1.0.0")],
-            applied("1.0.0"),
-            [installed, "True/Succeeded: Revision 1.0.0 has rolled out."],
-        ),
+        ("the last of several rolls out", vec![done(1, "1.0.0"), stuck.clone(), running(3, "1.1.0")], applied("1.1.0"),
+            [installed, rolling]),
+        ("one that is older than what is installed is stuck", vec![stuck, done(3, "1.0.0")], applied("1.0.0"),
+            [installed, "True/Succeeded: Revision 1.0.0 has rolled out."]),
     ] {
         let status = derived(revisions, progress, None);
         assert_eq!(
@@ -289,6 +261,7 @@ fn status_keeps_installed_on_invalid_configuration() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn ready_and_kstatus_in_every_state() {
     let no_node = revision(
         1,
@@ -300,22 +273,9 @@ fn ready_and_kstatus_in_every_state() {
         ],
     );
     for (case, revisions, progress, ready, reconciling, stalled) in [
-        (
-            "done",
-            vec![done(1, "1.0.0")],
-            applied("1.0.0"),
-            "True/Succeeded: bundle demo.v1.0.0 is installed and available",
-            false,
-            false,
-        ),
-        (
-            "rolling out",
-            vec![running(1, "1.0.0")],
-            applied("1.0.0"),
-            "False/RollingOut: Revision 1.0.0 is rolling out: not yet",
-            true,
-            false,
-        ),
+        ("done", vec![done(1, "1.0.0")], applied("1.0.0"), "True/Succeeded: bundle demo.v1.0.0 is installed and available", false, false),
+        ("rolling out", vec![running(1, "1.0.0")], applied("1.0.0"), "False/RollingOut: Revision 1.0.0 is rolling out: not yet", true,
+            false),
         (
             "rolling out, a pod crashes",
             vec![revision(
@@ -333,80 +293,23 @@ fn ready_and_kstatus_in_every_state() {
             true,
             false,
         ),
-        (
-            "an upgrade",
-            vec![done(1, "1.0.0"), running(2, "1.1.0")],
-            applied("1.1.0"),
-            "False/RollingOut: Revision 1.1.0 is rolling out: not yet",
-            true,
-            false,
-        ),
-        (
-            "another is desired",
-            vec![done(1, "1.0.0")],
-            applied("1.1.0"),
-            "False/UpgradePending: bundle demo.v1.0.0 is installed, demo.v1.1.0 is desired",
-            true,
-            false,
-        ),
+        ("an upgrade", vec![done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"),
+            "False/RollingOut: Revision 1.1.0 is rolling out: not yet", true, false),
+        ("another is desired", vec![done(1, "1.0.0")], applied("1.1.0"),
+            "False/UpgradePending: bundle demo.v1.0.0 is installed, demo.v1.1.0 is desired", true, false),
         ("not available", vec![no_node], applied("1.0.0"), "False/Unavailable: no node", true, false),
-        (
-            "a revision that retries",
-            vec![revision(1, "1.0.0", &["Progressing=True/Retrying/cannot"])],
-            applied("1.0.0"),
-            "False/Retrying: cannot",
-            true,
-            false,
-        ),
-        (
-            "a revision that is blocked",
-            vec![revision(1, "1.0.0", &["Progressing=False/Blocked/no"])],
-            applied("1.0.0"),
-            "False/Blocked: no",
-            false,
-            true,
-        ),
-        (
-            "transient",
-            vec![done(1, "1.0.0")],
-            failed(Class::Transient),
-            "False/Retrying: some text",
-            true,
-            false,
-        ),
-        (
-            "needs change",
-            vec![done(1, "1.0.0")],
-            failed(Class::NeedsChange),
-            "False/Retrying: some text",
-            false,
-            true,
-        ),
+        ("a revision that retries", vec![revision(1, "1.0.0", &["Progressing=True/Retrying/cannot"])], applied("1.0.0"),
+            "False/Retrying: cannot", true, false),
+        ("a revision that is blocked", vec![revision(1, "1.0.0", &["Progressing=False/Blocked/no"])], applied("1.0.0"), "False/Blocked: no",
+            false, true),
+        ("transient", vec![done(1, "1.0.0")], failed(Class::Transient), "False/Retrying: some text", true, false),
+        ("needs change", vec![done(1, "1.0.0")], failed(Class::NeedsChange), "False/Retrying: some text", false, true),
         ("blocked", vec![], failed(Class::Blocked), "False/Blocked: some text", false, true),
-        (
-            "configuration",
-            vec![],
-            failed(Class::InvalidConfiguration),
-            "False/Blocked: some text",
-            false,
-            true,
-        ),
-        (
-            "paused",
-            vec![done(1, "1.0.0")],
-            Progress::Paused,
-            "False/Paused: reconciliation is paused by annotation olm.operatorframework.io/paused; remove it to continue",
-            false,
-            false,
-        ),
-        (
-            "going",
-            vec![done(1, "1.0.0")],
-            Progress::Uninstalling { message: "uninstalling".to_owned(), obstacle: None },
-            "False/RollingOut: uninstalling",
-            true,
-            false,
-        ),
+        ("configuration", vec![], failed(Class::InvalidConfiguration), "False/Blocked: some text", false, true),
+        ("paused", vec![done(1, "1.0.0")], Progress::Paused,
+            "False/Paused: reconciliation is paused by annotation olm.operatorframework.io/paused; remove it to continue", false, false),
+        ("going", vec![done(1, "1.0.0")], Progress::Uninstalling { message: "uninstalling".to_owned(), obstacle: None },
+            "False/RollingOut: uninstalling", true, false),
     ] {
         let status = derived(revisions, progress, None);
         assert_eq!(text(&status, condition::READY), ready, "{case}");
