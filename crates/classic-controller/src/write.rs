@@ -317,10 +317,7 @@ mod tests {
         let desired = |kind: &str| {
             object_of(json!({
                 "kind": kind, "spec": {"own": 3},
-                "metadata": {
-                    "name": "n", "labels": {"both": "2"},
-                    "ownerReferences": [{"uid": "u2", "kind": "ClusterServiceVersion"}],
-                },
+                "metadata": {"name": "n", "labels": {"both": "2"}, "ownerReferences": [{"uid": "u2", "kind": "ClusterServiceVersion"}]},
             }))
         };
         let metadata = json!({

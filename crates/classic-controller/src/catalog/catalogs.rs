@@ -454,6 +454,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[rustfmt::skip]
     async fn catalog_errors_name_field_and_fix() {
         let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
         let apiserver = Apiserver::new(move |_, uri| match uri.contains("fieldSelector") {
@@ -463,24 +464,12 @@ mod tests {
         let (catalogs, _cache) = catalogs(&apiserver);
         let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         for (spec, begin, end) in [
-            (
-                json!({"sourceType": "grpc"}),
-                "failed to list bundles: image and address unset",
-                "; set spec.image to the image of a catalog".to_owned(),
-            ),
-            (
-                json!({"sourceType": "configmap", "configMap": "content"}),
-                "failed to list bundles: ConfigMap content not found",
-                "; correct ConfigMap content, which spec.configMap of the CatalogSource names, or the field"
-                    .to_owned(),
-            ),
-            (
-                json!({"sourceType": "grpc", "address": unused.to_string()}),
-                "failed to list bundles: ",
-                format!(
-                    "; start the registry at spec.address \"{unused}\" of the CatalogSource, or correct the field"
-                ),
-            ),
+            (json!({"sourceType": "grpc"}), "failed to list bundles: image and address unset",
+                "; set spec.image to the image of a catalog".to_owned()),
+            (json!({"sourceType": "configmap", "configMap": "content"}), "failed to list bundles: ConfigMap content not found",
+                "; correct ConfigMap content, which spec.configMap of the CatalogSource names, or the field".to_owned()),
+            (json!({"sourceType": "grpc", "address": unused.to_string()}), "failed to list bundles: ",
+                format!("; start the registry at spec.address \"{unused}\" of the CatalogSource, or correct the field")),
         ] {
             let error = catalogs.content(&source(spec)).await.err().unwrap();
             assert!(error.starts_with(begin) && error.ends_with(&end), "{error}");

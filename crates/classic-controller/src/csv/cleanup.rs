@@ -274,8 +274,7 @@ mod tests {
                     let webhook = json!({"conversionReviewVersions": ["v1"], "clientConfig": client});
                     let names = json!({"kind": "A", "plural": "as"});
                     let conversion = json!({"strategy": "Webhook", "webhook": webhook});
-                    let spec = json!({"group": "a.test", "scope": "Cluster", "names": names, "versions": [],
-                        "conversion": conversion});
+                    let spec = json!({"group": "a.test", "scope": "Cluster", "names": names, "versions": [], "conversion": conversion});
                     (200, json!({"metadata": {"name": "as.a.test"}, "spec": spec}))
                 }
                 "GET" => (200, json!({"metadata": {}, "items": []})),
@@ -305,8 +304,7 @@ mod tests {
                     "roleRef": {"apiGroup": "", "kind": "ClusterRole", "name": "r"}}]),
                 uri if uri.contains("/rolebindings") => json!([
                     {"metadata": {"name": "own", "namespace": "ns"}, "roleRef": {"apiGroup": "", "kind": "Role", "name": "r"}},
-                    {"metadata": {"name": "other", "namespace": "kube-system"},
-                        "roleRef": {"apiGroup": "", "kind": "Role", "name": "r"}},
+                    {"metadata": {"name": "other", "namespace": "kube-system"}, "roleRef": {"apiGroup": "", "kind": "Role", "name": "r"}},
                 ]),
                 uri if uri.contains("/validatingwebhook") => json!([{"metadata": {"name": "v", "uid": "2"}}]),
                 uri if uri.contains("/mutatingwebhook") => json!([{"metadata": {"name": "m", "uid": "3"}}]),

@@ -320,13 +320,9 @@ mod tests {
             },
             "spec": {
                 "group": "x.io", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
-                "versions": [
-                    {"name": "v1", "served": true, "storage": true}, {"name": "v0", "served": false, "storage": false},
-                ],
+                "versions": [{"name": "v1", "served": true, "storage": true}, {"name": "v0", "served": false, "storage": false}],
             },
-            "status": {"conditions": [
-                {"type": "Established", "status": "True"}, {"type": "NamesAccepted", "status": "False"},
-            ]},
+            "status": {"conditions": [{"type": "Established", "status": "True"}, {"type": "NamesAccepted", "status": "False"}]},
         });
         let read: CustomResourceDefinition = serde_json::from_value(value).unwrap();
         let want = ObservedCrd {
@@ -342,8 +338,7 @@ mod tests {
     #[tokio::test]
     async fn observed_proxy_is_a_setting_and_an_input() {
         let csv: ClusterServiceVersion = serde_json::from_value(json!({
-            "metadata": {"name": "a.v1", "namespace": "ns"},
-            "spec": {"displayName": "a", "install": {"strategy": "deployment"}},
+            "metadata": {"name": "a.v1", "namespace": "ns"}, "spec": {"displayName": "a", "install": {"strategy": "deployment"}},
         }))
         .unwrap();
         let cluster = crate::cluster::Cluster::new();
@@ -407,8 +402,7 @@ mod tests {
             });
             let cluster = crate::cluster::Cluster::new();
             let service: APIService = serde_json::from_value(json!({
-                "metadata": {"name": "v1.a.test", "uid": "u"},
-                "status": {"conditions": [{"type": "Available", "status": available}]},
+                "metadata": {"name": "v1.a.test", "uid": "u"}, "status": {"conditions": [{"type": "Available", "status": available}]},
             }))
             .unwrap();
             cluster.api_services.insert("v1.a.test".to_owned(), olm_runtime::watched::Object::new(service));

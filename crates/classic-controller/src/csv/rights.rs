@@ -86,9 +86,7 @@ mod tests {
                 json!({"metadata": meta("ns", name), "roleRef": role, "subjects": subjects}),
             );
         }
-        let binding = json!({
-            "metadata": {"name": "b3"}, "roleRef": role_ref("ClusterRole", "wide"), "subjects": subjects,
-        });
+        let binding = json!({"metadata": {"name": "b3"}, "roleRef": role_ref("ClusterRole", "wide"), "subjects": subjects});
         put(&cluster.cluster_role_bindings, binding);
         let rights = Rights::of_account(&cluster, "ns", "a");
         for (resource, in_namespace, in_cluster) in [

@@ -258,9 +258,7 @@ mod tests {
 
     #[test]
     fn csv_is_woken_by_what_labels_or_references_bind_to_it() {
-        let labels = json!({
-            "olm.owner": "demo.v1", "olm.owner.namespace": "home", "olm.owner.kind": "ClusterServiceVersion",
-        });
+        let labels = json!({"olm.owner": "demo.v1", "olm.owner.namespace": "home", "olm.owner.kind": "ClusterServiceVersion"});
         let references = json!([
             {"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion", "name": "demo.v2", "uid": "u"},
             {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "v"},
