@@ -278,11 +278,9 @@ impl ControlPlane {
     async fn wait_working(&self) -> Result<()> {
         let client = kubeconfig::client(&self.kubeconfig()).await?;
         let nodes: Api<Node> = Api::all(client);
-        let node = serde_json::from_value(json!({
-            "metadata": {"name": "node-1", "labels": {
-                "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": "node-1",
-            }},
-        }))?;
+        let node = serde_json::from_value(json!({"metadata": {
+            "name": "node-1", "labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": "node-1"},
+        }}))?;
         nodes.create(&Default::default(), &node).await.context("cannot create the node")?;
         Wait::new(&nodes, "node-1").within(START_LIMIT).for_condition("Ready", "True").await?;
         self.wait_accounts().await

@@ -16,11 +16,8 @@ pub(crate) fn write(path: &Path, server: &str, ca: &Path, user: &Identity) -> Re
 
 fn write_value(path: &Path, cluster: &Value, user: &Value) -> Result<()> {
     let config = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "local", "cluster": cluster}],
-        "users": [{"name": "user", "user": user}],
-        "contexts": [{"name": "local", "context": {"cluster": "local", "user": "user"}}],
+        "apiVersion": "v1", "kind": "Config", "clusters": [{"name": "local", "cluster": cluster}],
+        "users": [{"name": "user", "user": user}], "contexts": [{"name": "local", "context": {"cluster": "local", "user": "user"}}],
         "current-context": "local",
     });
     // JSON is YAML

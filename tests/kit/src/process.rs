@@ -196,12 +196,6 @@ impl Program {
         self
     }
 
-    /// The command line, for showing.
-    pub fn command_line(&self) -> String {
-        let flags = self.flags.iter().map(|(name, value)| format!(" {name}={value}")).collect::<String>();
-        format!("{}{flags}", self.name)
-    }
-
     /// Starts it and waits until `/readyz` answers 200.
     pub async fn start(self) -> Result<Process> {
         let mut process = self.launch()?;

@@ -315,8 +315,7 @@ fn serve(ca: &Ca, dir: &Path, address: &str, auth: bool) -> Result<Command> {
     let names: Vec<&str> = Some(host).filter(|it| *it != "127.0.0.1").into_iter().collect();
     let identity = ca.server(&crate::unique("registry"), &names)?;
     let mut config = serde_json::json!({
-        "version": "0.1",
-        "log": {"level": "warn"},
+        "version": "0.1", "log": {"level": "warn"},
         "storage": {"filesystem": {"rootdirectory": dir.join("content")}, "delete": {"enabled": true}},
         "http": {"addr": address, "tls": {"certificate": identity.certificate, "key": identity.key}},
     });

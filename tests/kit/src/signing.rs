@@ -27,11 +27,7 @@ impl Signer {
 
     /// A requirement of a policy.json that this key signed, for the repository that the signature names.
     pub fn requirement(&self) -> serde_json::Value {
-        json!({
-            "type": "sigstoreSigned",
-            "keyData": STANDARD.encode(self.public_key()),
-            "signedIdentity": {"type": "matchRepository"},
-        })
+        json!({"type": "sigstoreSigned", "keyData": STANDARD.encode(self.public_key()), "signedIdentity": {"type": "matchRepository"}})
     }
 }
 
@@ -40,8 +36,7 @@ impl Registry {
     pub async fn sign(&self, pushed: &Pushed, signer: &Signer) -> Result<()> {
         let payload = json!({
             "critical": {
-                "identity": {"docker-reference": pushed.repository},
-                "image": {"docker-manifest-digest": pushed.digest},
+                "identity": {"docker-reference": pushed.repository}, "image": {"docker-manifest-digest": pushed.digest},
                 "type": "cosign container image signature",
             },
             "optional": null,
@@ -69,10 +64,8 @@ impl Registry {
             self.put_blob(repository, payload).await?;
         }
         let manifest = json!({
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": described("application/vnd.oci.image.config.v1+json", config.as_bytes()),
-            "layers": layers,
+            "schemaVersion": 2, "mediaType": OCI_MANIFEST,
+            "config": described("application/vnd.oci.image.config.v1+json", config.as_bytes()), "layers": layers,
         });
         self.put_blob(repository, config.as_bytes()).await?;
         let hex = pushed.digest.strip_prefix("sha256:").context("not named by SHA-256")?;

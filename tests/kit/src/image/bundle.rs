@@ -83,14 +83,12 @@ impl Crd {
         }
         let singular = self.kind.to_lowercase();
         json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": self.name()},
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": self.name()},
             "spec": {
-                "group": self.group,
-                "scope": self.scope,
-                "names": {"kind": self.kind, "listKind": format!("{}List", self.kind),
-                          "plural": format!("{singular}s"), "singular": singular},
+                "group": self.group, "scope": self.scope,
+                "names": {
+                    "kind": self.kind, "listKind": format!("{}List", self.kind), "plural": format!("{singular}s"), "singular": singular,
+                },
                 "versions": versions,
             },
         })
@@ -302,18 +300,11 @@ impl BundleImage {
             install["clusterPermissions"] = json!(self.cluster_permissions);
         }
         let mut csv = json!({
-            "apiVersion": "operators.coreos.com/v1alpha1",
-            "kind": "ClusterServiceVersion",
-            "metadata": {"name": name, "annotations": {}},
+            "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion", "metadata": {"name": name, "annotations": {}},
             "spec": {
-                "displayName": self.package,
-                "description": "A bundle made for a test.",
-                "version": self.version,
-                "provider": {"name": "olm-rs"},
-                "maturity": "alpha",
-                "installModes": modes,
-                "install": {"strategy": "deployment", "spec": install},
-                "customresourcedefinitions": {"owned": owned},
+                "displayName": self.package, "description": "A bundle made for a test.", "version": self.version,
+                "provider": {"name": "olm-rs"}, "maturity": "alpha", "installModes": modes,
+                "install": {"strategy": "deployment", "spec": install}, "customresourcedefinitions": {"owned": owned},
             },
         });
         if !self.webhooks.is_empty() {

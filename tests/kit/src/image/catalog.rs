@@ -118,11 +118,7 @@ impl Package {
         let own = json!({"type": "olm.package", "value": {"packageName": self.name, "version": version}});
         let properties: Vec<Value> = std::iter::once(own).chain(properties).collect();
         self.bundles.push(json!({
-            "schema": "olm.bundle",
-            "package": self.name,
-            "name": self.bundle_name(version),
-            "image": image,
-            "properties": properties,
+            "schema": "olm.bundle", "package": self.name, "name": self.bundle_name(version), "image": image, "properties": properties,
         }));
         self
     }

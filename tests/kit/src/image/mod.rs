@@ -67,7 +67,6 @@ pub struct Layer {
 enum Kind {
     File(Vec<u8>, u32),
     Symlink(String),
-    Hardlink(String),
 }
 
 impl Layer {
@@ -103,13 +102,6 @@ impl Layer {
     #[must_use]
     pub fn symlink(mut self, path: &str, target: &str) -> Self {
         self.entries.push((path.to_owned(), Kind::Symlink(target.to_owned())));
-        self
-    }
-
-    /// Adds a hard link.
-    #[must_use]
-    pub fn hardlink(mut self, path: &str, target: &str) -> Self {
-        self.entries.push((path.to_owned(), Kind::Hardlink(target.to_owned())));
         self
     }
 
@@ -154,9 +146,6 @@ impl Layer {
                 }
                 Kind::Symlink(target) => {
                     append(&mut archive, path, tar::EntryType::Symlink, 0o777, target, b"")?
-                }
-                Kind::Hardlink(target) => {
-                    append(&mut archive, path, tar::EntryType::Link, 0o644, target, b"")?
                 }
             }
         }
@@ -359,9 +348,7 @@ impl Image {
             layers.push(packed);
         }
         let mut config = json!({
-            "architecture": self.architecture,
-            "os": self.os,
-            "config": {"Labels": self.labels},
+            "architecture": self.architecture, "os": self.os, "config": {"Labels": self.labels},
             "rootfs": {"type": "layers", "diff_ids": diff_ids},
         });
         if !self.entrypoint.is_empty() {
@@ -369,10 +356,7 @@ impl Image {
         }
         let config = serde_json::to_vec(&config)?;
         let manifest = serde_json::to_vec(&json!({
-            "schemaVersion": 2,
-            "mediaType": media_type,
-            "config": descriptor(config_type, &config),
-            "layers": descriptors,
+            "schemaVersion": 2, "mediaType": media_type, "config": descriptor(config_type, &config), "layers": descriptors,
         }))?;
         let mut blobs = layers.clone();
         blobs.push(config);

@@ -121,19 +121,16 @@ fn kubelet(state: &Path, group: &str) -> serde_json::Value {
     let issued = state.join("control-plane/pki/issued");
     let files = getrlimit(Resource::Nofile).maximum.unwrap_or(1_000_000);
     json!({
-        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-        "failCgroupV1": false, "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{group}"), "failSwapOn": false,
-        "containerRuntimeEndpoint": format!("unix://{CONTAINERD}"),
+        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "failCgroupV1": false, "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{group}"), "failSwapOn": false, "containerRuntimeEndpoint": format!("unix://{CONTAINERD}"),
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-        "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
-        "oomScoreAdj": 0, "maxOpenFiles": files,
-        "resolvConf": "", "clusterDNS": [ADDRESS], "clusterDomain": "cluster.local",
-        "volumePluginDir": state.join("plugins"), "serializeImagePulls": false,
+        "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99, "oomScoreAdj": 0, "maxOpenFiles": files, "resolvConf": "",
+        "clusterDNS": [ADDRESS], "clusterDomain": "cluster.local", "volumePluginDir": state.join("plugins"), "serializeImagePulls": false,
         "authentication": {
             "anonymous": {"enabled": false}, "webhook": {"enabled": true},
             "x509": {"clientCAFile": state.join("control-plane/pki/ca/ca.crt")},
         },
-        "authorization": {"mode": "Webhook"},
-        "tlsCertFile": issued.join("kubelet-serving.crt"), "tlsPrivateKeyFile": issued.join("kubelet-serving.key"),
+        "authorization": {"mode": "Webhook"}, "tlsCertFile": issued.join("kubelet-serving.crt"),
+        "tlsPrivateKeyFile": issued.join("kubelet-serving.key"),
     })
 }
