@@ -166,8 +166,7 @@ async fn operators(server: ApiServer) {
 pub fn custom_resource(package: &str, number: usize) -> serde_json::Value {
     json!({
         "apiVersion": format!("{package}.example.com/v1"), "kind": format!("{}{}", package[..1].to_uppercase(), &package[1..]),
-        "metadata": {"name": format!("example-{number}"), "namespace": package, "finalizers": [FINALIZER]},
-        "spec": {"number": number},
+        "metadata": {"name": format!("example-{number}"), "namespace": package, "finalizers": [FINALIZER]}, "spec": {"number": number},
     })
 }
 

@@ -286,6 +286,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    #[rustfmt::skip]
     async fn classic_invariants_judge_single_writes() {
         let server = ApiServer::new(1, crate::Settings::default());
         let csv = |name: &str, uid: &str, replaces: &str, phase: &str| json!({"metadata": {"name": name, "uid": uid}, "spec": {"replaces": replaces}, "status": {"phase": phase}});
@@ -298,39 +299,18 @@ mod tests {
             ("its CSV", write("clusterserviceversions", None, Some(csv("a.v1", "1", "", ""))), true),
             ("gone", write("clusterserviceversions", Some(csv("a.v1", "1", "", "Succeeded")), None), false),
             ("successor", write("clusterserviceversions", None, Some(csv("a.v2", "2", "a.v1", ""))), true),
-            (
-                "too early",
-                write("clusterserviceversions", Some(csv("a.v1", "1", "", "Succeeded")), None),
-                false,
-            ),
-            (
-                "it succeeds",
-                write(
-                    "clusterserviceversions",
-                    Some(csv("a.v2", "2", "a.v1", "")),
-                    Some(csv("a.v2", "2", "a.v1", "Succeeded")),
-                ),
-                true,
-            ),
+            ("too early", write("clusterserviceversions", Some(csv("a.v1", "1", "", "Succeeded")), None), false),
+            ("it succeeds",
+                write("clusterserviceversions", Some(csv("a.v2", "2", "a.v1", "")), Some(csv("a.v2", "2", "a.v1", "Succeeded"))), true),
             ("replaced", write("clusterserviceversions", Some(csv("a.v1", "1", "", "Deleting")), None), true),
             ("approval", write("installplans", Some(json!({"spec": {}})), Some(plan.clone())), false),
             ("Subscription", write("subscriptions", Some(json!({"spec": {}})), None), false),
             ("foreign", write("configmaps", Some(labelled(json!({}))), None), false),
             ("own", write("configmaps", Some(labelled(json!({"olm.managed": "true"}))), None), true),
-            (
-                "target",
-                write(
-                    "namespaces",
-                    Some(labelled(json!({"a": "b"}))),
-                    Some(labelled(json!({"a": "b", (format!("{TARGET_LABEL}u")): ""}))),
-                ),
-                true,
-            ),
-            (
-                "another label",
-                write("namespaces", Some(labelled(json!({}))), Some(labelled(json!({"a": "b"})))),
-                false,
-            ),
+            ("target",
+                write("namespaces", Some(labelled(json!({"a": "b"}))), Some(labelled(json!({"a": "b", (format!("{TARGET_LABEL}u")): ""})))),
+                true),
+            ("another label", write("namespaces", Some(labelled(json!({}))), Some(labelled(json!({"a": "b"})))), false),
             ("Deployment", write("deployments", None, Some(labelled(json!({})))), false),
         ] {
             assert_eq!(invariants.judge(&write, &server).is_ok(), holds, "{case}");

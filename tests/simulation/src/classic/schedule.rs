@@ -104,27 +104,11 @@ impl Lasting for Action {
 }
 
 /// Kinds whose watches and requests have faults.
+#[rustfmt::skip]
 pub const KINDS: [&str; 20] = [
-    "catalogsources",
-    "subscriptions",
-    "installplans",
-    "clusterserviceversions",
-    "operatorgroups",
-    "operatorconditions",
-    "operators",
-    "namespaces",
-    "configmaps",
-    "secrets",
-    "services",
-    "serviceaccounts",
-    "deployments",
-    "roles",
-    "rolebindings",
-    "clusterroles",
-    "clusterrolebindings",
-    "customresourcedefinitions",
-    "validatingwebhookconfigurations",
-    "leases",
+    "catalogsources", "subscriptions", "installplans", "clusterserviceversions", "operatorgroups", "operatorconditions", "operators",
+    "namespaces", "configmaps", "secrets", "services", "serviceaccounts", "deployments", "roles", "rolebindings", "clusterroles",
+    "clusterrolebindings", "customresourcedefinitions", "validatingwebhookconfigurations", "leases",
 ];
 
 /// The schedule of a seed.

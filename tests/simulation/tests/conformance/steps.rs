@@ -386,8 +386,7 @@ impl Sequence<'_> {
                     return step("PATCH", &status, own, MERGE, patch);
                 }
                 let (api_version, kind_name) = kind.type_meta();
-                let applied = json!({"apiVersion": api_version, "kind": kind_name,
-                    "metadata": {"name": name}, "status": patch["status"]});
+                let applied = json!({"apiVersion": api_version, "kind": kind_name, "metadata": {"name": name}, "status": patch["status"]});
                 step("PATCH", &status, format!("{own}&force={}", self.chance(2)), APPLY, applied)
             }
             16..=17 => {
