@@ -18,10 +18,8 @@ pub(crate) fn catalogs(client: &Client) -> Api<DynamicObject> {
 
 pub(crate) fn base() -> Value {
     json!({
-        "apiVersion": "olm.operatorframework.io/v1",
-        "kind": "ClusterCatalog",
-        "metadata": {"name": "offered"},
-        "spec": {"source": {"type": "Image", "image": {"ref": "quay.io/a/b:latest"}}}
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": "offered"},
+        "spec": {"source": {"type": "Image", "image": {"ref": "quay.io/a/b:latest"}}},
     })
 }
 
@@ -109,10 +107,7 @@ async fn catalog_schema_validates_other_fields() -> Result<()> {
 async fn catalog_schema_fills_in_defaults_only() -> Result<()> {
     let (_, client) = cluster().await?;
     let stored = accepted(&catalogs(&client), base()).await?;
-    let want = json!({
-        "source": {"type": "Image", "image": {"ref": "quay.io/a/b:latest"}},
-        "priority": 0, "availabilityMode": "Available"
-    });
+    let want = json!({"source": {"type": "Image", "image": {"ref": "quay.io/a/b:latest"}}, "priority": 0, "availabilityMode": "Available"});
     assert_eq!(stored.data["spec"], want);
     Ok(())
 }

@@ -113,8 +113,7 @@ fn specifications(record: &Value, found: &mut Vec<Value>) {
                 && members.contains_key("spec");
             if group.starts_with("operators.coreos.com/") && is_whole {
                 found.push(
-                    json!({"apiVersion": group, "kind": record["kind"], "metadata": {"name": record["name"]},
-                    "spec": record["spec"]}),
+                    json!({"apiVersion": group, "kind": record["kind"], "metadata": {"name": record["name"]}, "spec": record["spec"]}),
                 );
             }
             members.values().for_each(|value| specifications(value, found));

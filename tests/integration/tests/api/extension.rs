@@ -18,13 +18,8 @@ pub(crate) fn extensions(client: &Client) -> Api<DynamicObject> {
 
 pub(crate) fn base() -> Value {
     json!({
-        "apiVersion": "olm.operatorframework.io/v1",
-        "kind": "ClusterExtension",
-        "metadata": {"name": "offered"},
-        "spec": {
-            "namespace": "default",
-            "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}
-        }
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "offered"},
+        "spec": {"namespace": "default", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
     })
 }
 

@@ -18,10 +18,8 @@ fn sets(client: &Client) -> Api<DynamicObject> {
 
 fn base() -> Value {
     json!({
-        "apiVersion": "olm.operatorframework.io/v1",
-        "kind": "ClusterObjectSet",
-        "metadata": {"name": "offered"},
-        "spec": {"lifecycleState": "Archived", "revision": 1, "collisionProtection": "Prevent"}
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "metadata": {"name": "offered"},
+        "spec": {"lifecycleState": "Archived", "revision": 1, "collisionProtection": "Prevent"},
     })
 }
 

@@ -283,8 +283,7 @@ async fn metrics_are_served_while_waiting_for_the_lease() -> Result<()> {
     let (cluster, client) = cluster().await?;
     let namespace = cluster.namespace("process").await?;
     let lease = json!({
-        "metadata": {"name": "9c4404e7.operatorframework.io"},
-        "spec": {"holderIdentity": "another client", "leaseDurationSeconds": 3600}
+        "metadata": {"name": "9c4404e7.operatorframework.io"}, "spec": {"holderIdentity": "another client", "leaseDurationSeconds": 3600},
     });
     let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
     leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;

@@ -15,28 +15,17 @@ fn kubectl(cluster: &olm_kit::Cluster, arguments: &[&str]) -> Result<String> {
 }
 
 #[tokio::test]
+#[rustfmt::skip]
 async fn schema_prints_columns() -> Result<()> {
     let (cluster, client) = cluster().await?;
     // there must be one object, or kubectl prints no header
     for (plural, kind, spec, want) in [
-        (
-            "clusterextensions",
-            "ClusterExtension",
-            r#"{namespace: default, source: {sourceType: Catalog, catalog: {packageName: demo}}}"#,
-            "NAME INSTALLED BUNDLE VERSION INSTALLED PROGRESSING AGE",
-        ),
-        (
-            "clustercatalogs",
-            "ClusterCatalog",
-            r#"{availabilityMode: Unavailable, source: {type: Image, image: {ref: "quay.io/a/b:c"}}}"#,
-            "NAME LASTUNPACKED SERVING AGE",
-        ),
-        (
-            "clusterobjectsets",
-            "ClusterObjectSet",
-            "{lifecycleState: Archived, revision: 1, collisionProtection: Prevent}",
-            "NAME AVAILABLE PROGRESSING AGE",
-        ),
+        ("clusterextensions", "ClusterExtension", r#"{namespace: default, source: {sourceType: Catalog, catalog: {packageName: demo}}}"#,
+            "NAME INSTALLED BUNDLE VERSION INSTALLED PROGRESSING AGE"),
+        ("clustercatalogs", "ClusterCatalog", r#"{availabilityMode: Unavailable, source: {type: Image, image: {ref: "quay.io/a/b:c"}}}"#,
+            "NAME LASTUNPACKED SERVING AGE"),
+        ("clusterobjectsets", "ClusterObjectSet", "{lifecycleState: Archived, revision: 1, collisionProtection: Prevent}",
+            "NAME AVAILABLE PROGRESSING AGE"),
     ] {
         let name = olm_kit::unique("columns");
         let text = format!(
@@ -53,6 +42,7 @@ async fn schema_prints_columns() -> Result<()> {
 }
 
 #[tokio::test]
+#[rustfmt::skip]
 async fn schema_prints_more_columns_when_wide() -> Result<()> {
     let (cluster, client) = cluster().await?;
     let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
@@ -67,25 +57,14 @@ async fn schema_prints_more_columns_when_wide() -> Result<()> {
             json!({"conditions": [condition("Ready", "False", "Paused"), condition("Deprecated", "True", "Deprecated")]}),
             "READY=False REASON=Paused PACKAGE=demo CATALOG=main DEPRECATED=True".to_owned(),
         ),
-        (
-            "cc",
-            "ClusterCatalog",
-            "",
+        ("cc", "ClusterCatalog", "",
             r#"{availabilityMode: Unavailable, priority: 7, source: {type: Image, image: {ref: "quay.io/a/b:c"}}}"#,
-            json!({
-                "conditions": [condition("Progressing", "True", "Retrying")],
-                "resolvedSource": {"type": "Image", "image": {"ref": digest}}
-            }),
-            format!("REASON=Retrying PRIORITY=7 DIGEST={digest}"),
-        ),
-        (
-            "cos",
-            "ClusterObjectSet",
-            ", annotations: {olm.operatorframework.io/bundle-version: 1.2.3}",
-            "{lifecycleState: Archived, revision: 3, collisionProtection: Prevent}",
-            json!({}),
-            "STATE=Archived REVISION=3 VERSION=1.2.3".to_owned(),
-        ),
+            json!({"conditions": [condition("Progressing", "True", "Retrying")],
+                "resolvedSource": {"type": "Image", "image": {"ref": digest}}}),
+            format!("REASON=Retrying PRIORITY=7 DIGEST={digest}")),
+        ("cos", "ClusterObjectSet", ", annotations: {olm.operatorframework.io/bundle-version: 1.2.3}",
+            "{lifecycleState: Archived, revision: 3, collisionProtection: Prevent}", json!({}),
+            "STATE=Archived REVISION=3 VERSION=1.2.3".to_owned()),
     ] {
         let name = olm_kit::unique("wide");
         let text = format!(
