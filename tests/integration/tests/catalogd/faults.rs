@@ -558,8 +558,7 @@ async fn pull_secrets_are_read_before_each_pull_and_trigger_retries() -> Result<
     let entry =
         json!({ "auths": { registry.address.to_string(): { "username": "user", "password": "password" } } });
     let secret: Secret = serde_json::from_value(json!({
-        "metadata": { "name": "registry" }, "type": "kubernetes.io/dockerconfigjson",
-        "stringData": { ".dockerconfigjson": entry.to_string() },
+        "metadata": {"name": "registry"}, "type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": entry.to_string()},
     }))?;
 
     let one = registry.push("cat", Some("1"), &catalog("one")).to_string();

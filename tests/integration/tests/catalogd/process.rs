@@ -38,35 +38,19 @@ async fn served(cluster: &Cluster, registry: &Registry, name: &str, image: &Cata
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[rustfmt::skip]
 async fn settings_that_are_invalid_end_with_an_error_message() -> Result<()> {
     let (cluster, _, _turn) = world().await?;
     for (name, program, words) in [
-        (
-            "half a pair",
-            Program::catalogd(cluster)?.without("--tls-key"),
-            "Error: tls-cert and tls-key flags must be used together",
-        ),
-        (
-            "metrics without a pair",
-            Program::catalogd(cluster)?.without("--tls-key").without("--tls-cert"),
-            "Error: catalog content is served over TLS only; give tls-cert and tls-key",
-        ),
-        (
-            "no such pair",
-            Program::catalogd(cluster)?.flag("--tls-cert", "/no/such.crt"),
-            "Error: failed to initialize certificate watcher: ",
-        ),
-        (
-            "pull secret",
-            Program::catalogd(cluster)?.flag("--global-pull-secret", "a/b/c"),
-            "Error: value of global-pull-secret should be of the format <namespace>/<name>",
-        ),
+        ("half a pair", Program::catalogd(cluster)?.without("--tls-key"), "Error: tls-cert and tls-key flags must be used together"),
+        ("metrics without a pair", Program::catalogd(cluster)?.without("--tls-key").without("--tls-cert"),
+            "Error: catalog content is served over TLS only; give tls-cert and tls-key"),
+        ("no such pair", Program::catalogd(cluster)?.flag("--tls-cert", "/no/such.crt"),
+            "Error: failed to initialize certificate watcher: "),
+        ("pull secret", Program::catalogd(cluster)?.flag("--global-pull-secret", "a/b/c"),
+            "Error: value of global-pull-secret should be of the format <namespace>/<name>"),
         ("gate", Program::catalogd(cluster)?.flag("--feature-gates", "Nonsense=true"), "Nonsense"),
-        (
-            "profile",
-            Program::catalogd(cluster)?.flag("--tls-profile", "x"),
-            "Error: unknown TLS profile: \"x\"",
-        ),
+        ("profile", Program::catalogd(cluster)?.flag("--tls-profile", "x"), "Error: unknown TLS profile: \"x\""),
     ] {
         let mut process = program.launch()?;
         let wait = tokio::task::spawn_blocking(move || {
