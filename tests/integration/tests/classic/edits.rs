@@ -81,8 +81,7 @@ fn csv(namespace: &str, deployments: &[Value]) -> Value {
         "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
         "metadata": {"name": "demo.v1", "namespace": namespace},
         "spec": {
-            "displayName": "demo", "version": "1.0.0",
-            "install": {"strategy": "deployment", "spec": {"deployments": deployments}},
+            "displayName": "demo", "version": "1.0.0", "install": {"strategy": "deployment", "spec": {"deployments": deployments}},
             "installModes": modes.map(|mode| json!({"type": mode, "supported": true})),
         },
     })
@@ -122,8 +121,7 @@ fn image(deployment: &Deployment) -> Option<&str> {
 /// By another client, with an image.
 async fn edit(deployments: &Api<Deployment>) -> Result<()> {
     let patch = json!({
-        "metadata": {"labels": {"theirs": "x"}},
-        "spec": {"template": {"spec": {"containers": [{"name": "manager", "image": EDITED}]}}},
+        "metadata": {"labels": {"theirs": "x"}}, "spec": {"template": {"spec": {"containers": [{"name": "manager", "image": EDITED}]}}},
     });
     let by = PatchParams { field_manager: Some("a-person".to_owned()), ..PatchParams::default() };
     deployments.patch("manager", &by, &Patch::Strategic(patch)).await?;

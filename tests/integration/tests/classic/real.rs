@@ -89,8 +89,7 @@ impl Lab {
         let crd = Crd::new("RabbitmqCluster", "rabbitmq.com").version("v1beta1", true, true);
         let bundle = BundleImage::new(RABBITMQ, "2.1.0").crds([crd]).install_modes(&["OwnNamespace"]);
         let image = self.registry.push(&format!("bundles/{RABBITMQ}"), "2.1.0", &bundle.image()).await?;
-        let provides = json!({"type": "olm.gvk", "value":
-            {"group": "rabbitmq.com", "version": "v1beta1", "kind": "RabbitmqCluster"}});
+        let provides = json!({"type": "olm.gvk", "value": {"group": "rabbitmq.com", "version": "v1beta1", "kind": "RabbitmqCluster"}});
         let package = Package::new(RABBITMQ).channel("stable", [Entry::new("2.1.0")]);
         let catalog = catalog.package(&package.bundle_with("2.1.0", &image.by_digest(), [provides]));
         let pushed = self.registry.push("catalog", "latest", &catalog.image()).await?;

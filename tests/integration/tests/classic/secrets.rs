@@ -24,8 +24,7 @@ async fn plan(site: &Site, name: &str, secret: &str, from: &str) -> Result<()> {
     site.apply(&plan).await?;
     let manifest = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}}).to_string();
     let resource = json!({
-        "group": "", "version": "v1", "kind": "Secret", "name": secret, "manifest": manifest,
-        "sourceName": "main", "sourceNamespace": from,
+        "group": "", "version": "v1", "kind": "Secret", "name": secret, "manifest": manifest, "sourceName": "main", "sourceNamespace": from,
     });
     let step = json!({"resolving": "demo.v1", "resource": resource, "status": "Unknown"});
     let status = json!({"status": {"phase": "Installing", "catalogSources": ["main"], "plan": [step]}});

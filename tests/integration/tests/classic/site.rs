@@ -98,8 +98,7 @@ impl Site {
             }),
             json!({
                 "apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource",
-                "metadata": {"name": "main", "namespace": self.namespace},
-                "spec": {"sourceType": "configmap", "configMap": "content"},
+                "metadata": {"name": "main", "namespace": self.namespace}, "spec": {"sourceType": "configmap", "configMap": "content"},
             }),
         );
         self.cluster.apply(&format!("{config_map}\n---\n{catalog}")).await?;
@@ -117,8 +116,7 @@ impl Site {
             "apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription",
             "metadata": {"name": "demo", "namespace": self.namespace},
             "spec": {
-                "name": "demo", "channel": "stable", "source": "main", "sourceNamespace": self.namespace,
-                "installPlanApproval": approval,
+                "name": "demo", "channel": "stable", "source": "main", "sourceNamespace": self.namespace, "installPlanApproval": approval,
             },
         });
         self.cluster.apply(&subscription.to_string()).await?;
@@ -160,8 +158,7 @@ impl Site {
 
 fn definition(api: &str) -> Value {
     json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.demo.test"},
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.demo.test"},
         "spec": {
             "group": "demo.test", "scope": "Namespaced",
             "names": {"kind": "Widget", "listKind": "WidgetList", "plural": "widgets", "singular": "widget"},
