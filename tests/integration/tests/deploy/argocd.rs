@@ -60,119 +60,43 @@ fn argocd_health_follows_conditions() -> Result<()> {
     let set =
         |conditions: &[&str]| object("ClusterObjectSet", json!({"lifecycleState": "Active"}), conditions);
     let installed = ["Installed True Succeeded", "Progressing True Succeeded"];
+    #[rustfmt::skip]
     let cases = [
-        (
-            json!({"kind": "ClusterExtension", "metadata": {"generation": 1}}),
-            "Progressing",
-            "the spec has not been looked at yet",
-        ),
+        (json!({"kind": "ClusterExtension", "metadata": {"generation": 1}}), "Progressing", "the spec has not been looked at yet"),
         (extension(&["Progressing True Succeeded", "Ready True Succeeded"]), "Healthy", "Ready message"),
-        (
-            changed(extension(&["Ready True Succeeded"]), "/metadata/generation", json!(3)),
-            "Progressing",
-            "the spec has not been looked at yet",
-        ),
-        (
-            changed(
-                extension(&["Ready True Succeeded", "Progressing True RollingOut"]),
-                "/metadata/deletionTimestamp",
-                json!("now"),
-            ),
-            "Progressing",
-            "Progressing message",
-        ),
-        (
-            extension(&["Ready False RollingOut", "Reconciling True RollingOut"]),
-            "Progressing",
-            "Ready message",
-        ),
+        (changed(extension(&["Ready True Succeeded"]), "/metadata/generation", json!(3)), "Progressing",
+            "the spec has not been looked at yet"),
+        (changed(extension(&["Ready True Succeeded", "Progressing True RollingOut"]), "/metadata/deletionTimestamp", json!("now")),
+            "Progressing", "Progressing message"),
+        (extension(&["Ready False RollingOut", "Reconciling True RollingOut"]), "Progressing", "Ready message"),
         (extension(&["Ready False Retrying", "Reconciling True Retrying"]), "Progressing", "Ready message"),
         (extension(&["Ready False Retrying", "Stalled True Retrying"]), "Degraded", "Ready message"),
         (extension(&["Ready False Blocked", "Stalled True Blocked"]), "Degraded", "Ready message"),
-        (
-            extension(&["Ready False Unavailable", "Reconciling True Unavailable"]),
-            "Degraded",
-            "Ready message",
-        ),
-        (
-            extension(&["Ready False UpgradePending", "Reconciling True UpgradePending"]),
-            "Progressing",
-            "Ready message",
-        ),
+        (extension(&["Ready False Unavailable", "Reconciling True Unavailable"]), "Degraded", "Ready message"),
+        (extension(&["Ready False UpgradePending", "Reconciling True UpgradePending"]), "Progressing", "Ready message"),
         (extension(&["Ready False Paused"]), "Suspended", "Ready message"),
         // as the reference reports it
         (extension(&installed), "Healthy", "Installed message"),
-        (
-            extension(&["Installed True Succeeded", "Progressing True Retrying"]),
-            "Progressing",
-            "Progressing message",
-        ),
-        (
-            extension(&["Installed False Failed", "Progressing False Blocked"]),
-            "Degraded",
-            "Progressing message",
-        ),
-        (
-            json!({"kind": "ClusterCatalog", "metadata": {"generation": 1}, "spec": {}}),
-            "Progressing",
-            "the spec has not been looked at yet",
-        ),
+        (extension(&["Installed True Succeeded", "Progressing True Retrying"]), "Progressing", "Progressing message"),
+        (extension(&["Installed False Failed", "Progressing False Blocked"]), "Degraded", "Progressing message"),
+        (json!({"kind": "ClusterCatalog", "metadata": {"generation": 1}, "spec": {}}), "Progressing",
+            "the spec has not been looked at yet"),
         (catalog(&["Serving True Available", "Progressing True Succeeded"]), "Healthy", "Serving message"),
+        (catalog(&["Serving True Available", "Progressing True Retrying"]), "Healthy",
+            "serving; the last poll failed: Progressing message"),
+        (catalog(&["Serving False Unavailable", "Progressing True Retrying"]), "Degraded", "Progressing message"),
+        (catalog(&["Serving False Unavailable", "Progressing False Blocked"]), "Degraded", "Progressing message"),
+        (catalog(&["Serving False Unavailable", "Progressing True Succeeded"]), "Progressing", "Progressing message"),
         (
-            catalog(&["Serving True Available", "Progressing True Retrying"]),
-            "Healthy",
-            "serving; the last poll failed: Progressing message",
-        ),
-        (
-            catalog(&["Serving False Unavailable", "Progressing True Retrying"]),
-            "Degraded",
-            "Progressing message",
-        ),
-        (
-            catalog(&["Serving False Unavailable", "Progressing False Blocked"]),
-            "Degraded",
-            "Progressing message",
-        ),
-        (
-            catalog(&["Serving False Unavailable", "Progressing True Succeeded"]),
-            "Progressing",
-            "Progressing message",
-        ),
-        (
-            changed(
-                catalog(&["Serving False UserSpecifiedUnavailable", "Progressing True Succeeded"]),
-                "/spec",
-                json!({"availabilityMode": "Unavailable"}),
-            ),
-            "Suspended",
-            "switched off by spec.availabilityMode",
-        ),
+            changed(catalog(&["Serving False UserSpecifiedUnavailable", "Progressing True Succeeded"]), "/spec",
+                json!({"availabilityMode": "Unavailable"})),
+            "Suspended", "switched off by spec.availabilityMode"),
         (set(&[]), "Progressing", "the spec has not been looked at yet"),
-        (
-            set(&["Progressing True RollingOut", "Available False ProbeFailure"]),
-            "Progressing",
-            "Progressing message",
-        ),
-        (
-            set(&["Progressing True Succeeded", "Available True ProbesSucceeded"]),
-            "Healthy",
-            "Available message",
-        ),
-        (
-            set(&["Progressing True Succeeded", "Available False ProbeFailure"]),
-            "Degraded",
-            "Available message",
-        ),
-        (
-            set(&["Progressing False Blocked", "Available Unknown Reconciling"]),
-            "Degraded",
-            "Progressing message",
-        ),
-        (
-            changed(set(&["Progressing False Archived"]), "/spec/lifecycleState", json!("Archived")),
-            "Healthy",
-            "archived",
-        ),
+        (set(&["Progressing True RollingOut", "Available False ProbeFailure"]), "Progressing", "Progressing message"),
+        (set(&["Progressing True Succeeded", "Available True ProbesSucceeded"]), "Healthy", "Available message"),
+        (set(&["Progressing True Succeeded", "Available False ProbeFailure"]), "Degraded", "Available message"),
+        (set(&["Progressing False Blocked", "Available Unknown Reconciling"]), "Degraded", "Progressing message"),
+        (changed(set(&["Progressing False Archived"]), "/spec/lifecycleState", json!("Archived")), "Healthy", "archived"),
     ];
     let objects: Vec<Value> = cases.iter().map(|(object, _, _)| object.clone()).collect();
     let answers = health(&objects)?;

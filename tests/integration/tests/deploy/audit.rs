@@ -56,35 +56,16 @@ struct Part<'a> {
     test: &'a str,
 }
 
+#[rustfmt::skip]
 const PARTS: &[Part<'_>] = &[
-    Part {
-        title: "catalogd",
-        overlay: "overlays/kubernetes",
-        account: CATALOGD,
-        unused: CATALOGD_UNUSED,
-        test: "tests/integration/tests/deploy/install.rs::install_takes_a_package_from_catalog_to_removal",
-    },
-    Part {
-        title: "operator-controller, restricted",
-        overlay: "overlays/restricted",
-        account: CONTROLLER,
-        unused: CONTROLLER_UNUSED,
-        test: "tests/integration/tests/deploy/install.rs::install_restricted_acts_as_extension_accounts_only",
-    },
-    Part {
-        title: "cluster-operator",
-        overlay: "overlays/openshift",
-        account: REPORTER,
-        unused: &[],
-        test: "tests/integration/tests/deploy/install.rs::cluster_operator_reports_with_the_rights_of_its_manifests",
-    },
-    Part {
-        title: "classic-controller",
-        overlay: COMPONENT,
-        account: CLASSIC,
-        unused: CLASSIC_UNUSED,
-        test: "tests/integration/tests/deploy/classic.rs::classic_needs_no_more_than_the_rights_of_its_component",
-    },
+    Part { title: "catalogd", overlay: "overlays/kubernetes", account: CATALOGD, unused: CATALOGD_UNUSED,
+        test: "tests/integration/tests/deploy/install.rs::install_takes_a_package_from_catalog_to_removal" },
+    Part { title: "operator-controller, restricted", overlay: "overlays/restricted", account: CONTROLLER, unused: CONTROLLER_UNUSED,
+        test: "tests/integration/tests/deploy/install.rs::install_restricted_acts_as_extension_accounts_only" },
+    Part { title: "cluster-operator", overlay: "overlays/openshift", account: REPORTER, unused: &[],
+        test: "tests/integration/tests/deploy/install.rs::cluster_operator_reports_with_the_rights_of_its_manifests" },
+    Part { title: "classic-controller", overlay: COMPONENT, account: CLASSIC, unused: CLASSIC_UNUSED,
+        test: "tests/integration/tests/deploy/classic.rs::classic_needs_no_more_than_the_rights_of_its_component" },
 ];
 
 /// Rights on one resource: where and which, then verbs that were used and verbs that were not, these with the reason.

@@ -40,23 +40,15 @@ const SERVED: &str = "served";
 const SCOPED: &str = "scoped";
 
 /// What classic-controller may do and does not do here.
+#[rustfmt::skip]
 pub(crate) const CLASSIC_UNUSED: &[(&str, &str)] = &[
-    (
-        "update operators.coreos.com/catalogsources/finalizers",
-        "asked for by an admission plugin that OpenShift switches on",
-    ),
+    ("update operators.coreos.com/catalogsources/finalizers", "asked for by an admission plugin that OpenShift switches on"),
     ("update operators.coreos.com/clusterserviceversions/finalizers", "as above"),
     ("update operators.coreos.com/operatorconditions/finalizers", "as above"),
     ("update operators.coreos.com/subscriptions/finalizers", "as above"),
-    (
-        "patch /services",
-        "for the label of an operator on a Service that was there before its ClusterServiceVersion",
-    ),
+    ("patch /services", "for the label of an operator on a Service that was there before its ClusterServiceVersion"),
     ("delete operators.coreos.com/installplans", "for plans beyond the last five of a namespace"),
-    (
-        "escalate rbac.authorization.k8s.io/clusterroles",
-        "checked when a role is written, and no request of its own",
-    ),
+    ("escalate rbac.authorization.k8s.io/clusterroles", "checked when a role is written, and no request of its own"),
     ("escalate rbac.authorization.k8s.io/roles", "as above"),
     ("bind rbac.authorization.k8s.io/clusterroles", "as above"),
     ("bind rbac.authorization.k8s.io/roles", "as above"),
@@ -316,8 +308,7 @@ async fn rights_match_the_threat_model(site: &Site) -> Result<()> {
     ] {
         let review = json!({"spec": {
             "user": format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{CLASSIC}"),
-            "resourceAttributes":
-                {"verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": "default"},
+            "resourceAttributes": {"verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": "default"},
         }});
         let answer = reviews.create(&PostParams::default(), &serde_json::from_value(review)?).await?;
         let allowed = answer.status.is_some_and(|status| status.allowed);

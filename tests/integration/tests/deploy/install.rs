@@ -459,8 +459,7 @@ async fn controller_rights_match_the_threat_model(cluster: &Cluster) -> Result<(
     ] {
         let review = json!({"spec": {
             "user": format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{CONTROLLER}"),
-            "resourceAttributes":
-                {"verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": "default"},
+            "resourceAttributes": {"verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": "default"},
         }});
         let answer = reviews.create(&PostParams::default(), &serde_json::from_value(review)?).await?;
         let allowed = answer.status.is_some_and(|status| status.allowed);
