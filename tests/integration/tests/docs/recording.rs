@@ -51,9 +51,7 @@ impl Recording {
 
     /// The file's text.
     fn text(&self) -> String {
-        let head = json!({
-            "version": 2, "width": WIDTH, "height": HEIGHT, "title": self.title, "idle_time_limit": LONGEST_PAUSE,
-        });
+        let head = json!({"version": 2, "width": WIDTH, "height": HEIGHT, "title": self.title, "idle_time_limit": LONGEST_PAUSE});
         format!("{head}\n{}", self.events)
     }
 
