@@ -123,8 +123,7 @@ async fn account_of_the_extension_writes_all_objects() -> Result<()> {
     bindings.delete(&format!("{name}-installer"), &DeleteParams::default()).await?;
     let user = format!("system:serviceaccount:{name}:installer");
     // the authorizer learns through a watch that the right is gone
-    let review = json!({"spec": {"user": user, "resourceAttributes": {
-        "namespace": name, "resource": "configmaps", "verb": "create"}}});
+    let review = json!({"spec": {"user": user, "resourceAttributes": {"namespace": name, "resource": "configmaps", "verb": "create"}}});
     let review: SubjectAccessReview = serde_json::from_value(review)?;
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     eventually("the account may make no ConfigMaps", LIMIT, || async {
@@ -241,8 +240,7 @@ async fn account_policy_requires_the_right_to_impersonate() -> Result<()> {
     allow(
         &admin,
         "trusted",
-        json!([{"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["installer"],
-        "verbs": ["impersonate"]}]),
+        json!([{"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["installer"], "verbs": ["impersonate"]}]),
     )
     .await?;
     let trusted = Cluster::client_from(&cluster.kubeconfig_as("ann", &["tenants", "trusted"])?).await?;

@@ -18,8 +18,7 @@ use crate::world::{LIMIT, World};
 impl World {
     /// Installs a version as `installer`, which gets the roles that `kubectl olm rbac` prints.
     async fn install_as_installer(&self, version: &str) -> Result<()> {
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": "installer", "namespace": self.name}});
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "installer", "namespace": self.name}});
         self.stack.cluster.apply(&account.to_string()).await?;
         self.want_version(version).await?;
         self.progressing("Retrying", "lacks rights").await?;
@@ -254,8 +253,7 @@ async fn content_planted_in_advance_is_not_used() -> Result<()> {
     ensure!(!content.is_empty(), "no content Secret");
     world.extensions.delete(&world.name, &DeleteParams::default()).await?;
     Wait::new(&world.extensions, &world.name).within(LIMIT).to_be_gone().await?;
-    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "forged", "namespace": world.name}});
+    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "forged", "namespace": world.name}});
     let mut names = Vec::new();
     for secret in content {
         let name = secret.metadata.name.context("no name")?;

@@ -212,15 +212,14 @@ impl World {
 
 /// A Deployment that no node fits, so that it never becomes available.
 pub(crate) fn stuck_deployment(name: &str) -> Value {
-    json!({"name": name, "spec": {
-        "replicas": 1,
-        "selector": {"matchLabels": {"app": name}},
-        "template": {
-            "metadata": {"labels": {"app": name}},
-            "spec": {
-                "nodeSelector": {"no.such/node": "true"},
-                "containers": [{"name": "main", "image": "example.invalid/main:v1"}],
+    json!({
+        "name": name,
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"nodeSelector": {"no.such/node": "true"}, "containers": [{"name": "main", "image": "example.invalid/main:v1"}]},
             },
         },
-    }})
+    })
 }
