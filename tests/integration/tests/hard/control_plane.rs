@@ -89,8 +89,7 @@ pub(crate) async fn establish(case: &Case, client: &Client, helped: &mut bool) -
             case.log(&format!("the apiserver does not continue with the CRD {name}: it is changed"));
             // applied with it and then without: nothing of it is left, not even the manager
             for metadata in [json!({"name": name, "annotations": {"retry": "now"}}), json!({"name": name})] {
-                let change = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-                    "metadata": metadata});
+                let change = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata});
                 if let Err(error) =
                     crds.patch(name, &PatchParams::apply("retry"), &Patch::Apply(&change)).await
                 {

@@ -66,8 +66,7 @@ async fn fault_late_revision_watch_hides_no_revision_from_uninstall() -> Result<
     package.want("1.0.0").await?;
     let revision = format!("{}-1", package.name);
     Wait::new(&package.sets, &revision).within(LIMIT).to_exist().await?;
-    let keep = json!({"metadata": {"annotations": {
-        annotations::DELETION_POLICY: annotations::DELETION_POLICY_KEEP}}});
+    let keep = json!({"metadata": {"annotations": {annotations::DELETION_POLICY: annotations::DELETION_POLICY_KEEP}}});
     package.extensions.patch(&package.name, &PatchParams::default(), &Patch::Merge(keep)).await?;
     package.delete().await?;
     let deleted = |found: &ClusterObjectSet| found.metadata.deletion_timestamp.is_some();
@@ -104,8 +103,7 @@ async fn fault_late_extension_watch_keeps_the_objects() -> Result<()> {
     let uid = maps.get(&package.config()).await?.uid();
 
     proxy.hold(&[EXTENSIONS]);
-    let keep = json!({"metadata": {"annotations": {
-        annotations::DELETION_POLICY: annotations::DELETION_POLICY_KEEP}}});
+    let keep = json!({"metadata": {"annotations": {annotations::DELETION_POLICY: annotations::DELETION_POLICY_KEEP}}});
     package.extensions.patch(&package.name, &PatchParams::default(), &Patch::Merge(keep)).await?;
     let before = package.sets.get(&revision).await?.uid();
     package.sets.delete(&revision, &DeleteParams::default()).await?;

@@ -98,10 +98,9 @@ pub(crate) fn full(package: &Package, version: &str) -> BundleImage {
         .extra(map(&format!("only-{version}")))
         .webhook(json!({
             "type": "ValidatingAdmissionWebhook", "generateName": format!("v.{}.example.com", package.name),
-            "deploymentName": format!("{}-ctrl", package.name), "containerPort": 443, "targetPort": 9443,
-            "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
-            "rules": [{"apiGroups": [group], "apiVersions": ["v1"],
-                "operations": ["CREATE"], "resources": ["gadgets"]}],
+            "deploymentName": format!("{}-ctrl", package.name), "containerPort": 443, "targetPort": 9443, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+            "rules": [{"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["gadgets"]}],
         }))
 }
 

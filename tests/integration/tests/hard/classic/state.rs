@@ -119,9 +119,7 @@ fn subscription(status: &Value) -> Value {
     let conditions: Map<String, Value> = conditions
         .map(|it| (it["type"].as_str().unwrap_or_default().to_owned(), it["status"].clone()))
         .collect();
-    json!({
-        "state": status["state"], "current": status["currentCSV"], "installed": status["installedCSV"], "conditions": conditions,
-    })
+    json!({"state": status["state"], "current": status["currentCSV"], "installed": status["installedCSV"], "conditions": conditions})
 }
 
 fn plan(status: &Value) -> Value {
