@@ -86,31 +86,16 @@ fn properties(registry: &Registry, properties: Vec<Value>) -> Result<String> {
 const NODES: &str = "2000000 nodes in its files";
 
 /// See [`Shape`].
+#[rustfmt::skip]
 pub(crate) const SHAPES: &[Shape] = &[
-    Shape {
-        name: "bundle: 6 MB of small objects",
-        short: true,
-        expect: Expect::Refused(NODES),
-        make: |registry| manifest(registry, 6_000_000, HEAD, "{\"a\":0},", "0]}"),
-    },
-    Shape {
-        name: "bundle: 28 MiB of small objects",
-        short: false,
-        expect: Expect::Refused(NODES),
-        make: |registry| manifest(registry, BUNDLE_BYTES, HEAD, "{\"a\":0},", "0]}"),
-    },
-    Shape {
-        name: "bundle: small objects just below the limit",
-        short: true,
-        expect: Expect::Refused("data"),
-        make: |registry| manifest(registry, 8 * 160_000, HEAD, "{\"a\":0},", "0]}"),
-    },
-    Shape {
-        name: "bundle: 28 MiB of block sequences",
-        short: false,
-        expect: Expect::Refused(NODES),
-        make: |registry| manifest(registry, BUNDLE_BYTES, "kind: ConfigMap\ndata:\n", "- a: 0\n", "- 0\n"),
-    },
+    Shape { name: "bundle: 6 MB of small objects", short: true, expect: Expect::Refused(NODES),
+        make: |registry| manifest(registry, 6_000_000, HEAD, "{\"a\":0},", "0]}") },
+    Shape { name: "bundle: 28 MiB of small objects", short: false, expect: Expect::Refused(NODES),
+        make: |registry| manifest(registry, BUNDLE_BYTES, HEAD, "{\"a\":0},", "0]}") },
+    Shape { name: "bundle: small objects just below the limit", short: true, expect: Expect::Refused("data"),
+        make: |registry| manifest(registry, 8 * 160_000, HEAD, "{\"a\":0},", "0]}") },
+    Shape { name: "bundle: 28 MiB of block sequences", short: false, expect: Expect::Refused(NODES),
+        make: |registry| manifest(registry, BUNDLE_BYTES, "kind: ConfigMap\ndata:\n", "- a: 0\n", "- 0\n") },
     Shape {
         name: "bundle: 28 MiB of one text",
         short: false,
@@ -120,18 +105,10 @@ pub(crate) const SHAPES: &[Shape] = &[
             manifest(registry, BUNDLE_BYTES, head, "v", "\"}}")
         },
     },
-    Shape {
-        name: "bundle: 29 MiB",
-        short: true,
-        expect: Expect::Refused("exceeds the limit of 29360128 bytes"),
-        make: |registry| manifest(registry, 29 * MIB, "kind: ConfigMap\n#", "v", "\n"),
-    },
-    Shape {
-        name: "bundle: 10,001 documents",
-        short: false,
-        expect: Expect::Refused("error parsing objects"),
-        make: |registry| manifest(registry, 7 * 10_300, "kind: ConfigMap\n", "---\na: 0\n", ""),
-    },
+    Shape { name: "bundle: 29 MiB", short: true, expect: Expect::Refused("exceeds the limit of 29360128 bytes"),
+        make: |registry| manifest(registry, 29 * MIB, "kind: ConfigMap\n#", "v", "\n") },
+    Shape { name: "bundle: 10,001 documents", short: false, expect: Expect::Refused("error parsing objects"),
+        make: |registry| manifest(registry, 7 * 10_300, "kind: ConfigMap\n", "---\na: 0\n", "") },
     Shape {
         name: "bundle: 12,000 files",
         short: true,
@@ -169,17 +146,8 @@ pub(crate) const SHAPES: &[Shape] = &[
             bundle(registry, &described().file("manifests/bomb.yaml", &text))
         },
     },
-    Shape {
-        name: "bundle: 1,000,000 levels",
-        short: false,
-        expect: Expect::Refused("error parsing manifests/bomb.yaml: json: offset"),
-        make: |registry| {
-            bundle(
-                registry,
-                &described().file("manifests/bomb.yaml", &format!("{{\"kind\":{}", "[".repeat(1_000_000))),
-            )
-        },
-    },
+    Shape { name: "bundle: 1,000,000 levels", short: false, expect: Expect::Refused("error parsing manifests/bomb.yaml: json: offset"),
+        make: |registry| { bundle(registry, &described().file("manifests/bomb.yaml", &format!("{{\"kind\":{}", "[".repeat(1_000_000)))) } },
     Shape {
         name: "bundle: five layers with zstd windows of 128 MiB",
         short: true,
@@ -305,26 +273,12 @@ pub(crate) const SHAPES: &[Shape] = &[
             bundle(registry, &bundled)
         },
     },
-    Shape {
-        name: "csv: a name of 8 MiB",
-        short: false,
-        expect: Expect::Served,
-        make: |registry| bundle(registry, &described().name(&"n".repeat(8 * MIB))),
-    },
-    Shape {
-        name: "crd: 60,000 fields",
-        short: true,
-        expect: Expect::Refused("request is too large"),
-        make: |registry| bundle(registry, &described().crds([crd_of(60_000, &json!({"type": "string"}))])),
-    },
-    Shape {
-        name: "crd: a field 30 levels deep, 1,000 times",
-        short: false,
-        expect: Expect::Served,
-        make: |registry| {
-            bundle(registry, &described().crds([crd_of(1_000, &nested(30, json!({"type": "string"})))]))
-        },
-    },
+    Shape { name: "csv: a name of 8 MiB", short: false, expect: Expect::Served,
+        make: |registry| bundle(registry, &described().name(&"n".repeat(8 * MIB))) },
+    Shape { name: "crd: 60,000 fields", short: true, expect: Expect::Refused("request is too large"),
+        make: |registry| bundle(registry, &described().crds([crd_of(60_000, &json!({"type": "string"}))])) },
+    Shape { name: "crd: a field 30 levels deep, 1,000 times", short: false, expect: Expect::Served,
+        make: |registry| { bundle(registry, &described().crds([crd_of(1_000, &nested(30, json!({"type": "string"})))])) } },
     Shape {
         name: "crd: 2,000 patterns of large repetitions",
         short: false,
@@ -416,36 +370,16 @@ pub(crate) const SHAPES: &[Shape] = &[
             catalog(registry, &format!("{package}\n{channel}\n{text}"))
         },
     },
-    Shape {
-        name: "package: 250 MB of bundles",
-        short: false,
-        expect: Expect::Refused("is larger than"),
-        make: |registry| large_package(registry, 250),
-    },
-    Shape {
-        name: "package: 20,000 channels of 20 entries",
-        short: false,
-        expect: Expect::Refused("no bundles found for package"),
-        make: |registry| channels(registry, 20_000, 20),
-    },
-    Shape {
-        name: "package: 1,100 channels of 500 entries",
-        short: true,
-        expect: Expect::Refused("more than the limit of 500000 entries"),
-        make: |registry| channels(registry, 1_100, 500),
-    },
-    Shape {
-        name: "package: 45,000 bundles",
-        short: false,
-        expect: Expect::Refused("no bundles found for package"),
-        make: |registry| small_bundles(registry, 45_000),
-    },
-    Shape {
-        name: "package: 100,000 bundles",
-        short: false,
-        expect: Expect::Refused("more than the limit of 50000 objects"),
-        make: |registry| small_bundles(registry, 100_000),
-    },
+    Shape { name: "package: 250 MB of bundles", short: false, expect: Expect::Refused("is larger than"),
+        make: |registry| large_package(registry, 250) },
+    Shape { name: "package: 20,000 channels of 20 entries", short: false, expect: Expect::Refused("no bundles found for package"),
+        make: |registry| channels(registry, 20_000, 20) },
+    Shape { name: "package: 1,100 channels of 500 entries", short: true, expect: Expect::Refused("more than the limit of 500000 entries"),
+        make: |registry| channels(registry, 1_100, 500) },
+    Shape { name: "package: 45,000 bundles", short: false, expect: Expect::Refused("no bundles found for package"),
+        make: |registry| small_bundles(registry, 45_000) },
+    Shape { name: "package: 100,000 bundles", short: false, expect: Expect::Refused("more than the limit of 50000 objects"),
+        make: |registry| small_bundles(registry, 100_000) },
 ];
 
 /// A package of so many channels, each with the same entries.

@@ -66,6 +66,7 @@ const NODES: &str = "more than the limit of 500000 nodes";
 const NAMES: &str = "names in the image exceeds the limit";
 
 /// See [`Shape`].
+#[rustfmt::skip]
 pub(crate) const SHAPES: &[Shape] = &[
     Shape {
         name: "ignore: 524,288 patterns, 60 directories deep",
@@ -144,20 +145,10 @@ pub(crate) const SHAPES: &[Shape] = &[
             Ok(push(registry, [layer.end()]))
         },
     },
-    Shape {
-        name: "objects: 6,000,000 empty ones",
-        short: true,
-        expect: Expect::Refused("250000 objects"),
-        make: |registry| blocks(registry, "a.json", &b"{}\n".repeat(100_000), 60),
-    },
-    Shape {
-        name: "objects: 240,000 small ones",
-        short: false,
-        expect: Expect::Served,
-        make: |registry| {
-            blocks(registry, "a.json", &b"{\"schema\":\"a\",\"name\":\"b\"}\n".repeat(2_400), 100)
-        },
-    },
+    Shape { name: "objects: 6,000,000 empty ones", short: true, expect: Expect::Refused("250000 objects"),
+        make: |registry| blocks(registry, "a.json", &b"{}\n".repeat(100_000), 60) },
+    Shape { name: "objects: 240,000 small ones", short: false, expect: Expect::Served,
+        make: |registry| { blocks(registry, "a.json", &b"{\"schema\":\"a\",\"name\":\"b\"}\n".repeat(2_400), 100) } },
     Shape {
         name: "objects: 300,000 names of 100 bytes",
         short: false,
@@ -182,12 +173,8 @@ pub(crate) const SHAPES: &[Shape] = &[
             Ok(push(registry, [layer.end()]))
         },
     },
-    Shape {
-        name: "objects: 20,000,000 empty YAML documents",
-        short: false,
-        expect: Expect::Served,
-        make: |registry| blocks(registry, "a.yaml", &b"---\n".repeat(100_000), 200),
-    },
+    Shape { name: "objects: 20,000,000 empty YAML documents", short: false, expect: Expect::Served,
+        make: |registry| blocks(registry, "a.yaml", &b"---\n".repeat(100_000), 200) },
     Shape {
         name: "objects: one of 200 MB",
         short: true,
@@ -289,22 +276,10 @@ pub(crate) const SHAPES: &[Shape] = &[
             file(registry, "a.yaml", text.as_bytes())
         },
     },
-    Shape {
-        name: "yaml: 100,000 levels of flow sequences",
-        short: false,
-        expect: Expect::Refused("too deep brackets"),
-        make: |registry| {
-            file(registry, "a.yaml", format!("schema: a\nvalue: {}", "[".repeat(100_000)).as_bytes())
-        },
-    },
-    Shape {
-        name: "yaml: 100,000 levels of block sequences",
-        short: false,
-        expect: Expect::Refused("exceeded max depth"),
-        make: |registry| {
-            file(registry, "a.yaml", format!("schema: a\nvalue:\n  {}a", "- ".repeat(100_000)).as_bytes())
-        },
-    },
+    Shape { name: "yaml: 100,000 levels of flow sequences", short: false, expect: Expect::Refused("too deep brackets"),
+        make: |registry| { file(registry, "a.yaml", format!("schema: a\nvalue: {}", "[".repeat(100_000)).as_bytes()) } },
+    Shape { name: "yaml: 100,000 levels of block sequences", short: false, expect: Expect::Refused("exceeded max depth"),
+        make: |registry| { file(registry, "a.yaml", format!("schema: a\nvalue:\n  {}a", "- ".repeat(100_000)).as_bytes()) } },
     Shape {
         name: "yaml: 100,000 anchors and merge keys",
         short: false,
@@ -328,12 +303,8 @@ pub(crate) const SHAPES: &[Shape] = &[
             file(registry, "a.yaml", text.as_bytes())
         },
     },
-    Shape {
-        name: "yaml: 7 MiB of text without a line end",
-        short: false,
-        expect: Expect::Refused("mapping values are not allowed"),
-        make: |registry| file(registry, "a.yaml", &b"a: ".repeat(7 * MIB / 3)),
-    },
+    Shape { name: "yaml: 7 MiB of text without a line end", short: false, expect: Expect::Refused("mapping values are not allowed"),
+        make: |registry| file(registry, "a.yaml", &b"a: ".repeat(7 * MIB / 3)) },
     Shape {
         name: "files: 190,000 that do not decode",
         short: false,

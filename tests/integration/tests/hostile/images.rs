@@ -40,6 +40,7 @@ fn with_config(registry: &Registry, config: &str) -> Result<String> {
 }
 
 /// See [`Shape`].
+#[rustfmt::skip]
 pub(crate) const SHAPES: &[Shape] = &[
     Shape {
         name: "gzip: 1 GiB of zeros",
@@ -47,12 +48,8 @@ pub(crate) const SHAPES: &[Shape] = &[
         expect: Expect::Served,
         make: |registry| Ok(push(registry, [Layer::new().blocks("other", &vec![0; MIB], 1_024).end()])),
     },
-    Shape {
-        name: "gzip: 2,000,000 empty members",
-        short: false,
-        expect: Expect::Served,
-        make: |registry| Ok(push(registry, [gzip(b"").repeat(2_000_000)])),
-    },
+    Shape { name: "gzip: 2,000,000 empty members", short: false, expect: Expect::Served,
+        make: |registry| Ok(push(registry, [gzip(b"").repeat(2_000_000)])) },
     Shape {
         name: "gzip: a member name without end",
         short: false,
@@ -167,10 +164,6 @@ pub(crate) const SHAPES: &[Shape] = &[
             with_config(registry, &format!("{{\"config\":{{\"Labels\":{{{}\"z\":\"\"}}}}}}", labels))
         },
     },
-    Shape {
-        name: "config: 1,000,000 levels",
-        short: false,
-        expect: Expect::Refused("image config is not valid JSON"),
-        make: |registry| with_config(registry, &format!("{{\"history\":{}", "[".repeat(1_000_000))),
-    },
+    Shape { name: "config: 1,000,000 levels", short: false, expect: Expect::Refused("image config is not valid JSON"),
+        make: |registry| with_config(registry, &format!("{{\"history\":{}", "[".repeat(1_000_000))) },
 ];

@@ -35,6 +35,7 @@ fn tagged(registry: &Registry) -> String {
 }
 
 /// See [`Shape`].
+#[rustfmt::skip]
 pub(crate) const SHAPES: &[Shape] = &[
     Shape {
         name: "registry: a manifest without end",
@@ -76,26 +77,13 @@ pub(crate) const SHAPES: &[Shape] = &[
             Ok(reference)
         },
     },
-    Shape {
-        name: "registry: come back in 30 years",
-        short: false,
-        expect: Expect::Refused("toomanyrequests"),
+    Shape { name: "registry: come back in 30 years", short: false, expect: Expect::Refused("toomanyrequests"),
         make: |registry| {
-            spoiled(registry, "/manifests/", || {
-                Reply::error(429, "TOOMANYREQUESTS").header("Retry-After", "999999999")
-            })
-        },
-    },
-    Shape {
-        name: "registry: 100,000 headers",
-        short: true,
-        expect: Expect::Refused("reading manifest"),
+            spoiled(registry, "/manifests/", || { Reply::error(429, "TOOMANYREQUESTS").header("Retry-After", "999999999") }) } },
+    Shape { name: "registry: 100,000 headers", short: true, expect: Expect::Refused("reading manifest"),
         make: |registry| {
-            spoiled(registry, "/manifests/", || {
-                (0..100_000).fold(Reply::new(200, "{}"), |reply, at| reply.header(&format!("X-{at}"), "v"))
-            })
-        },
-    },
+            spoiled(registry, "/manifests/",
+                || { (0..100_000).fold(Reply::new(200, "{}"), |reply, at| reply.header(&format!("X-{at}"), "v")) }) } },
     Shape {
         name: "registry: a token without end",
         short: false,
@@ -125,12 +113,8 @@ pub(crate) const SHAPES: &[Shape] = &[
             })
         },
     },
-    Shape {
-        name: "registry: hangs up",
-        short: false,
-        expect: Expect::Refused("reading manifest"),
-        make: |registry| spoiled(registry, "/manifests/", || Reply::body(Body::Hangup)),
-    },
+    Shape { name: "registry: hangs up", short: false, expect: Expect::Refused("reading manifest"),
+        make: |registry| spoiled(registry, "/manifests/", || Reply::body(Body::Hangup)) },
     Shape {
         name: "registry: a manifest that drips",
         short: false,

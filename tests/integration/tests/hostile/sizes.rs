@@ -65,32 +65,13 @@ fn many_large(registry: &Registry) -> Result<String> {
 }
 
 /// See [`Shape`].
+#[rustfmt::skip]
 pub(crate) const CATALOGS: &[Shape] = &[
-    Shape {
-        name: "catalog: twice the largest figures",
-        short: true,
-        expect: Expect::Served,
-        make: twice_the_largest,
-    },
+    Shape { name: "catalog: twice the largest figures", short: true, expect: Expect::Served, make: twice_the_largest },
     Shape { name: "catalog: 50 objects of 4 MiB", short: false, expect: Expect::Served, make: many_large },
-    Shape {
-        name: "catalog: 13 MB of YAML",
-        short: false,
-        expect: Expect::Served,
-        make: |registry| generated(registry, Format::Yaml, 1),
-    },
-    Shape {
-        name: "catalog: 130 MB",
-        short: false,
-        expect: Expect::Served,
-        make: |registry| generated(registry, Format::Json, 10),
-    },
-    Shape {
-        name: "catalog: 522 MB",
-        short: false,
-        expect: Expect::Served,
-        make: |registry| generated(registry, Format::Json, 40),
-    },
+    Shape { name: "catalog: 13 MB of YAML", short: false, expect: Expect::Served, make: |registry| generated(registry, Format::Yaml, 1) },
+    Shape { name: "catalog: 130 MB", short: false, expect: Expect::Served, make: |registry| generated(registry, Format::Json, 10) },
+    Shape { name: "catalog: 522 MB", short: false, expect: Expect::Served, make: |registry| generated(registry, Format::Json, 40) },
 ];
 
 /// See [`Shape`].

@@ -140,8 +140,7 @@ impl World {
 
     async fn create_catalog(&self, name: &str, reference: &str) -> Result<()> {
         let catalog = json!({
-            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
-            "metadata": {"name": name, "labels": {"test": name}},
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": name, "labels": {"test": name}},
             "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
         });
         self.catalogs.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&catalog)).await?;
