@@ -92,8 +92,7 @@ async fn uninstall_names_custom_resources(stack: &Stack, cli: &Cli<'_>) -> Resul
     stack.cluster.apply(namespace).await?;
     cli.yes(&["install", "gadgets", "--namespace", "gadgets", "--wait", "--settle", "1s"]).await?;
     for (namespace, name) in [("default", "b"), ("gadgets", "a")] {
-        let gadget = json!({"apiVersion": "gadgets.example.com/v1", "kind": "Gadget",
-            "metadata": {"name": name, "namespace": namespace}});
+        let gadget = json!({"apiVersion": "gadgets.example.com/v1", "kind": "Gadget", "metadata": {"name": name, "namespace": namespace}});
         stack.cluster.apply(&gadget.to_string()).await?;
     }
     let extensions: Api<ClusterExtension> = Api::all(stack.cluster.client().await?);

@@ -60,8 +60,7 @@ async fn kubectl_classic_verbs_read_a_cluster() -> Result<()> {
     let client = cluster.client().await?;
     let subscriptions: Api<Subscription> = Api::namespaced(client.clone(), &namespace);
     let status = json!({"status": {
-        "installedCSV": "demo.v1.0.0", "currentCSV": "demo.v1.0.0", "state": "AtLatestKnown",
-        "lastUpdated": "2026-01-01T00:00:00Z",
+        "installedCSV": "demo.v1.0.0", "currentCSV": "demo.v1.0.0", "state": "AtLatestKnown", "lastUpdated": "2026-01-01T00:00:00Z",
     }});
     subscriptions.patch_status("demo", &PatchParams::default(), &Patch::Merge(&status)).await?;
 
@@ -112,9 +111,7 @@ async fn kubectl_classic_verbs_read_a_cluster() -> Result<()> {
 async fn check_status(cluster: &Cluster, namespace: &str) -> Result<()> {
     let user = User::new(cluster, &["-n", namespace])?;
     let pod = json!({"containers": [{"name": "manager", "image": "registry.test/demo:v1"}]});
-    let spec = json!({
-        "selector": {"matchLabels": {"app": "demo"}}, "template": {"metadata": {"labels": {"app": "demo"}}, "spec": pod},
-    });
+    let spec = json!({"selector": {"matchLabels": {"app": "demo"}}, "template": {"metadata": {"labels": {"app": "demo"}}, "spec": pod}});
     let client = cluster.client().await?;
     let csvs: Api<ClusterServiceVersion> = Api::namespaced(client.clone(), namespace);
     let strategy = json!({"spec": {"install": {"spec": {"deployments": [{"name": "demo", "spec": spec}]}}}});

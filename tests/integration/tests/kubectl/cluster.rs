@@ -227,6 +227,7 @@ async fn pretend_pod(cluster: &Cluster, address: &str) -> Result<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[rustfmt::skip]
 async fn kubectl_reaches_catalogd_through_the_service_proxy() -> Result<()> {
     let Some(address) = own_address() else {
         eprintln!("SKIPPED: this machine has no address but loopback, which Endpoints must not name");
@@ -243,22 +244,14 @@ async fn kubectl_reaches_catalogd_through_the_service_proxy() -> Result<()> {
     let pod = pretend_pod(&cluster, &address).await?;
     let labels = json!({"kubernetes.io/service-name": "catalogd-service"});
     for object in [
-        json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": "catalogd-service", "namespace": "olmv1-system"},
-            "spec": {"ports": [{"name": "https", "port": 443, "targetPort": port}]},
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "Endpoints",
-            "metadata": {"name": "catalogd-service", "namespace": "olmv1-system"},
-            "subsets": [{"addresses": [{"ip": address, "targetRef": pod}], "ports": [{"name": "https", "port": port}]}],
-        }),
-        json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {"name": "catalogd-service-1", "namespace": "olmv1-system", "labels": labels},
-            "addressType": "IPv4", "endpoints": [{"addresses": [address], "conditions": {"ready": true}, "targetRef": pod}],
-            "ports": [{"name": "https", "port": port}],
-        }),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "catalogd-service", "namespace": "olmv1-system"},
+            "spec": {"ports": [{"name": "https", "port": 443, "targetPort": port}]}}),
+        json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "catalogd-service", "namespace": "olmv1-system"},
+            "subsets": [{"addresses": [{"ip": address, "targetRef": pod}], "ports": [{"name": "https", "port": port}]}]}),
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": "catalogd-service-1", "namespace": "olmv1-system", "labels": labels}, "addressType": "IPv4",
+            "endpoints": [{"addresses": [address], "conditions": {"ready": true}, "targetRef": pod}],
+            "ports": [{"name": "https", "port": port}]}),
     ] {
         cluster.apply(&object.to_string()).await?;
     }
