@@ -116,8 +116,7 @@ impl Served<'_> {
         })
         .await?;
         self.patch(json!({
-            "tls.crt": bytes(&ending.certificate), "tls.key": bytes(ending.key.pem()),
-            AUTHORITY_KEY: bytes(&ending.authority),
+            "tls.crt": bytes(&ending.certificate), "tls.key": bytes(ending.key.pem()), AUTHORITY_KEY: bytes(&ending.authority),
             "previous-ca.crt": bytes(&bundle([current.authority.as_str(), &previous])),
         }))
         .await

@@ -32,11 +32,8 @@ pub(crate) fn deployment(package: &str, version: &str, flags: &[String]) -> Valu
     let arguments: Vec<&String> = [&version].into_iter().chain(flags).collect();
     let manager = json!({
         "name": "manager", "image": OPERATOR, "command": ["/sample-operator"], "args": arguments,
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8081}, "periodSeconds": 1},
-        "resources": {"limits": {"memory": "64Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
-        },
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8081}, "periodSeconds": 1}, "resources": {"limits": {"memory": "64Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}},
     });
     let spec = json!({
         "replicas": 1, "selector": {"matchLabels": {"app": name}},
@@ -64,17 +61,15 @@ pub(crate) fn with_webhooks(bundle: BundleImage, package: &str) -> BundleImage {
     let (group, crd) = (group(package), crd(package));
     let webhook = |kind: &str, name: &str, path: &str, more: Value| {
         let mut definition = json!({
-            "type": kind, "generateName": format!("{name}.{group}"), "deploymentName": deployment_name(package),
-            "containerPort": 443, "targetPort": 9443, "webhookPath": path, "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
+            "type": kind, "generateName": format!("{name}.{group}"), "deploymentName": deployment_name(package), "containerPort": 443,
+            "targetPort": 9443, "webhookPath": path, "sideEffects": "None", "admissionReviewVersions": ["v1"],
         });
         if let (Some(whole), Value::Object(more)) = (definition.as_object_mut(), more) {
             whole.extend(more);
         }
         definition
     };
-    let rules = json!([{"apiGroups": [group], "apiVersions": ["v1", "v2"], "resources": ["widgets"],
-        "operations": ["CREATE", "UPDATE"]}]);
+    let rules = json!([{"apiGroups": [group], "apiVersions": ["v1", "v2"], "resources": ["widgets"], "operations": ["CREATE", "UPDATE"]}]);
     let validating = webhook(
         "ValidatingAdmissionWebhook",
         "v",

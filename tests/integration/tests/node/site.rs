@@ -195,8 +195,7 @@ impl Site {
 /// repository, if there is one.
 pub(crate) fn values(image: Option<&str>) -> Value {
     let mut values = json!({
-        "extraArgs": ["--pull-cas-dir=/etc/registry-ca"],
-        "extraVolumes": [{"name": "registry-ca", "configMap": {"name": "registry-ca"}}],
+        "extraArgs": ["--pull-cas-dir=/etc/registry-ca"], "extraVolumes": [{"name": "registry-ca", "configMap": {"name": "registry-ca"}}],
         "extraVolumeMounts": [{"name": "registry-ca", "mountPath": "/etc/registry-ca", "readOnly": true}],
     });
     if let Some(image) = image {
