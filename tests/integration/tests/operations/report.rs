@@ -19,8 +19,7 @@ async fn report_shows_what_is_cached_and_waited_for() -> Result<()> {
     package.make_namespace(&stack.cluster).await?;
     let name = package.name.as_str();
     // an object of another owner is in the way
-    let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": format!("{name}-config"), "namespace": name}});
+    let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("{name}-config"), "namespace": name}});
     stack.cluster.apply(&foreign.to_string()).await?;
     let bundle = package.push(&stack.registry, "1.0.0", &package.bundle("1.0.0")).await?;
     let content = Content::new(name).bundle("1.0.0", &bundle).channel("stable", [Entry::new("1.0.0")]);

@@ -129,8 +129,7 @@ async fn prepare(system: &System, index: usize) -> Result<()> {
     let name = extension(index);
     let mut objects = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})];
     if has_account(index) {
-        objects.push(json!({"apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": "installer", "namespace": name}}));
+        objects.push(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "installer", "namespace": name}}));
         objects.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": {"name": format!("{name}-installer")},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
@@ -144,13 +143,11 @@ async fn prepare(system: &System, index: usize) -> Result<()> {
 
 async fn install_version(extensions: &Api<ClusterExtension>, index: usize, version: &str) -> Result<()> {
     let name = extension(index);
-    let mut spec = json!({"namespace": name, "source": {"sourceType": "Catalog",
-        "catalog": {"packageName": name, "version": version}}});
+    let mut spec = json!({"namespace": name, "source": {"sourceType": "Catalog", "catalog": {"packageName": name, "version": version}}});
     if has_account(index) {
         spec["serviceAccount"] = json!({"name": "installer"});
     }
-    let object = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
-        "metadata": {"name": name}, "spec": spec});
+    let object = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name}, "spec": spec});
     extensions.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&object)).await?;
     Wait::new(extensions, &name)
         .within(LIMIT)
