@@ -530,20 +530,15 @@ fn metadata(random: &mut Random) -> Value {
     let service = json!({"name": "v1.g.io", "group": "g.io", "version": "v1", "kind": "A", "deploymentName": "d", "containerPort": 8443,
         "displayName": "A", "description": "d", "resources": resources, "specDescriptors": descriptors, "statusDescriptors": descriptors});
     let all = json!({
-        "annotations": {"z": "<script>&", "a": "{\"b\": [1]}"},
-        "apiServiceDefinitions": {"owned": [service], "required": [{"name": "n"}]},
-        "crdDescriptions": {"owned": [crd, {"name": "b", "version": "v1", "kind": "B"}], "required": [{"name": "c", "version": "v1", "kind": "C"}]},
-        "description": "# Title\n<b>bold</b> & \u{2028} \u{7f} \\ \"quoted\"",
-        "displayName": "A & B",
+        "annotations": {"z": "<script>&", "a": "{\"b\": [1]}"}, "apiServiceDefinitions": {"owned": [service], "required": [{"name": "n"}]},
+        "crdDescriptions": {
+            "owned": [crd, {"name": "b", "version": "v1", "kind": "B"}], "required": [{"name": "c", "version": "v1", "kind": "C"}],
+        },
+        "description": "# Title\n<b>bold</b> & \u{2028} \u{7f} \\ \"quoted\"", "displayName": "A & B",
         "installModes": [{"type": "OwnNamespace", "supported": true}, {"type": "AllNamespaces", "supported": false}],
-        "keywords": ["one", "<two>"],
-        "labels": {"b": "2", "a": "1"},
-        "links": [{"name": "n", "url": "https://example.io/?a=1&b=2"}, {}],
-        "maintainers": [{"name": "n", "email": "n@example.io"}, {"email": "only"}],
-        "maturity": "alpha",
-        "minKubeVersion": "1.20.0",
-        "nativeAPIs": [{"group": "", "version": "v1", "kind": "Pod"}],
-        "provider": {"name": "P", "url": "https://example.io"}
+        "keywords": ["one", "<two>"], "labels": {"b": "2", "a": "1"}, "links": [{"name": "n", "url": "https://example.io/?a=1&b=2"}, {}],
+        "maintainers": [{"name": "n", "email": "n@example.io"}, {"email": "only"}], "maturity": "alpha", "minKubeVersion": "1.20.0",
+        "nativeAPIs": [{"group": "", "version": "v1", "kind": "Pod"}], "provider": {"name": "P", "url": "https://example.io"},
     });
     let Value::Object(members) = all else { unreachable!("it is an object") };
     Value::Object(members.into_iter().filter(|_| !random.one_in(4)).collect())

@@ -95,9 +95,7 @@ async fn registry_of_a_process_answers_a_client_of_go() -> Result<()> {
     let catalogd = Program::catalogd(&cluster)?.flag("--grpc-bind-address", &address).start().await?;
     let services: Api<Service> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
     // a Service of another owner has the name of a catalog
-    let foreign = json!({
-        "metadata": {"name": "foreign"}, "spec": {"selector": {"app": "other"}, "ports": [{"port": 80}]},
-    });
+    let foreign = json!({"metadata": {"name": "foreign"}, "spec": {"selector": {"app": "other"}, "ports": [{"port": 80}]}});
     let foreign = services.create(&PostParams::default(), &serde_json::from_value(foreign)?).await?;
     create(&cluster, "kiln", &image.by_tag()).await?;
     create(&cluster, "foreign", &image.by_tag()).await?;

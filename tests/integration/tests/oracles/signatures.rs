@@ -48,9 +48,7 @@ impl Cast {
         let signature = who.key.sign(payload);
         let entry = signing::hashedrekord(payload, &signature, &who.pem);
         let annotations = json!({
-            SIGNATURE: STANDARD.encode(signature),
-            CERTIFICATE: who.pem,
-            CHAIN: format!("{}{}", fulcio.intermediate, fulcio.root),
+            SIGNATURE: STANDARD.encode(signature), CERTIFICATE: who.pem, CHAIN: format!("{}{}", fulcio.intermediate, fulcio.root),
             ENTRY: self.rekor.annotation(&entry, at),
         });
         (payload.to_owned(), annotations)
@@ -112,9 +110,7 @@ async fn opm_accepts_and_rejects_the_same_images() -> Result<()> {
         foreign: (Fulcio::new(), Rekor::new()),
     };
     let by_key = json!({ "keyData": encoded(&cast.key.public()) });
-    let logged = json!({
-        "keyData": encoded(&cast.key.public()), "rekorPublicKeyData": encoded(&cast.rekor.0.public()),
-    });
+    let logged = json!({"keyData": encoded(&cast.key.public()), "rekorPublicKeyData": encoded(&cast.rekor.0.public())});
     let keyless = json!({
         "fulcio": { "caData": encoded(&cast.fulcio.root), "oidcIssuer": ISSUER, "subjectEmail": EMAIL },
         "rekorPublicKeyData": encoded(&cast.rekor.0.public()),
@@ -125,13 +121,9 @@ async fn opm_accepts_and_rejects_the_same_images() -> Result<()> {
         requirement
     };
     let repository = |requirement: &Value| as_(requirement, json!({ "type": "matchRepository" }));
-    let pki = json!({
-        "pki": {
-            "caRootsData": encoded(&cast.fulcio.root),
-            "caIntermediatesData": encoded(&cast.fulcio.intermediate),
-            "subjectEmail": EMAIL,
-        },
-    });
+    let pki = json!({"pki": {
+        "caRootsData": encoded(&cast.fulcio.root), "caIntermediatesData": encoded(&cast.fulcio.intermediate), "subjectEmail": EMAIL,
+    }});
     let end = BEGIN + i64::try_from(LIFE)?;
     let text = "schema: olm.package\nname: one\ndefaultChannel: stable\n";
     let push = async |name: &str| registry.push(name, "v1", &CatalogImage::from_text(text).image()).await;
@@ -151,6 +143,7 @@ async fn opm_accepts_and_rejects_the_same_images() -> Result<()> {
     let person = |email: &'static str, issuer: &'static str, at: i64| -> Signatures<'_> {
         Box::new(move |pushed| vec![cast.keyless(&cast.fulcio, email, issuer, at, &plain(pushed))])
     };
+    #[rustfmt::skip]
     let cases: Vec<(&str, Value, bool, Signatures<'_>, bool)> = vec![
         // name, requirement, by digest (else by tag), signatures, accepted
         ("unsigned", repository(&by_key), false, Box::new(|_| Vec::new()), false),
@@ -162,20 +155,9 @@ async fn opm_accepts_and_rejects_the_same_images() -> Result<()> {
         ("default identity, by digest, with tag", by_key.clone(), true, key(tag_payload), true),
         ("exact, by tag", as_(&by_key, json!({ "type": "matchExact" })), false, key(tag_payload), true),
         ("exact, by digest", as_(&by_key, json!({ "type": "matchExact" })), true, key(tag_payload), false),
-        (
-            "exact repository elsewhere",
-            as_(&by_key, json!({ "type": "exactRepository", "dockerRepository": "busybox" })),
-            false,
-            Box::new(|pushed| {
-                vec![
-                    cast.by_key(
-                        &cast.key,
-                        &signing::payload("index.docker.io/library/busybox", &pushed.digest),
-                    ),
-                ]
-            }),
-            true,
-        ),
+        ("exact repository elsewhere", as_(&by_key, json!({ "type": "exactRepository", "dockerRepository": "busybox" })), false,
+            Box::new(|pushed| { vec![cast.by_key(&cast.key, &signing::payload("index.docker.io/library/busybox", &pushed.digest))] }),
+            true),
         (
             "remapped",
             as_(
@@ -189,44 +171,14 @@ async fn opm_accepts_and_rejects_the_same_images() -> Result<()> {
             }),
             true,
         ),
-        (
-            "another key",
-            repository(&by_key),
-            false,
-            Box::new(|pushed| vec![cast.by_key(&cast.other, &plain(pushed))]),
-            false,
-        ),
-        (
-            "another and the right one",
-            repository(&by_key),
-            false,
-            Box::new(|pushed| {
-                vec![cast.by_key(&cast.other, &plain(pushed)), cast.by_key(&cast.key, &tagged(pushed))]
-            }),
-            true,
-        ),
-        (
-            "another image",
-            repository(&by_key),
-            false,
-            Box::new(|pushed| vec![cast.by_key(&cast.key, &foreign(pushed))]),
-            false,
-        ),
-        (
-            "logged",
-            repository(&logged),
-            false,
-            Box::new(|pushed| vec![cast.logged(&cast.key, &plain(pushed), &cast.rekor)]),
-            true,
-        ),
+        ("another key", repository(&by_key), false, Box::new(|pushed| vec![cast.by_key(&cast.other, &plain(pushed))]), false),
+        ("another and the right one", repository(&by_key), false,
+            Box::new(|pushed| { vec![cast.by_key(&cast.other, &plain(pushed)), cast.by_key(&cast.key, &tagged(pushed))] }), true),
+        ("another image", repository(&by_key), false, Box::new(|pushed| vec![cast.by_key(&cast.key, &foreign(pushed))]), false),
+        ("logged", repository(&logged), false, Box::new(|pushed| vec![cast.logged(&cast.key, &plain(pushed), &cast.rekor)]), true),
         ("not logged", repository(&logged), false, key(repo_payload), false),
-        (
-            "logged elsewhere",
-            repository(&logged),
-            false,
-            Box::new(|pushed| vec![cast.logged(&cast.key, &plain(pushed), &cast.foreign.1)]),
-            false,
-        ),
+        ("logged elsewhere", repository(&logged), false, Box::new(|pushed| vec![cast.logged(&cast.key, &plain(pushed), &cast.foreign.1)]),
+            false),
         (
             "the entry of another signature",
             repository(&logged),
@@ -242,20 +194,9 @@ async fn opm_accepts_and_rejects_the_same_images() -> Result<()> {
         ("keyless, too late", repository(&keyless), false, person(EMAIL, ISSUER, end + 1), false),
         ("keyless, too early", repository(&keyless), false, person(EMAIL, ISSUER, BEGIN - 1), false),
         ("keyless, another identity", repository(&keyless), false, person("x@y.test", ISSUER, BEGIN), false),
-        (
-            "keyless, elsewhere signed in",
-            repository(&keyless),
-            false,
-            person(EMAIL, "https://x.test", BEGIN),
-            false,
-        ),
-        (
-            "keyless, another authority",
-            repository(&keyless),
-            false,
-            Box::new(|pushed| vec![cast.keyless(&cast.foreign.0, EMAIL, ISSUER, BEGIN, &plain(pushed))]),
-            false,
-        ),
+        ("keyless, elsewhere signed in", repository(&keyless), false, person(EMAIL, "https://x.test", BEGIN), false),
+        ("keyless, another authority", repository(&keyless), false,
+            Box::new(|pushed| vec![cast.keyless(&cast.foreign.0, EMAIL, ISSUER, BEGIN, &plain(pushed))]), false),
         ("pki, ended", repository(&pki), false, person(EMAIL, ISSUER, BEGIN), false),
     ];
     let mut differing = Vec::new();
