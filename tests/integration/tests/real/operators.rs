@@ -105,8 +105,7 @@ impl Lab {
             BundleImage::new(RABBITMQ, "2.1.0")
                 .crds([Crd::new("RabbitmqCluster", "rabbitmq.com").version("v1beta1", true, true)]);
         let image = self.push(RABBITMQ, "2.1.0", &rabbitmq).await?;
-        let provides = json!({"type": "olm.gvk", "value":
-            {"group": "rabbitmq.com", "version": "v1beta1", "kind": "RabbitmqCluster"}});
+        let provides = json!({"type": "olm.gvk", "value": {"group": "rabbitmq.com", "version": "v1beta1", "kind": "RabbitmqCluster"}});
         let package = Package::new(RABBITMQ).channel("stable", [Entry::new("2.1.0")]);
         catalog = catalog.package(&package.bundle_with("2.1.0", &image, [provides]));
 
