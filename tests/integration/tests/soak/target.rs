@@ -156,8 +156,7 @@ mod tests {
             .collect();
         let mut object = Target::new("a", "c").object();
         object["metadata"]["generation"] = 2.into();
-        object["status"] = json!({"conditions": conditions,
-            "install": {"bundle": {"name": format!("a.v{version}"), "version": version}}});
+        object["status"] = json!({"conditions": conditions, "install": {"bundle": {"name": format!("a.v{version}"), "version": version}}});
         serde_json::from_value(object).unwrap()
     }
 
