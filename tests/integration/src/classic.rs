@@ -25,8 +25,7 @@ pub fn bundle(package: &str, version: &str) -> BundleImage {
 /// A CatalogSource of an image in the namespace of classic-controller.
 pub fn source(name: &str, image: &str) -> Value {
     json!({
-        "apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource",
-        "metadata": {"name": name, "namespace": CLASSIC_NAMESPACE},
+        "apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource", "metadata": {"name": name, "namespace": CLASSIC_NAMESPACE},
         "spec": {"sourceType": "grpc", "image": image, "grpcPodConfig": {"securityContextConfig": "restricted"}},
     })
 }
@@ -34,8 +33,7 @@ pub fn source(name: &str, image: &str) -> Value {
 /// A Subscription of the name of its package.
 pub fn subscription(namespace: &str, package: &str, source: &str, channel: &str) -> Value {
     json!({
-        "apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription",
-        "metadata": {"name": package, "namespace": namespace},
+        "apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription", "metadata": {"name": package, "namespace": namespace},
         "spec": {"name": package, "channel": channel, "source": source, "sourceNamespace": CLASSIC_NAMESPACE},
     })
 }
@@ -43,8 +41,7 @@ pub fn subscription(namespace: &str, package: &str, source: &str, channel: &str)
 /// An OperatorGroup of the name of its namespace. `targets` are namespaces; none for all.
 pub fn group(namespace: &str, targets: &[&str]) -> Value {
     json!({
-        "apiVersion": "operators.coreos.com/v1", "kind": "OperatorGroup",
-        "metadata": {"name": namespace, "namespace": namespace},
+        "apiVersion": "operators.coreos.com/v1", "kind": "OperatorGroup", "metadata": {"name": namespace, "namespace": namespace},
         "spec": if targets.is_empty() { json!({}) } else { json!({"targetNamespaces": targets}) },
     })
 }

@@ -146,8 +146,7 @@ impl Package {
         let owner = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": name,
             "uid": "00000000-0000-0000-0000-000000000000"});
         let set = json!({
-            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
-            "metadata": {"name": name, "ownerReferences": [owner]},
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": {"name": name, "ownerReferences": [owner]},
             "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
         });
         self.sets.create(&PostParams::default(), &serde_json::from_value(set)?).await?;
@@ -189,8 +188,7 @@ pub fn entries<'a>(versions: impl IntoIterator<Item = &'a str>) -> Vec<Entry> {
 
 async fn apply_catalog(catalogs: &Api<ClusterCatalog>, name: &str, reference: &str) -> Result<()> {
     let catalog = json!({
-        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
-        "metadata": {"name": name, "labels": {"test": name}},
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": name, "labels": {"test": name}},
         "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
     });
     catalogs.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&catalog)).await?;

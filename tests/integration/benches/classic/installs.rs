@@ -166,8 +166,7 @@ pub(crate) async fn publish(
     upgraded: &[String],
 ) -> Result<()> {
     let packages = all.iter().map(|name| async move {
-        let property = json!({"type": "olm.gvk",
-            "value": {"group": format!("{name}.kit.test"), "kind": "Widget", "version": "v1"}});
+        let property = json!({"type": "olm.gvk", "value": {"group": format!("{name}.kit.test"), "kind": "Widget", "version": "v1"}});
         let image = push_bundle(registry, name, "1.0.0", &bundle(name, "1.0.0")).await?;
         let mut package = Package::new(name).bundle_with("1.0.0", &image, [property.clone()]);
         let mut entries = vec![Entry::new("1.0.0")];

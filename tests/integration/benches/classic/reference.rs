@@ -173,8 +173,7 @@ fn package(name: &str, is_upgraded: bool) -> Package {
     let versions: &[&str] = if is_upgraded { &["1.0.0", "1.1.0"] } else { &["1.0.0"] };
     let mut package = Package::new(name);
     for version in versions {
-        let gvk = json!({"type": "olm.gvk",
-            "value": {"group": format!("{name}.kit.test"), "kind": "Widget", "version": "v1"}});
+        let gvk = json!({"type": "olm.gvk", "value": {"group": format!("{name}.kit.test"), "kind": "Widget", "version": "v1"}});
         let files = bundle(name, version).files();
         let manifests = files.iter().filter(|(path, _)| path.starts_with("manifests/"));
         let objects = manifests
