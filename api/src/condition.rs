@@ -372,20 +372,11 @@ mod tests {
     #[test]
     fn condition_types_are_named_where_users_read() {
         use kube::CustomResourceExt as _;
+        #[rustfmt::skip]
         let crds = [
-            (
-                EXTENSION,
-                "api/src/cluster_extension.rs",
-                crate::ClusterExtension::crd(),
-                Some(crate::observe::EXTENSION_CONDITION),
-            ),
+            (EXTENSION, "api/src/cluster_extension.rs", crate::ClusterExtension::crd(), Some(crate::observe::EXTENSION_CONDITION)),
             (OBJECT_SET, "api/src/cluster_object_set.rs", crate::ClusterObjectSet::crd(), None),
-            (
-                CATALOG,
-                "api/src/cluster_catalog.rs",
-                crate::ClusterCatalog::crd(),
-                Some(crate::observe::CATALOG_CONDITION),
-            ),
+            (CATALOG, "api/src/cluster_catalog.rs", crate::ClusterCatalog::crd(), Some(crate::observe::CATALOG_CONDITION)),
         ];
         assert!(CONDITIONS.iter().all(|spec| crds.iter().any(|(kind, ..)| *kind == spec.kind)));
         for (kind, file, crd, metric) in crds {

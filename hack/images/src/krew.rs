@@ -111,10 +111,8 @@ mod tests {
         let platform = |os: &str, architecture: &str, sum: &str| {
             json!({
                 "selector": {"matchLabels": {"os": os, "arch": architecture}},
-                "uri": format!("https://example.com/v1.2.3/kubectl-olm-1.2.3-{os}-{architecture}.tar.gz"),
-                "sha256": sum,
-                "bin": "kubectl-olm",
-                "files": [{"from": "kubectl-olm", "to": "."}, {"from": "LICENSE", "to": "."}],
+                "uri": format!("https://example.com/v1.2.3/kubectl-olm-1.2.3-{os}-{architecture}.tar.gz"), "sha256": sum,
+                "bin": "kubectl-olm", "files": [{"from": "kubectl-olm", "to": "."}, {"from": "LICENSE", "to": "."}],
             })
         };
         assert_eq!(

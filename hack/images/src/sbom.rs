@@ -212,10 +212,8 @@ mod tests {
         let edge = |name: &str, kind: Option<&str>| json!({"pkg": name, "dep_kinds": [{"kind": kind}]});
         json!({
             "packages": [
-                package("program", "0.1.0", None),
-                package("used", "1.0.0+x", Some("registry")),
-                package("tester", "2.0.0", Some("registry")),
-                package("elsewhere", "3.0.0", Some("registry")),
+                package("program", "0.1.0", None), package("used", "1.0.0+x", Some("registry")),
+                package("tester", "2.0.0", Some("registry")), package("elsewhere", "3.0.0", Some("registry")),
             ],
             "resolve": {"nodes": [
                 {"id": "program", "deps": [edge("used", None), edge("tester", Some("dev"))]},

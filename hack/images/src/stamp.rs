@@ -187,45 +187,26 @@ mod tests {
     use super::*;
 
     #[test]
+    #[rustfmt::skip]
     fn stamp_finds_every_form_of_the_version() {
         for (file, line, after) in [
             ("deployment.yaml", "image: ghcr.io/olm-rs/catalogd:0.1.0", "image: r/x/catalogd:2.0.0-rc.1"),
-            (
-                "values.yaml",
-                "  image: \"ghcr.io/olm-rs/operator-controller:0.1.0\"",
-                "  image: \"r/x/operator-controller:2.0.0-rc.1\"",
-            ),
+            ("values.yaml", "  image: \"ghcr.io/olm-rs/operator-controller:0.1.0\"", "  image: \"r/x/operator-controller:2.0.0-rc.1\""),
             ("values.yaml", "    repository: ghcr.io/olm-rs/catalogd", "    repository: r/x/catalogd"),
             ("Chart.yaml", "version: 0.1.0", "version: 2.0.0-rc.1"),
             ("Chart.yaml", "appVersion: \"0.1.0\"", "appVersion: \"2.0.0-rc.1\""),
             ("Chart.yaml", "kubeVersion: \">=1.31.0-0\"", "kubeVersion: \">=1.31.0-0\""),
             ("other.yaml", "version: 0.1.0", "version: 0.1.0"),
-            (
-                "install.md",
-                "- {name: ghcr.io/olm-rs/catalogd, newName: registry.example.com/olm/catalogd, newTag: 0.1.0}",
-                "- {name: r/x/catalogd, newName: registry.example.com/olm/catalogd, newTag: 2.0.0-rc.1}",
-            ),
+            ("install.md", "- {name: ghcr.io/olm-rs/catalogd, newName: registry.example.com/olm/catalogd, newTag: 0.1.0}",
+                "- {name: r/x/catalogd, newName: registry.example.com/olm/catalogd, newTag: 2.0.0-rc.1}"),
             ("install.md", "newTag: 0.1.0", "newTag: 0.1.0"),
-            (
-                "install.md",
-                "[\"https://github.com/olm-rs/olm-rs//manifests/overlays/kubernetes?ref=v0.1.0\"]",
-                "[\"https://github.com/olm-rs/olm-rs//manifests/overlays/kubernetes?ref=v2.0.0-rc.1\"]",
-            ),
-            (
-                "install.md",
-                "helm install olm-rs oci://ghcr.io/olm-rs/charts/olm-rs --version 0.1.0 --wait",
-                "helm install olm-rs oci://r/x/charts/olm-rs --version 2.0.0-rc.1 --wait",
-            ),
-            (
-                "install.md",
-                "https://github.com/olm-rs/olm-rs/releases/download/v0.1.0/install-kubernetes.yaml.",
-                "https://github.com/olm-rs/olm-rs/releases/download/v2.0.0-rc.1/install-kubernetes.yaml.",
-            ),
-            (
-                "labels.yaml",
-                "app.kubernetes.io/version: \"0.1.0\"",
-                "app.kubernetes.io/version: \"2.0.0-rc.1\"",
-            ),
+            ("install.md", "[\"https://github.com/olm-rs/olm-rs//manifests/overlays/kubernetes?ref=v0.1.0\"]",
+                "[\"https://github.com/olm-rs/olm-rs//manifests/overlays/kubernetes?ref=v2.0.0-rc.1\"]"),
+            ("install.md", "helm install olm-rs oci://ghcr.io/olm-rs/charts/olm-rs --version 0.1.0 --wait",
+                "helm install olm-rs oci://r/x/charts/olm-rs --version 2.0.0-rc.1 --wait"),
+            ("install.md", "https://github.com/olm-rs/olm-rs/releases/download/v0.1.0/install-kubernetes.yaml.",
+                "https://github.com/olm-rs/olm-rs/releases/download/v2.0.0-rc.1/install-kubernetes.yaml."),
+            ("labels.yaml", "app.kubernetes.io/version: \"0.1.0\"", "app.kubernetes.io/version: \"2.0.0-rc.1\""),
             ("page.md", "Use ghcr.io/olm-rs/catalogd:0.1.0.", "Use r/x/catalogd:2.0.0-rc.1."),
             ("page.md", "Kubernetes 1.31.0, kwok 0.7.0", "Kubernetes 1.31.0, kwok 0.7.0"),
             ("page.md", "ghcr.io/olm-rs/catalogd:latest", "r/x/catalogd:latest"),

@@ -154,40 +154,23 @@ mod tests {
     use super::*;
 
     #[test]
+    #[rustfmt::skip]
     fn query_of_other_programs_is_rejected() {
         const TARGET: &str = r#"namespace="olmv1-system",job="operator-controller-service""#;
         for (query, want) in [
             (format!("up{{{TARGET}}} == 0"), ""),
             (format!("sum(rate(workqueue_work_duration_seconds_bucket{{{TARGET},le=\"1\"}}[5m]))"), ""),
-            (
-                format!(
-                    "olm_webhook_certificate_expiry_timestamp_seconds{{{TARGET},exported_namespace=\"a\"}}"
-                ),
-                "",
-            ),
+            (format!("olm_webhook_certificate_expiry_timestamp_seconds{{{TARGET},exported_namespace=\"a\"}}"), ""),
             ("up".to_owned(), "no matcher for namespace"),
             (format!("up{{{TARGET}}} or leader_election_master_status"), "no matcher for namespace"),
             (r#"up{namespace="olmv1-system"}"#.to_owned(), "no matcher for job"),
             (r#"up{namespace=~"olmv1-system|.*"}"#.to_owned(), "instead of namespace=\"olmv1-system\""),
             (r#"up{namespace="olmv1-system",job!="a"}"#.to_owned(), "names no job"),
-            (
-                r#"up{namespace="olmv1-system",job=~"catalogd-service|.*"}"#.to_owned(),
-                "there is no job \".*\"",
-            ),
+            (r#"up{namespace="olmv1-system",job=~"catalogd-service|.*"}"#.to_owned(), "there is no job \".*\""),
             (r#"up{namespace="olmv1-system",job=~"$job"}"#.to_owned(), "there is no job \"$job\""),
-            (
-                format!("catalogd_served_catalogs{{{TARGET}}}"),
-                "operator-controller does not expose it, catalogd does",
-            ),
-            (
-                r#"csv_abnormal{namespace="olmv1-system",job="classic-controller-service",phase="Failed"}"#
-                    .to_owned(),
-                "",
-            ),
-            (
-                format!("csv_abnormal{{{TARGET}}}"),
-                "operator-controller does not expose it, classic-controller does",
-            ),
+            (format!("catalogd_served_catalogs{{{TARGET}}}"), "operator-controller does not expose it, catalogd does"),
+            (r#"csv_abnormal{namespace="olmv1-system",job="classic-controller-service",phase="Failed"}"#.to_owned(), ""),
+            (format!("csv_abnormal{{{TARGET}}}"), "operator-controller does not expose it, classic-controller does"),
             (format!("{{{TARGET}}}"), "\"\" is not in the table"),
             ("vector(1)".to_owned(), "selects no metric"),
         ] {
