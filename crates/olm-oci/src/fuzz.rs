@@ -59,7 +59,7 @@ pub fn layers<V: Visitor>(
 pub fn locations(conf: &str, reference: &ImageRef) -> Result<Vec<(ImageRef, bool)>, ImageError> {
     let mut registries = Registries::default();
     registries.add(Path::new("registries.conf"), conf)?;
-    let found = registries.locations(reference)?;
+    let found = registries.locations(reference, false)?;
     Ok(found.into_iter().map(|location| (location.reference, location.insecure)).collect())
 }
 

@@ -91,7 +91,7 @@ impl Puller {
     pub async fn resolve(&self, reference: &ImageRef) -> Result<ImageRef, Error> {
         named(reference)?;
         let Some(tag) = reference.tag() else { return Ok(reference.clone()) };
-        let endpoints = self.endpoints(reference)?;
+        let endpoints = self.endpoints(reference, false)?;
         let resolved = self.first_of(&endpoints, |endpoint| self.digest_of(endpoint, tag).boxed()).await;
         let (_, digest) = resolved.map_err(Error::Source)?;
         Ok(reference.with_digest(digest))
@@ -119,7 +119,7 @@ impl Puller {
     pub async fn open(&self, reference: &ImageRef) -> Result<Image, Error> {
         named(reference)?;
         if !self.wants_signatures(reference)? {
-            return self.read(reference).await;
+            return self.read(reference, false).await;
         }
         let canonical = self.resolve(reference).await?;
         self.open_verified(&self.verify(reference, &canonical).await?).await
@@ -134,7 +134,7 @@ impl Puller {
     pub async fn find(&self, reference: &ImageRef, mirrors_only: bool) -> Result<FoundManifest, Error> {
         named(reference)?;
         let is_mirror = |endpoint: &Endpoint| endpoint.location.reference.name() != reference.name();
-        let mut endpoints = self.endpoints(reference)?;
+        let mut endpoints = self.endpoints(reference, false)?;
         if mirrors_only {
             endpoints.retain(is_mirror);
         }
@@ -169,12 +169,12 @@ impl Puller {
     /// # Errors
     /// As [`Puller::open`].
     pub async fn open_verified(&self, image: &Verified) -> Result<Image, Error> {
-        self.read(image.canonical()).await
+        self.read(image.canonical(), image.from_tag).await
     }
 
     #[tracing::instrument(name = "open image", skip_all, fields(image = %reference))]
-    async fn read(&self, reference: &ImageRef) -> Result<Image, Error> {
-        let endpoints = self.endpoints(reference)?;
+    async fn read(&self, reference: &ImageRef, from_tag: bool) -> Result<Image, Error> {
+        let endpoints = self.endpoints(reference, from_tag)?;
         let read = self.first_manifest(&endpoints, reference).await;
         let (first, (body, kind)) = read.map_err(Error::Source)?;
         let canonical = match reference.digest() {
@@ -292,18 +292,19 @@ impl Puller {
         Ok((body, kind))
     }
 
-    /// The endpoints of a reference in the current configuration.
-    pub(crate) fn endpoints(&self, reference: &ImageRef) -> Result<Vec<Endpoint>, Error> {
+    /// The endpoints of a reference in the current configuration; `from_tag` as of [`Registries::locations`].
+    pub(crate) fn endpoints(&self, reference: &ImageRef, from_tag: bool) -> Result<Vec<Endpoint>, Error> {
         let config = &self.transport.config;
         let keyring = config.credentials.load().map_err(Error::AuthFile)?;
         let registries = Registries::load(&config.registries).map_err(Error::Source)?;
-        let locations = registries.locations(reference).map_err(Error::Source)?;
+        let locations = registries.locations(reference, from_tag).map_err(Error::Source)?;
         let loosened =
             |location: Location| Location { insecure: location.insecure || config.insecure, ..location };
         Ok(locations.into_iter().map(|location| Endpoint::new(loosened(location), &keyring)).collect())
     }
 
-    /// Tries the endpoints in order; returns the index of the one that succeeded. The last is the primary location.
+    /// Tries the endpoints in order; returns the index of the one that succeeded. The last is the primary location, or the
+    /// last mirror if that is blocked.
     async fn first_of<'p, T>(
         &self,
         endpoints: &'p [Endpoint],

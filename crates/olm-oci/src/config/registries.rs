@@ -1,8 +1,8 @@
 //! registries.conf, version 2: the locations that a reference is fetched from.
 //!
 //! Rule: catalogd §5.3 and the format's own manual (containers-registries.conf(5)): the longest matching `prefix` decides
-//! (`*.example.com` matches sub-domains; registries are compared in their one spelling, [`canonical_registry`]), mirrors come first and the location itself last, `blocked` rejects,
-//! `insecure` allows plain HTTP and unverified TLS. Drop-in files replace whole tables of the same prefix. Files are read
+//! (`*.example.com` matches sub-domains; registries are compared in their one spelling, [`canonical_registry`]), mirrors come first and the location itself last, a location
+//! that is `blocked` is left out, `insecure` allows plain HTTP and unverified TLS. Drop-in files replace whole tables of the same prefix. Files are read
 //! again for every pull. Short names and version 1 files are not supported; references are always complete here.
 
 use std::path::{Path, PathBuf};
@@ -169,46 +169,58 @@ impl Registries {
         Ok(())
     }
 
-    /// Where to fetch `reference` from, in order.
-    pub(crate) fn locations(&self, reference: &ImageRef) -> Result<Vec<Location>, ImageError> {
-        let name = reference.name();
-        let Some(table) = self
-            .tables
-            .iter()
-            .filter(|table| table.scope.matched(&name).is_some())
-            .max_by_key(|table| (table.scope.text.len(), table.scope.default_port_only))
-        else {
+    /// Where to fetch `reference` from, in order. `from_tag`: a tag led to it, so that mirrors for tags have it, too.
+    pub(crate) fn locations(
+        &self,
+        reference: &ImageRef,
+        from_tag: bool,
+    ) -> Result<Vec<Location>, ImageError> {
+        let Some(table) = self.table(reference) else {
             return Ok(vec![Location { reference: reference.clone(), insecure: false, configured: false }]);
         };
-        if table.blocked {
-            return Err(ImageError::Config(format!(
-                "registry {} is blocked in {}",
-                table.prefix(),
-                self.origin
-            )));
-        }
+        let is_digest = reference.digest().is_some();
         let mut locations = Vec::new();
         for mirror in &table.mirror {
             let applies = match mirror.pull_from_mirror {
-                None => !table.mirror_by_digest_only || reference.digest().is_some(),
+                None => !table.mirror_by_digest_only || is_digest,
                 Some(PullFromMirror::All) => true,
-                Some(PullFromMirror::DigestOnly) => reference.digest().is_some(),
-                Some(PullFromMirror::TagOnly) => reference.digest().is_none(),
+                Some(PullFromMirror::DigestOnly) => is_digest,
+                Some(PullFromMirror::TagOnly) => !is_digest || from_tag,
             };
-            if applies {
-                locations.push(Location {
-                    reference: moved(reference, &table.scope, &mirror.location)?,
-                    insecure: mirror.insecure,
-                    configured: true,
-                });
+            if !applies {
+                continue;
+            }
+            let reference = moved(reference, &table.scope, &mirror.location)?;
+            if self.table(&reference).is_none_or(|own| !own.blocked) {
+                locations.push(Location { reference, insecure: mirror.insecure, configured: true });
             }
         }
         let (own, configured) = match table.location.as_str() {
             "" => (reference.clone(), false),
             location => (moved(reference, &table.scope, location)?, true),
         };
-        locations.push(Location { reference: own, insecure: table.insecure, configured });
+        let blocking = [Some(table), self.table(&own)].into_iter().flatten().find(|table| table.blocked);
+        match blocking {
+            None => locations.push(Location { reference: own, insecure: table.insecure, configured }),
+            Some(blocking) if locations.is_empty() => {
+                return Err(ImageError::Config(format!(
+                    "registry {} is blocked in {}",
+                    blocking.prefix(),
+                    self.origin
+                )));
+            }
+            Some(_) => {}
+        }
         Ok(locations)
+    }
+
+    /// The table for a reference.
+    fn table(&self, reference: &ImageRef) -> Option<&Registry> {
+        let name = reference.name();
+        self.tables
+            .iter()
+            .filter(|table| table.scope.matched(&name).is_some())
+            .max_by_key(|table| (table.scope.text.len(), table.scope.default_port_only))
     }
 }
 
@@ -330,8 +342,13 @@ mod tests {
     }
 
     fn locations(registries: &Registries, reference: &str) -> Result<Vec<String>, String> {
-        let found = registries.locations(&reference.parse().unwrap()).map_err(|cause| cause.to_string())?;
+        located(registries, reference, false)
+    }
+
+    fn located(registries: &Registries, reference: &str, from_tag: bool) -> Result<Vec<String>, String> {
+        let found = registries.locations(&reference.parse().unwrap(), from_tag);
         Ok(found
+            .map_err(|cause| cause.to_string())?
             .into_iter()
             .map(|location| {
                 format!("{}{}", location.reference, if location.insecure { " insecure" } else { "" })
@@ -395,6 +412,53 @@ mod tests {
         ] as [(String, Result<Vec<String>, String>); 10]
         {
             assert_eq!(locations(&registries, &reference), want, "{reference}");
+        }
+        let want = ["tags.test/x", "digests.test/x", "mixed.test/x"].map(at);
+        assert_eq!(located(&registries, &at("mixed.test/x"), true).unwrap(), want, "a tag led to it");
+    }
+
+    /// rule: a location is blocked by its own table, as `NeverContactSource` of OpenShift needs it
+    #[test]
+    fn registries_leave_out_blocked_locations() {
+        let registries = parsed(
+            r#"
+            [[registry]]
+            location = "source.test"
+            blocked = true
+            [[registry.mirror]]
+            location = "mirror.test/source"
+            [[registry.mirror]]
+            location = "closed.test/source"
+            [[registry.mirror]]
+            location = "tags.test"
+            pull-from-mirror = "tag-only"
+            [[registry]]
+            location = "closed.test"
+            blocked = true
+            [[registry]]
+            prefix = "moved.test"
+            location = "closed.test/moved"
+            [[registry]]
+            location = "tagged.test"
+            blocked = true
+            [[registry.mirror]]
+            location = "tags.test"
+            pull-from-mirror = "tag-only"
+            "#,
+        )
+        .unwrap();
+        let digest = format!("tagged.test/x@{DIGEST}");
+        let blocked = |name: &str| Err(format!("registry {name} is blocked in test.conf"));
+        for (reference, from_tag, want) in [
+            ("source.test/x:1", false, Ok(vec!["mirror.test/source/x:1".into(), "tags.test/x:1".into()])),
+            ("closed.test/x:1", false, blocked("closed.test")),
+            ("moved.test/x:1", false, blocked("closed.test")),
+            ("tagged.test/x:1", false, Ok(vec!["tags.test/x:1".into()])),
+            (digest.as_str(), false, blocked("tagged.test")),
+            (digest.as_str(), true, Ok(vec![format!("tags.test/x@{DIGEST}")])),
+        ] as [(&str, bool, Result<Vec<String>, String>); 6]
+        {
+            assert_eq!(located(&registries, reference, from_tag), want, "{reference} {from_tag}");
         }
     }
 
@@ -474,7 +538,7 @@ mod tests {
         ) {
             let text = format!("[[registry]]\nprefix = '{prefix}'\nlocation = '{location}'\n");
             if let (Ok(registries), Ok(reference)) = (parsed(&text), format!("{name}:1").parse())
-                && let Ok(locations) = registries.locations(&reference)
+                && let Ok(locations) = registries.locations(&reference, false)
             {
                 proptest::prop_assert_eq!(locations.len(), 1);
                 proptest::prop_assert_eq!(locations[0].reference.tag(), Some("1"));

@@ -46,7 +46,8 @@ impl Puller {
     /// [`Error::Policy`] for an unreadable policy, [`Error::Copy`] for an image that is not accepted, and whatever keeps
     /// the registry from answering.
     pub async fn verify(&self, asked: &ImageRef, canonical: &ImageRef) -> Result<Verified, Error> {
-        let accepted = |signer| Ok(Verified { canonical: canonical.clone(), signer });
+        let from_tag = asked.digest().is_none();
+        let accepted = |signer| Ok(Verified { canonical: canonical.clone(), from_tag, signer });
         let Some(policy) = self.policy()? else { return accepted(None) };
         let requirements = match policy.demand(asked).map_err(rejected)? {
             Demand::Nothing => return accepted(None),
@@ -98,7 +99,7 @@ impl Puller {
         digest: &Digest,
         requirements: &[&Sigstore],
     ) -> Result<Vec<Accepted>, Error> {
-        let endpoints = self.endpoints(asked)?;
+        let endpoints = self.endpoints(canonical, asked.digest().is_none())?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         let refused = match self.signed(&endpoints, Image { asked, digest, now }, requirements).await? {
@@ -124,7 +125,7 @@ impl Puller {
     ) -> Result<Result<Vec<Accepted>, Option<String>>, Error> {
         let (mut reasons, mut unreachable) = (Vec::new(), None);
         for endpoint in endpoints {
-            // the last endpoint, which is the registry itself, decides
+            // the last endpoint, which is the registry itself if it is not blocked, decides
             unreachable = None;
             let mut evidence: Vec<Evidence> = Vec::new();
             let mut refused = None;

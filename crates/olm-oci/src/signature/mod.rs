@@ -14,6 +14,8 @@ use olm_core::ImageRef;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     pub(crate) canonical: ImageRef,
+    /// The user wrote a tag: mirrors for tags have the image, too.
+    pub(crate) from_tag: bool,
     pub(crate) signer: Option<String>,
 }
 

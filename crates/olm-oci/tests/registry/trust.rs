@@ -435,6 +435,47 @@ async fn mirrors_are_tried_first() {
 }
 
 #[tokio::test]
+async fn blocked_registry_is_pulled_from_its_mirrors() {
+    let (mirror, origin) = (Registry::start().await, Registry::start().await);
+    let client = Client::new(&[]);
+    let (m, o) = (&mirror.address, &origin.address);
+    client.registries_conf(&format!(
+        "[[registry]]\nlocation = '{o}'\ninsecure = true\nblocked = true\n[[registry.mirror]]\nlocation = '{m}/copy'\ninsecure = true\n"
+    ));
+    origin.push("cat", Some("1"), &image());
+    let (puller, reference) = (client.puller(), origin.reference("cat:1"));
+    let error = pull(&puller, &reference).await.unwrap_err();
+    assert!(error.to_string().ends_with(&format!("in {m}/copy/cat: manifest unknown")), "{error}");
+    assert_eq!(error.retry(), Retry::Backoff);
+    mirror.push("copy/cat", Some("1"), &image());
+    assert_eq!(pull(&puller, &reference).await.unwrap(), 1);
+    assert_eq!(origin.take_log(), Vec::<String>::new(), "the source is blocked");
+}
+
+#[tokio::test]
+async fn tag_mirror_serves_the_content_of_the_tag() {
+    let (mirror, origin) = (Registry::start().await, Registry::start().await);
+    let client = Client::new(&[]);
+    let (m, o) = (&mirror.address, &origin.address);
+    client.registries_conf(&format!(
+        "[[registry]]\nlocation = '{o}'\ninsecure = true\n[[registry.mirror]]\nlocation = '{m}/copy'\ninsecure = true\npull-from-mirror = 'tag-only'\n"
+    ));
+    mirror.push("copy/cat", Some("1"), &image());
+    let (puller, tag) = (client.puller(), origin.reference("cat:1"));
+    let canonical = puller.resolve(&tag).await.unwrap();
+    let verified = puller.verify(&tag, &canonical).await.unwrap();
+    let opened = puller.open_verified(&verified).await.unwrap();
+    assert_eq!(opened.canonical, canonical);
+    let files = support::read_files(&opened, Selection::everything()).await.unwrap();
+    assert_eq!(files.len(), 1);
+    assert_eq!(origin.take_log(), Vec::<String>::new(), "the mirror has everything");
+    // a digest that the user wrote is not for this mirror
+    let verified = puller.verify(&canonical, &canonical).await.unwrap();
+    let error = puller.open_verified(&verified).await.unwrap_err().to_string();
+    assert!(error.ends_with(&format!("in {o}/cat: manifest unknown")), "{error}");
+}
+
+#[tokio::test]
 async fn find_names_the_location_that_has_the_manifest() {
     let (mirror, origin) = (Registry::start().await, Registry::start().await);
     let client = Client::new(&[]);
