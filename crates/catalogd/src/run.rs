@@ -21,7 +21,7 @@ use olm_runtime::{Shutdown, client, listen, profile, serve, shutdown, task};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::{GATES, GRAPHQL, METAS, ServeArgs};
-use crate::controller::credentials::{self, Credentials};
+use crate::controller::credentials::Credentials;
 use crate::controller::fetch::Fetch;
 use crate::controller::readiness::Readiness;
 use crate::controller::reconcile;
@@ -121,8 +121,8 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     }));
     let account = pull_secrets::own_account();
     let (changed, secrets) = mpsc::channel(1);
-    let watching = credentials::watch(client.clone(), pull_secret.clone(), account.clone(), changed);
     let credentials = Credentials::new(client.clone(), pull_secret, account, keyring);
+    let watching = credentials.clone().watch(changed);
     let watching = tokio::spawn(task::supervised("watch of pull secrets", watching));
     let (lead, leader) = watch::channel(!args.run.leader_elect);
     let election = args.run.leader_elect.then(|| Election::new(LEASE, args.run.system_namespace()));

@@ -63,6 +63,18 @@ pub async fn read(
     global: Option<&NamespacedName>,
     account: Option<&NamespacedName>,
 ) -> Result<Vec<(NamespacedName, Document)>, ReadError> {
+    documents(client, places(client, global, account).await?).await
+}
+
+/// Where the pull secrets are, whether they exist or not: the global one, and those that the account names.
+///
+/// # Errors
+/// When the account cannot be read.
+pub async fn places(
+    client: &Client,
+    global: Option<&NamespacedName>,
+    account: Option<&NamespacedName>,
+) -> Result<Vec<NamespacedName>, ReadError> {
     let mut places: Vec<NamespacedName> = global.into_iter().cloned().collect();
     if let Some(account) = account {
         let api: Api<ServiceAccount> = Api::namespaced(client.clone(), &account.namespace);
@@ -75,6 +87,17 @@ pub async fn read(
                 .map(|secret| NamespacedName { namespace: account.namespace.clone(), name: secret.name }),
         );
     }
+    Ok(places)
+}
+
+/// The pull secrets at these places.
+///
+/// # Errors
+/// When one of them cannot be read.
+pub async fn documents(
+    client: &Client,
+    places: Vec<NamespacedName>,
+) -> Result<Vec<(NamespacedName, Document)>, ReadError> {
     let mut documents = Vec::new();
     for place in places {
         let api: Api<Secret> = Api::namespaced(client.clone(), &place.namespace);

@@ -126,7 +126,7 @@ impl Fetch {
             None => reference.clone(),
         };
         if reference.digest().is_none() {
-            self.refresh().await?;
+            self.credentials.refresh().await;
         }
         let resolving = self.puller.resolve(&reference);
         let canonical = match tokio::time::timeout(RESOLVE_TIMEOUT, resolving).await {
@@ -156,7 +156,7 @@ impl Fetch {
         }
         let suspected = self.check_history(&digest, history)?;
         if reference.digest().is_some() {
-            self.refresh().await?;
+            self.credentials.refresh().await;
         }
         let registry = self.registry(canonical.registry());
         // The place at the registry comes first: waiting for a slow registry takes no place from others.
@@ -202,7 +202,7 @@ impl Fetch {
             Err(error) if refreshed => error,
             // without credentials a registry may answer that there is nothing
             Err(_) => {
-                self.refresh().await?;
+                self.credentials.refresh().await;
                 match self.puller.verify(asked, canonical).await {
                     Ok(verified) => return Ok(verified),
                     Err(error) => error,
@@ -253,16 +253,6 @@ impl Fetch {
             refused.insert(digest.clone(), fetch_error.clone());
         }
         fetch_error
-    }
-
-    async fn refresh(&self) -> Result<(), FetchError> {
-        let refreshed = tokio::time::timeout(RESOLVE_TIMEOUT, self.credentials.refresh()).await;
-        let message = match refreshed {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(message)) => message,
-            Err(_) => "error reading pull secrets: no answer in time".to_owned(),
-        };
-        Err(FetchError::new(format!("source catalog content: {message}"), Retry::Backoff))
     }
 
     fn registry(&self, name: &str) -> Arc<Semaphore> {

@@ -72,12 +72,14 @@ impl Keyring {
 
     /// Adds a `.dockerconfigjson` document (or a `config.json`, or an `auth.json`): an object with `auths`.
     ///
+    /// An entry whose `auth` is not base64 of `user:password` is logged and passed over, so that it costs no other registry.
+    ///
     /// # Errors
-    /// The document is not JSON of that shape, or an `auth` value is not base64 of `user:password`; the texts never
-    /// show the content.
+    /// The document is not JSON of that shape; the texts never show the content.
     pub fn add_config_json(&mut self, document: &[u8]) -> Result<(), ImageError> {
         let document: Document = serde_json::from_slice(document).map_err(|error| malformed(&error))?;
-        self.add(document.auths.unwrap_or_default())
+        self.add(document.auths.unwrap_or_default());
+        Ok(())
     }
 
     /// Adds a legacy `.dockercfg` document: the map itself.
@@ -87,7 +89,8 @@ impl Keyring {
     pub fn add_dockercfg(&mut self, document: &[u8]) -> Result<(), ImageError> {
         let entries: BTreeMap<String, Entry> =
             serde_json::from_slice(document).map_err(|error| malformed(&error))?;
-        self.add(entries)
+        self.add(entries);
+        Ok(())
     }
 
     /// Is there nothing?
@@ -96,14 +99,12 @@ impl Keyring {
         self.entries.is_empty()
     }
 
-    fn add(&mut self, entries: BTreeMap<String, Entry>) -> Result<(), ImageError> {
+    fn add(&mut self, entries: BTreeMap<String, Entry>) {
         for (key, entry) in entries {
-            let registry = normalise(&key);
-            if let Some(credential) = credential(&key, entry)? {
-                self.entries.insert(registry, credential);
+            if let Some(credential) = credential(&key, entry) {
+                self.entries.insert(normalise(&key), credential);
             }
         }
-        Ok(())
     }
 
     /// The credential for `registry/repository`, by longest prefix.
@@ -129,33 +130,35 @@ fn malformed(error: &serde_json::Error) -> ImageError {
     ))
 }
 
-fn credential(key: &str, entry: Entry) -> Result<Option<Credential>, ImageError> {
+fn credential(key: &str, entry: Entry) -> Option<Credential> {
     let filled = |value: Option<String>| value.filter(|text| !text.is_empty());
     if let Some(token) = filled(entry.registrytoken) {
-        return Ok(Some(Credential::Registry(token)));
+        return Some(Credential::Registry(token));
     }
     if let Some(token) = filled(entry.identitytoken) {
-        return Ok(Some(Credential::Identity(token)));
+        return Some(Credential::Identity(token));
     }
     if let Some(auth) = filled(entry.auth) {
         let engine = base64::engine::GeneralPurpose::new(
             &base64::alphabet::STANDARD,
             GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
         );
-        let bad = || ImageError::Config(format!("auth of registry {key:?} is not base64 of user:password"));
-        let decoded = engine.decode(auth.trim()).map_err(|_| bad())?;
-        let text = String::from_utf8(decoded).map_err(|_| bad())?;
-        let (username, password) = text.split_once(':').ok_or_else(bad)?;
-        return Ok(Some(Credential::Basic {
+        let decoded = engine.decode(auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let Some((username, password)) = decoded.as_deref().and_then(|text| text.split_once(':')) else {
+            tracing::warn!(
+                registry = key,
+                "auth in registry credentials is not base64 of user:password; the entry is passed over"
+            );
+            return None;
+        };
+        return Some(Credential::Basic {
             username: username.to_owned(),
             // docker pads with NUL bytes
             password: password.trim_matches('\0').to_owned(),
-        }));
+        });
     }
-    match (filled(entry.username), filled(entry.password)) {
-        (Some(username), Some(password)) => Ok(Some(Credential::Basic { username, password })),
-        _ => Ok(None),
-    }
+    let (username, password) = (filled(entry.username)?, filled(entry.password)?);
+    Some(Credential::Basic { username, password })
 }
 
 /// Keys may be URLs with a version path, and write the registry in several ways.
@@ -227,10 +230,21 @@ mod tests {
     }
 
     #[test]
+    fn keyring_passes_over_undecodable_entries() {
+        let mut keys = Keyring::new();
+        keys.add_config_json(
+            br#"{"auths":{"a.test":{"auth":"x"},"b.test":{"auth":"dTpw"},"c.test":{"auth":"dXNlcg=="}}}"#,
+        )
+        .unwrap();
+        for (registry, want) in [("a.test", None), ("b.test", basic("u", "p")), ("c.test", None)] {
+            assert_eq!(keys.lookup(registry, "x").cloned(), want, "{registry}");
+        }
+    }
+
+    #[test]
     fn keyring_errors_never_show_secrets() {
         let mut keys = Keyring::new();
         for document in [
-            r#"{"auths":{"a.test":{"auth":"hunter2!"}}}"#,
             r#"{"auths":{"a.test":{"auth":12345}}}"#,
             r#"{"auths":{"a.test":{"password":["hunter2"]}}}"#,
             "hunter2",
