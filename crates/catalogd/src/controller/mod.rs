@@ -278,7 +278,50 @@ mod tests {
     use super::credentials::Credentials;
     use super::fetch::Fetch;
     use super::*;
-    use crate::store::Store;
+    use crate::store::{Served, Store};
+
+    /// An apiserver that answers with what is written.
+    fn echo() -> Client {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let body = request.into_body().collect_bytes().await.unwrap();
+            Ok::<_, Infallible>(Response::new(Body::from(body.to_vec())))
+        });
+        Client::new(service, "default")
+    }
+
+    /// A catalog that the leader has seen before.
+    fn catalog(reference: &str, status: serde_json::Value) -> ClusterCatalog {
+        serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": "c", "uid": "u", "resourceVersion": "1", "generation": 1,
+                "labels": {"olm.operatorframework.io/metadata.name": "c"},
+                "finalizers": [finalizers::DELETE_SERVER_CACHE]},
+            "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn condition_of(type_: &str, status: &str, reason: &str) -> serde_json::Value {
+        json!({"type": type_, "status": status, "reason": reason, "message": "x", "observedGeneration": 1,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    /// Serves content that `source` has led to; returns its reference.
+    fn serve(store: &Store, source: &str) -> String {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let staging = store.stage(store.lease(&digest.parse().unwrap())).unwrap();
+        let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());
+        let file = br#"{"schema":"olm.package","name":"a"}"#;
+        ingest.file("a.json", &mut &file[..]).unwrap();
+        let (content, _lease) = staging.commit(ingest.finish().unwrap()).unwrap();
+        let reference = format!("registry.example.com/c@{digest}");
+        let source = Some(source.to_owned());
+        store
+            .publish("c", Served { content, reference: reference.clone(), source, last_unpacked: 1 })
+            .unwrap();
+        reference
+    }
 
     /// An apiserver with one catalog; a write panics and is counted.
     fn apiserver(writes: mpsc::UnboundedSender<Instant>) -> Client {
@@ -396,21 +439,9 @@ mod tests {
     async fn failed_fetch_is_one_warning() {
         olm_runtime::tls::install_provider();
         let reference = format!("127.0.0.1:1/c@sha256:{}", "0".repeat(64));
-        let mut catalog: ClusterCatalog = serde_json::from_value(json!({
-            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
-            "metadata": {"name": "c", "uid": "u", "resourceVersion": "1", "generation": 1,
-                "labels": {"olm.operatorframework.io/metadata.name": "c"},
-                "finalizers": [finalizers::DELETE_SERVER_CACHE]},
-            "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
-            "status": {"resolvedSource": {"type": "Image", "image": {"ref": reference}}},
-        }))
-        .unwrap();
-        // an apiserver that answers with what is written
-        let echo = tower::service_fn(|request: Request<Body>| async move {
-            let body = request.into_body().collect_bytes().await.unwrap();
-            Ok::<_, Infallible>(Response::new(Body::from(body.to_vec())))
-        });
-        let client = Client::new(echo, "default");
+        let source = json!({"type": "Image", "image": {"ref": reference}});
+        let mut catalog = catalog(&reference, json!({"resolvedSource": source}));
+        let client = echo();
         let warnings = Arc::new(Mutex::new(Vec::new()));
         let _guard = tracing::subscriber::set_default(Warnings(Arc::clone(&warnings)));
         let refused = "connection refused";
@@ -428,6 +459,54 @@ mod tests {
             }
             let warned = std::mem::take(&mut *warnings.lock());
             assert!(matches!(&warned[..], [only] if only.contains(want)), "{leads} {want}: {warned:?}");
+        }
+    }
+
+    /// rule: catalogd §12 row 2
+    #[tokio::test]
+    async fn lost_content_of_a_blocked_catalog_is_reported_in_time() {
+        olm_runtime::tls::install_provider();
+        for (serving, is_due) in [("True", true), ("False", false)] {
+            let status = json!({"conditions": [condition_of("Serving", serving, "Available")]});
+            let mut catalog = catalog("library/c:1", status);
+            let root = tempfile::tempdir().unwrap();
+            let (store, _) = Store::open(root.path()).unwrap();
+            let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
+            let context = context(&echo(), store, leader, &metrics);
+            // the event of the own status write leads to the second pass
+            for _ in 0..2 {
+                let (next, _) = context.reconcile(&mut catalog).await;
+                let wait = next.map(|next| next.saturating_duration_since(Instant::now()).as_secs());
+                assert!(wait.is_some_and(|wait| (50..=60).contains(&wait)) == is_due, "{serving}: {wait:?}");
+            }
+        }
+    }
+
+    /// rule: decision 35
+    #[tokio::test]
+    async fn failure_of_a_removed_template_is_not_reported() {
+        olm_runtime::tls::install_provider();
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let image = "registry.example.com/c:1";
+        let reference = serve(&store, image);
+        let mut catalog = catalog(
+            image,
+            json!({
+                "conditions": [condition_of("Progressing", "True", "Succeeded")],
+                "resolvedSource": {"type": "Image", "image": {"ref": reference}},
+            }),
+        );
+        let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
+        let context = context(&echo(), store, leader, &metrics);
+        for (template, want) in [(Some("127.0.0.1:1/c:1"), "Retrying"), (None, "Succeeded")] {
+            let entry = |image: &str| (annotations::CATALOG_IMAGE_TEMPLATE.to_owned(), image.to_owned());
+            catalog.metadata.annotations = template.map(|image| [entry(image)].into());
+            let (next, _) = context.reconcile(&mut catalog).await;
+            let conditions = &catalog.status.as_ref().unwrap().conditions;
+            let progressing = condition::find(conditions, condition::PROGRESSING).unwrap();
+            assert_eq!(progressing.reason, want, "{}", progressing.message);
+            assert_eq!(next.is_some(), template.is_some());
         }
     }
 

@@ -326,6 +326,14 @@ pub fn desired<'a>(catalog: &'a ClusterCatalog, template: Option<&'a ResolvedTem
     template.and_then(image_of).or_else(spec)
 }
 
+/// Whether an attempt at another image failed, while what is served comes from the image to serve.
+#[must_use]
+pub fn is_outdated(failure: &FailedAttempt, desired: Option<&str>, held: Option<&Held>) -> bool {
+    desired.is_some_and(|desired| {
+        failure.reference != desired && held.is_some_and(|held| held.source.as_deref() == Some(desired))
+    })
+}
+
 /// Whether the label that carries the catalog's name is missing or wrong (decision 14).
 #[must_use]
 pub fn mislabelled(catalog: &ClusterCatalog) -> bool {

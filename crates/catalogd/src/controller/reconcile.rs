@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use olm_api::cluster_catalog::ClusterCatalog;
-use olm_api::{annotations, finalizers, labels};
+use olm_api::{annotations, condition, finalizers, labels};
 use olm_core::{Digest, KubernetesVersion, ResolvedTemplate};
 use olm_runtime::error_text;
 use olm_runtime::events::Events;
@@ -118,13 +118,20 @@ impl Context {
             memory.generation = None;
         }
         let template = self.template(catalog);
+        let desired = plan::desired(catalog, template.as_ref());
+        if leader
+            && let Some(failure) = &memory.failure
+            && plan::is_outdated(failure, desired, held.as_ref())
+        {
+            memory.failure = None;
+        }
         remembered.unserved_since = match (&held, remembered.unserved_since) {
             (Some(_), _) => None,
             (None, since) => Some(since.unwrap_or(now)),
         };
         let observed = Observed {
             catalog,
-            desired: plan::desired(catalog, template.as_ref()),
+            desired,
             leader,
             held: held.as_ref(),
             memory,
@@ -162,6 +169,9 @@ impl Context {
                 failure.retry = Some(now);
                 next = Some(now);
             }
+        }
+        if leader {
+            next = next.into_iter().chain(self.loss_due(&name, catalog, &remembered)).min();
         }
         self.memory.lock().insert(name, remembered);
         (next, outcome)
@@ -435,6 +445,15 @@ impl Context {
             nothing_served: !held && unserved_since.is_some_and(|since| since.elapsed() >= LOSS_GRACE_PERIOD),
             quarantine: failure.quarantine,
         }
+    }
+
+    /// When the status has to report that nothing is served, while it reports the opposite.
+    fn loss_due(&self, name: &str, catalog: &ClusterCatalog, remembered: &Remembered) -> Option<Instant> {
+        let status = catalog.status.as_ref()?;
+        let due = remembered.unserved_since?.checked_add(LOSS_GRACE_PERIOD)?;
+        let is_lost =
+            condition::is_true(&status.conditions, condition::SERVING) && self.store.get(name).is_none();
+        (is_lost && due > Instant::now()).then_some(due)
     }
 
     fn template(&self, catalog: &ClusterCatalog) -> Option<ResolvedTemplate> {
