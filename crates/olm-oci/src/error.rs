@@ -101,6 +101,13 @@ impl Error {
         matches!(self.cause(), Some(ImageError::Rejected(_)))
     }
 
+    /// Whether the content of the image is the cause, with its digest verified: the same image fails the same way.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        let (Self::ApplyLayer { cause, .. } | Self::Apply(cause)) = self else { return false };
+        matches!(cause, ImageError::Limit { .. } | ImageError::Content(_) | ImageError::UnexpectedEof)
+    }
+
     /// The cause of the failed step, where there is one.
     #[must_use]
     pub fn cause(&self) -> Option<&ImageError> {

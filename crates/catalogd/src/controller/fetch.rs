@@ -151,8 +151,13 @@ impl Fetch {
         if let Some(content) = stored {
             return Ok(Fetched { reference: canonical.to_string(), content, signer, lease });
         }
-        if let Some(known) = self.refused.lock().get(&digest) {
-            return Err(known.clone());
+        match history {
+            History::Ignored => drop(self.refused.lock().remove(&digest)),
+            History::Counts(_) => {
+                if let Some(known) = self.refused.lock().get(&digest) {
+                    return Err(known.clone());
+                }
+            }
         }
         let suspected = self.check_history(&digest, history)?;
         if reference.digest().is_some() {
@@ -230,29 +235,32 @@ impl Fetch {
         let _cancel = ingest.cancellation().drop_guard();
         let ingest = match image.visit(selection, &self.image_limits, ingest).await {
             Ok(ingest) => ingest,
+            Err(VisitError::Pull(error)) if error.is_permanent() => {
+                attempt.finish();
+                return Err(self.refuse(&digest, pulling(&error)));
+            }
             Err(VisitError::Pull(error)) => return Err(pulling(&error)),
             Err(VisitError::Visitor(error)) => {
                 attempt.finish();
-                return Err(self.refuse(&digest, &error));
+                return Err(self.refuse(&digest, storing(&error)));
             }
         };
         let committed = tokio::task::spawn_blocking(move || ingest.commit()).await;
         let committed = committed.map_err(|error| FetchError::new(error.to_string(), Retry::Backoff))?;
         attempt.finish();
-        committed.map_err(|error| self.refuse(&digest, &error))
+        committed.map_err(|error| self.refuse(&digest, storing(&error)))
     }
 
     /// Remembers content that will be refused again.
-    fn refuse(&self, digest: &Digest, error: &IngestError) -> FetchError {
-        let fetch_error = storing(error);
-        if fetch_error.retry == Retry::Slow {
+    fn refuse(&self, digest: &Digest, error: FetchError) -> FetchError {
+        if error.retry == Retry::Slow {
             let mut refused = self.refused.lock();
             if refused.len() >= MAX_REFUSED {
                 refused.clear();
             }
-            refused.insert(digest.clone(), fetch_error.clone());
+            refused.insert(digest.clone(), error.clone());
         }
-        fetch_error
+        error
     }
 
     fn registry(&self, name: &str) -> Arc<Semaphore> {

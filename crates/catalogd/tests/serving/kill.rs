@@ -6,7 +6,7 @@
 
 #[expect(clippy::unwrap_used, reason = "part of a test, and a test may panic")]
 #[path = "../../../olm-oci/tests/registry/support/mod.rs"]
-mod support;
+pub(crate) mod support;
 
 use std::io::Read;
 use std::path::Path;
@@ -184,11 +184,11 @@ fn bytes_of(file: &Blob) -> Result<Vec<u8>> {
 const READ: &str = "STORE_OF_A_READER_TO_BE_KILLED";
 const REGISTRIES: &str = "REGISTRIES_OF_A_READER";
 const REFERENCE: &str = "REFERENCE_OF_A_READER";
-const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
+pub(crate) const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What pulls into `root`, as catalogd does.
-fn fetch(root: &Path, registries: &Path) -> Result<Fetch> {
+pub(crate) fn fetch(root: &Path, registries: &Path) -> Result<Fetch> {
     olm_runtime::tls::install_provider();
     let (store, _) = Store::open(root)?;
     // without pull secrets the API server is not asked
@@ -209,7 +209,7 @@ async fn reader() -> Result<()> {
     fetched.map(drop).map_err(|problem| anyhow::anyhow!(problem.message))
 }
 
-fn count(root: &Path, folder: &str) -> usize {
+pub(crate) fn count(root: &Path, folder: &str) -> usize {
     std::fs::read_dir(root.join(folder)).map_or(0, Iterator::count)
 }
 

@@ -1,6 +1,7 @@
-//! catalogd without a control plane: hostile clients, kills while content is written, the server.
+//! catalogd without a control plane: hostile clients, kills while content is written, refused images, the server.
 
 mod hostile;
 mod kill;
+mod refused;
 mod server;
 mod support;

@@ -427,7 +427,13 @@ impl Transport {
         if response.status() != StatusCode::OK {
             return Err(self.status_error(response, &realm, &what).await);
         }
-        let body = self.body(response, MAX_TOKEN, &what).await?;
+        let body = self.body(response, MAX_TOKEN, &what).await.map_err(|cause| match cause {
+            // it is no limit on the image
+            ImageError::Limit { limit, .. } => {
+                ImageError::network(&what, format!("the answer exceeds the limit of {limit} bytes"))
+            }
+            cause => cause,
+        })?;
         serde_json::from_slice(&body)
             .map_err(|_| ImageError::network(what, "the token service did not answer with a JSON token"))
     }

@@ -172,7 +172,10 @@ impl<V: Visitor> Applier<V> {
             Ok(()) => Ok(blob.finish()?),
             // the bytes are not those of the manifest: the copy is damaged, the image may be valid, and a retry can help
             Err(
-                stop @ (Stop::Image(ImageError::Content(_) | ImageError::UnexpectedEof) | Stop::Visitor(_)),
+                stop @ (Stop::Image(
+                    ImageError::Content(_) | ImageError::UnexpectedEof | ImageError::Limit { .. },
+                )
+                | Stop::Visitor(_)),
             ) => Err(blob.finish().map_or_else(Stop::Image, |()| stop)),
             Err(stop) => Err(stop),
         }
