@@ -29,8 +29,8 @@ const MAX_PULLS_OF_A_REGISTRY: usize = 2;
 const PULL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Attempts to read an image that may end with the process before it is refused.
 const MAX_ATTEMPTS: u32 = 2;
-/// How long finding out a digest may take.
-const RESOLVE_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long finding out a digest may take: long enough for several mirrors that do not answer.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Content for a reference, safe from collection while this is held.
 #[derive(Debug)]

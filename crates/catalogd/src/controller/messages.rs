@@ -69,7 +69,7 @@ fn failures() -> Vec<String> {
     let (not_pulled, not_stored) = (olm_oci::testing::errors(&image()), not_stored());
     let errors = not_pulled.iter().map(pulling).chain(not_stored.iter().map(storing)).chain(unlabelled);
     errors
-        .chain([slow("resolving the reference", Duration::from_secs(120))])
+        .chain([slow("resolving the reference", Duration::from_secs(300))])
         .map(|error| error.message)
         .chain([quarantined(&digest, 2)])
         .collect()

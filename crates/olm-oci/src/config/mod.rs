@@ -178,7 +178,8 @@ pub struct Retries {
     pub resume: u32,
     /// First pause; doubles each time.
     pub first_pause: Duration,
-    /// Longest pause. A registry that demands a longer one ends the attempt, with [`crate::Retry::After`].
+    /// Longest pause before a blob is continued, and all pauses of one request together. A registry that demands more ends
+    /// the attempt, with [`crate::Retry::After`].
     pub longest_pause: Duration,
 }
 
@@ -189,7 +190,7 @@ impl Default for Retries {
             server_error: 3,
             resume: 5,
             first_pause: Duration::from_secs(2),
-            longest_pause: Duration::from_secs(60),
+            longest_pause: Duration::from_secs(30),
         }
     }
 }

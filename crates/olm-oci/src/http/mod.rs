@@ -141,32 +141,40 @@ impl Transport {
     /// Sends a request and follows it to a response with status 200 or 206.
     pub(crate) async fn send(&self, endpoint: &Endpoint, ask: &Ask<'_>) -> Result<Response, ImageError> {
         let clients = self.clients(endpoint)?;
-        let mut pause = self.config.retries.first_pause;
-        let (mut busy, mut broken) = (0, 0);
+        let retries = &self.config.retries;
+        let mut pause = retries.first_pause;
+        let (mut busy, mut broken, mut waited) = (0, 0, Duration::ZERO);
         loop {
-            let cause = match self.send_once(endpoint, &clients, ask).await {
+            let mut cause = match self.send_once(endpoint, &clients, ask).await {
                 Ok(response) => return Ok(response),
                 Err(cause) => cause,
             };
-            let ImageError::Status { status, retry_after, .. } = &cause else { return Err(cause) };
+            let ImageError::Status { status, retry_after, .. } = &mut cause else { return Err(cause) };
+            let status = *status;
             let again = match status {
                 429 => {
                     busy += 1;
-                    busy <= self.config.retries.too_many_requests
+                    busy <= retries.too_many_requests
                 }
                 500 | 502..=504 => {
                     broken += 1;
-                    broken <= self.config.retries.server_error
+                    broken <= retries.server_error
                 }
                 _ => false,
             };
+            if !again {
+                return Err(cause);
+            }
             let wait = retry_after.unwrap_or(pause);
-            if !again || wait > self.config.retries.longest_pause {
+            waited = waited.saturating_add(wait);
+            if waited > retries.longest_pause {
+                // the caller waits, and other locations are asked meanwhile
+                *retry_after = Some(wait);
                 return Err(cause);
             }
             tracing::debug!(what = ask.what, status, wait_ms = wait.as_millis(), "registry asks to wait");
             tokio::time::sleep(wait).await;
-            pause = (pause * 2).min(self.config.retries.longest_pause);
+            pause = (pause * 2).min(retries.longest_pause);
         }
     }
 

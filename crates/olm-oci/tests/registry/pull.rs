@@ -382,6 +382,30 @@ async fn retry_waits_as_registry_asks() {
 }
 
 #[tokio::test]
+async fn retry_leaves_long_pauses_to_the_caller() {
+    let registry = Registry::start().await;
+    let mut client = Client::new(&[&registry]);
+    client.config.retries.first_pause = Duration::from_millis(400);
+    client.config.retries.longest_pause = Duration::from_millis(1100);
+    for (header, pause, requests) in [
+        (Some("1"), Duration::from_secs(1), 2),
+        (None, Duration::from_millis(800), 2),
+        (Some("18446744073709551615"), Duration::from_secs(u64::MAX), 1),
+    ] {
+        registry.hook(move |_| {
+            let busy = Reply::new(429, "");
+            Some(match header {
+                Some(seconds) => busy.header("Retry-After", seconds),
+                None => busy,
+            })
+        });
+        let error = client.puller().resolve(&registry.reference("cat:1")).await.unwrap_err();
+        assert_eq!(error.retry(), Retry::After(pause), "{header:?}");
+        assert_eq!(registry.take_log().len(), requests, "{header:?}");
+    }
+}
+
+#[tokio::test]
 async fn stalled_registry_does_not_block_others() {
     let (bad, good) = (Registry::start().await, Registry::start().await);
     let mut client = Client::new(&[&bad, &good]);
