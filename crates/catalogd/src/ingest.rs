@@ -92,4 +92,31 @@ impl Visitor for Ingest {
         self.inner.next_layer();
         Ok(self.inner.whiteout(path)?)
     }
+
+    fn broken_link(&mut self, path: &str, why: &str) -> Result<bool, IngestError> {
+        self.inner.broken_link(path, why)?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    /// rule: fbc §2.3
+    #[test]
+    fn ingest_link_that_is_ignored_refuses_no_catalog() {
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        for (ignore, is_served) in [("latest", true), ("other", false)] {
+            let digest = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
+            let staging = store.stage(store.lease(&digest)).unwrap();
+            let mut ingest = Ingest::new(staging, IngestLimits::default()).unwrap();
+            ingest.file("configs/.indexignore", 0, &mut ignore.as_bytes()).unwrap();
+            assert!(ingest.broken_link("configs/latest", "it leads nowhere").unwrap());
+            let committed = ingest.commit();
+            assert_eq!(committed.is_ok(), is_served, "{ignore}: {:?}", committed.err());
+        }
+    }
 }

@@ -220,4 +220,9 @@ impl<W: Write> Visitor for Reader<W> {
         self.0.next_layer();
         self.0.whiteout(path)
     }
+
+    fn broken_link(&mut self, path: &str, why: &str) -> Result<bool, IngestError> {
+        self.0.broken_link(path, why)?;
+        Ok(true)
+    }
 }

@@ -160,6 +160,20 @@ impl<W: Write> Ingest<W> {
         Ok(())
     }
 
+    /// A link that leads to no file of the catalog, and why. As with broken content, the file may yet be left out by an
+    /// `.indexignore`.
+    ///
+    /// # Errors
+    /// As [`Self::file`].
+    pub fn broken_link(&mut self, path: &str, why: &str) -> Result<(), IngestError> {
+        let key = self.arrive(path)?;
+        let (spooled, objects) = (self.spooled..self.spooled, self.builder.len()..self.builder.len());
+        let problem = Some(ParseError { offset: 0, line: 1, message: truncated(why) });
+        let content = Content::Lines { spooled, objects, problem };
+        self.entries.insert(key, Entry { layer: self.layer, content });
+        Ok(())
+    }
+
     /// A hard link: the same content as the file at `target` has now.
     ///
     /// # Errors

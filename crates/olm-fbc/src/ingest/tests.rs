@@ -91,6 +91,21 @@ fn links_stay_inside() {
     }
 }
 
+/// rule: fbc §2.3
+#[test]
+fn broken_links_may_be_ignored() {
+    for (ignore, want) in [
+        ("latest", Ok("r ".to_owned())),
+        ("other", Err("it leads nowhere; in file \"c/latest\", line 1, byte 0".to_owned())),
+    ] {
+        let mut ingest = new();
+        named(&mut ingest, "c/real", "r");
+        ingest.file("c/.indexignore", &mut ignore.as_bytes()).unwrap();
+        ingest.broken_link("c/latest", "it leads nowhere").unwrap();
+        assert_eq!(finished(ingest), want, "{ignore}");
+    }
+}
+
 #[test]
 fn broken_files_are_all_named() {
     let mut ingest = new();

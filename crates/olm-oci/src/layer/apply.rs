@@ -43,6 +43,15 @@ pub trait Visitor {
     /// # Errors
     /// Ends the visit.
     fn remove(&mut self, path: &str) -> Result<(), Self::Error>;
+
+    /// The link at `path`, which is selected, leads to none of the files; `why` is the error message. Returns whether the
+    /// visitor takes care of that; else the visit fails.
+    ///
+    /// # Errors
+    /// Ends the visit.
+    fn broken_link(&mut self, _path: &str, _why: &str) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
 }
 
 /// The error that ended a visit.
@@ -369,7 +378,13 @@ impl<V: Visitor> Applier<V> {
                     self.charge(size).map_err(Error::Apply)?;
                     self.visitor.alias(path, &target).map_err(VisitError::Visitor)?;
                 }
-                Lead::Nowhere(why) => return Err(Error::Apply(ImageError::Content(why)).into()),
+                Lead::Nowhere(why) => {
+                    let is_done = self.selection.contains(path)
+                        && self.visitor.broken_link(path, &why).map_err(VisitError::Visitor)?;
+                    if !is_done {
+                        return Err(Error::Apply(ImageError::Content(why)).into());
+                    }
+                }
             }
         }
         Ok(self.visitor)

@@ -524,6 +524,43 @@ fn visitor_cannot_hide_layer_errors() {
     assert!(visit(&[stray], &["configs"], &Limits::default(), Careless(true)).is_err());
 }
 
+#[test]
+fn visitor_may_pass_over_broken_links() {
+    struct Tolerant(Vec<String>);
+    impl Visitor for Tolerant {
+        type Error = super::Infallible;
+        fn file(&mut self, path: &str, _: u64, _: &mut dyn Read) -> Result<(), Self::Error> {
+            self.0.push(path.to_owned());
+            Ok(())
+        }
+        fn alias(&mut self, path: &str, _: &str) -> Result<(), Self::Error> {
+            self.0.push(path.to_owned());
+            Ok(())
+        }
+        fn remove(&mut self, _: &str) -> Result<(), Self::Error> {
+            Ok(())
+        }
+        fn broken_link(&mut self, _: &str, why: &str) -> Result<bool, Self::Error> {
+            self.0.push(why.to_owned());
+            Ok(true)
+        }
+    }
+    let limits = Limits::default();
+    let layer = TarOf::new().file("configs/v1/a", "1").symlink("configs/latest", "v1");
+    let layer = layer.symlink("configs/name", "v1/a").symlink("configs/out", "../../x").tar();
+    let seen = visit(&[layer], &["configs"], &limits, Tolerant(Vec::new())).unwrap().0;
+    let want = [
+        "configs/v1/a",
+        "link \"configs/latest\" points to a directory: \"configs/v1\"",
+        "configs/name",
+        "link \"configs/out\" leads out of the image",
+    ];
+    assert_eq!(seen, want);
+    // what is above the selection is not the visitor's
+    let above = TarOf::new().symlink("configs", "elsewhere").tar();
+    assert!(visit(&[above], &["configs/b"], &limits, Tolerant(Vec::new())).is_err());
+}
+
 /// One entry of a random layer.
 #[derive(Debug, Clone)]
 enum Op {
