@@ -199,9 +199,8 @@ impl<V: Visitor> Applier<V> {
 
     fn entry<R: Read>(&mut self, entry: &Entry, archive: &mut Archive<R>) -> Result<(), Stop<V::Error>> {
         let name = String::from_utf8_lossy(&entry.name);
-        let Some(path) = clean(&name) else {
-            return Err(ImageError::Content(format!("entry {name:?} leads out of the image")).into());
-        };
+        // what leads out of the image is beneath no selected path
+        let Some(path) = clean(&name) else { return Ok(()) };
         if let Some(whiteout) = whiteout(&path)? {
             return self.whiteout(whiteout);
         }
@@ -215,9 +214,6 @@ impl<V: Visitor> Applier<V> {
                 "entry {name:?} makes something else than a directory of the image's root"
             ))
             .into());
-        }
-        if name.starts_with('/') {
-            return Err(ImageError::Content(format!("entry {name:?} has an absolute name")).into());
         }
         if std::str::from_utf8(&entry.name).is_err() {
             return Err(ImageError::Content(format!("entry {name:?} has a name that is not UTF-8")).into());
@@ -237,10 +233,10 @@ impl<V: Visitor> Applier<V> {
                 self.put(&path, Node::Symlink(target)).map(|_| ())
             }
             Kind::HardLink => self.hard_link(&path, selected, &entry.link),
-            Kind::CharacterDevice | Kind::BlockDevice => {
-                Err(ImageError::Content(format!("entry {path:?} is a device")).into())
+            // passed over, but what lower layers have there is hidden
+            Kind::CharacterDevice | Kind::BlockDevice | Kind::Fifo => {
+                self.put(&path, Node::File { given: false, size: 0 }).map(|_| ())
             }
-            Kind::Fifo => Err(ImageError::Content(format!("entry {path:?} is a named pipe")).into()),
             Kind::Sparse => Err(ImageError::Unsupported(format!("entry {path:?} is a sparse file")).into()),
             Kind::Other(flag) => {
                 Err(ImageError::Unsupported(format!("unhandled tar header type {flag} of entry {path:?}"))

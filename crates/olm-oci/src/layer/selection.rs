@@ -1,7 +1,7 @@
 //! The selected part of an image, and the meaning of names in a tar.
 //!
-//! Rule: catalogd §5.7. Names are slash-separated, relative to the image's root and cleaned (`./a//b` is `a/b`). A name
-//! that leaves the root is always rejected; an absolute one only if it would be selected.
+//! Rule: catalogd §5.7. Names are slash-separated, relative to the image's root and cleaned (`./a//b` and `/a/b` are `a/b`). A name
+//! that leaves the root is never selected.
 
 use crate::error::ImageError;
 

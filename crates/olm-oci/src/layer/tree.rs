@@ -26,7 +26,7 @@ const OPAQUE: &str = ".wh..wh..opq";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Node {
     Directory,
-    /// `given`: the visitor has it (files above the selection are only obstacles); `size` in bytes.
+    /// `given`: the visitor has it (files above the selection, devices and named pipes are only obstacles); `size` in bytes.
     File {
         given: bool,
         size: u64,
