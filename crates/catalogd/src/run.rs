@@ -215,10 +215,11 @@ fn check_all(store: &Store, damage: &mpsc::Sender<String>, stop: &Shutdown) {
         }
         let Err(error) = content.verify() else { continue };
         tracing::error!(digest = %content.digest(), %error, "stored content is damaged; it will be pulled again");
-        match store.condemn(content.digest()) {
-            Ok(names) => names.into_iter().for_each(|name| drop(damage.blocking_send(name))),
-            Err(error) => tracing::error!(%error, "cannot remove damaged content"),
+        let (names, removed) = store.condemn(content.digest());
+        if let Err(error) = removed {
+            tracing::error!(%error, "cannot remove damaged content");
         }
+        names.into_iter().for_each(|name| drop(damage.blocking_send(name)));
     }
 }
 

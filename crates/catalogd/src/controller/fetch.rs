@@ -292,9 +292,7 @@ pub(super) fn selection(labels: &BTreeMap<String, String>, by_tag: bool) -> Resu
         return Ok(Selection::everything());
     }
     Selection::beneath([path]).map_err(|fault| {
-        let message =
-            format!("source catalog content: error applying image: error getting relative path: {fault}");
-        FetchError::new(message, Retry::Slow)
+        FetchError::new(format!("source catalog content: error applying image: {fault}"), Retry::Slow)
     })
 }
 
@@ -330,4 +328,17 @@ pub(super) fn pulling(error: &olm_oci::Error) -> FetchError {
 pub(super) fn storing(error: &IngestError) -> FetchError {
     let retry = if error.is_permanent() { Retry::Slow } else { Retry::Backoff };
     FetchError::new(format!("error storing fbc: {error}"), retry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// rule: catalogd §5.7
+    #[test]
+    fn fetch_names_a_label_that_leads_out_of_the_image() {
+        let error = selection(&[(LABEL.to_owned(), "../x".to_owned())].into(), false).unwrap_err();
+        let want = "source catalog content: error applying image: error getting relative path: \"../x\" leads out of the image";
+        assert_eq!(error.message, want);
+    }
 }

@@ -412,6 +412,31 @@ mod tests {
         assert_eq!(catalogs.len(), 1, "the finalizer stays: {catalogs:?}");
     }
 
+    /// rule: catalogd §4.4
+    #[tokio::test]
+    async fn removal_in_two_attempts_leaves_no_content() {
+        olm_runtime::tls::install_provider();
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let image = "registry.example.com/c:1";
+        serve(&store, image);
+        // what is no file cannot be removed as one
+        let name = root.path().join("names/c");
+        std::fs::remove_file(&name).unwrap();
+        std::fs::create_dir(&name).unwrap();
+        let mut catalog = catalog(image, json!(null));
+        catalog.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
+        let context = context(&echo(), store, leader, &metrics);
+        let stored = || std::fs::read_dir(root.path().join("content")).unwrap().count();
+        let (next, outcome) = context.reconcile(&mut catalog).await;
+        assert!(next.is_some() && outcome == Outcome::Error, "{next:?} {outcome:?}");
+        assert_eq!(stored(), 1);
+        std::fs::remove_dir(&name).unwrap();
+        let _ = context.reconcile(&mut catalog).await;
+        assert_eq!(stored(), 0);
+    }
+
     /// Collects the messages of warnings.
     struct Warnings(Arc<Mutex<Vec<String>>>);
 

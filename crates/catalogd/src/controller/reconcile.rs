@@ -583,8 +583,9 @@ impl Context {
         off_thread(move || {
             if store.withdraw(&name)? {
                 tracing::info!(catalog = name, "no longer served");
-                store.collect(None)?;
             }
+            // also if an attempt before this one has withdrawn it and failed
+            store.collect(None)?;
             Ok(())
         })
         .await

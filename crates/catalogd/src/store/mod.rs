@@ -422,11 +422,10 @@ impl Store {
         Ok(served)
     }
 
-    /// Withdraws every name that serves damaged content and removes the content. Returns these names.
-    ///
-    /// # Errors
-    /// When the disk refuses it; the names are not served any more all the same.
-    pub fn condemn(&self, digest: &Digest) -> Result<Vec<String>, StoreError> {
+    /// Withdraws every name that serves damaged content and removes the content. Returns these names, which are not served any
+    /// more in any case, and the first error if the disk refuses something.
+    #[must_use]
+    pub fn condemn(&self, digest: &Digest) -> (Vec<String>, Result<(), StoreError>) {
         let state = self.0.state.lock();
         let mut lost = Vec::new();
         self.swap(&state, |serving| {
@@ -438,11 +437,12 @@ impl Store {
                 keep
             });
         });
+        let mut removed = Ok(());
         for name in &lost {
-            names::remove(&self.0.root.join("names"), name)?;
+            removed = removed.and(names::remove(&self.0.root.join("names"), name));
         }
-        self.0.discard(&self.0.place(digest)).map_err(StoreError::Write)?;
-        Ok(lost)
+        let discarded = self.0.discard(&self.0.place(digest)).map_err(StoreError::Write);
+        (lost, removed.and(discarded))
     }
 
     /// Removes names that are not in `known`, content that no name and no lease needs, and left-overs.

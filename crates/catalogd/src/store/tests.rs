@@ -232,7 +232,7 @@ fn store_content_removed_while_compressed_stays_removed() {
     assert!(!content.lacks_copies());
     let (content, lease) = large(&store, 'b');
     let condemned = || {
-        store.condemn(content.digest()).unwrap();
+        store.condemn(content.digest()).1.unwrap();
         false
     };
     store.compress(&content, &condemned).unwrap();
@@ -426,12 +426,34 @@ fn store_finds_damage() {
                 matches!(content.verify(), Err(ContentError::Damaged { file }) if file.starts_with("catalog.jsonl")),
                 "{case}"
             );
-            assert_eq!(store.condemn(content.digest()).unwrap(), ["cat"]);
+            let (names, removed) = store.condemn(content.digest());
+            removed.unwrap();
+            assert_eq!(names, ["cat"]);
         }
         assert!(store.get("cat").is_none(), "{case}");
         let (content, _lease) = store_one(&store, 'a', &["one", "two"]);
         content.verify().unwrap();
     }
+}
+
+#[test]
+fn store_damaged_content_goes_though_a_name_stays() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (content, _lease) = store_one(&store, 'a', &["one"]);
+    for name in ["x", "y"] {
+        store.publish(name, served(content.clone())).unwrap();
+    }
+    // what is no file cannot be removed as one
+    let name = root.path().join("names/x");
+    std::fs::remove_file(&name).unwrap();
+    std::fs::create_dir(&name).unwrap();
+    let (names, removed) = store.condemn(content.digest());
+    assert!(removed.is_err());
+    assert_eq!(names, ["x", "y"], "both are to be pulled again");
+    assert!(store.serving().is_empty());
+    assert_eq!(entries(root.path(), "names"), ["x"]);
+    assert!(entries(root.path(), "content").is_empty());
 }
 
 #[test]
