@@ -5,6 +5,7 @@
 
 pub(crate) mod certs;
 pub(crate) mod keyring;
+pub(crate) mod policy;
 pub(crate) mod registries;
 
 use std::path::{Path, PathBuf};

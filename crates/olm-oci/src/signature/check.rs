@@ -6,6 +6,7 @@ use olm_core::{Digest, ImageRef};
 use olm_signature::{Accepted, AcceptedImage, Demand, Evidence, Image, Policy, Sigstore, judge};
 
 use super::Verified;
+use crate::config::policy::unread_policy;
 use crate::error::{Error, ImageError};
 use crate::http::Endpoint;
 use crate::puller::Puller;
@@ -14,12 +15,19 @@ use crate::puller::Puller;
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Puller {
-    /// Reads the policy with its keys and roots, so that a mistake in it shows before the first image.
+    /// Reads the policy with its keys and roots, so that a mistake in it shows before the first image. Without one it warns of
+    /// the policy.json that other container tools obey.
     ///
     /// # Errors
     /// [`Error::Policy`], naming file and field.
     pub fn check_policy(&self) -> Result<(), Error> {
-        self.policy().map(drop)
+        if self.policy()?.is_none()
+            && let Some(file) = unread_policy()
+        {
+            let file = file.display();
+            tracing::warn!(%file, "this policy is not read, signatures of images are not checked; pass it as --signature-policy");
+        }
+        Ok(())
     }
 
     /// Does the current policy accept content of `digest` that is stored already, without a request? `false` if it would
