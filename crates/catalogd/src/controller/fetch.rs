@@ -281,7 +281,7 @@ const MAX_REFUSED: usize = 256;
 pub(super) fn selection(labels: &BTreeMap<String, String>, by_tag: bool) -> Result<Selection, FetchError> {
     let Some(path) = labels.get(LABEL) else {
         // A tag may be pushed again with the label; a digest stays as it is.
-        let (prefix, retry) = if by_tag { ("", Retry::Slow) } else { ("terminal error: ", Retry::Never) };
+        let (prefix, retry) = if by_tag { ("", Retry::Backoff) } else { ("terminal error: ", Retry::Never) };
         let message = format!(
             "source catalog content: error applying image: {prefix}catalog image is missing the required label \"{LABEL}\""
         );
@@ -333,6 +333,14 @@ pub(super) fn storing(error: &IngestError) -> FetchError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// rule: catalogd §4.6
+    #[test]
+    fn fetch_retries_a_missing_label_of_a_tag() {
+        for (by_tag, want) in [(true, Retry::Backoff), (false, Retry::Never)] {
+            assert_eq!(selection(&BTreeMap::new(), by_tag).unwrap_err().retry, want, "{by_tag}");
+        }
+    }
 
     /// rule: catalogd §5.7
     #[test]
