@@ -137,7 +137,7 @@ mod tests {
         NamespacedName { namespace: "ns".to_owned(), name: name.to_owned() }
     }
 
-    fn answer(code: u16, body: &Value) -> Result<http::Response<Body>, tower::BoxError> {
+    fn response(code: u16, body: &Value) -> Result<http::Response<Body>, tower::BoxError> {
         let body = Body::from(body.to_string().into_bytes());
         Ok(http::Response::builder().status(code).body(body)?)
     }
@@ -184,7 +184,7 @@ mod tests {
             async move {
                 // after the last version no listing is answered
                 let Some((code, body)) = found else { return std::future::pending().await };
-                answer(code, &body)
+                response(code, &body)
             }
         });
         Client::new(server, "default")
@@ -235,7 +235,7 @@ mod tests {
             let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "name"},
                 "data": {".dockerconfigjson": bytes}});
             let body = if code == 200 { secret } else { failure(code) };
-            std::future::ready(answer(code, &body))
+            std::future::ready(response(code, &body))
         });
         let keyring = SharedKeyring::default();
         let client = Client::new(server, "default");

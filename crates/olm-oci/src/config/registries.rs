@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(located(&registries, &at("mixed.test/x"), true).unwrap(), want, "a tag led to it");
     }
 
-    /// rule: a location is blocked by its own table, as `NeverContactSource` of OpenShift needs it
+    /// rule: catalogd §5.3; a location is blocked by its own table, as `NeverContactSource` of OpenShift needs it
     #[test]
     fn registries_leave_out_blocked_locations() {
         let registries = parsed(
