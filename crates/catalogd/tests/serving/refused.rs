@@ -30,7 +30,7 @@ async fn refused_image_is_downloaded_again_on_request_only() -> Result<()> {
             registry.take_log();
             let error = fetch.by_reference(&reference, None, history).await.map(drop).unwrap_err();
             ensure!(error.message.contains(want), "want {want:?} in {:?}", error.message);
-            assert_eq!(first.get_or_insert_with(|| error.clone()), &error);
+            assert_eq!(*first.get_or_insert_with(|| error.clone()), error);
             let asked = registry.take_log();
             let layers = asked.iter().filter(|asked| asked.contains("/blobs/")).count();
             ensure!((layers > 0) == downloads, "{history:?}: {asked:?}");
