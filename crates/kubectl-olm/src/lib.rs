@@ -20,6 +20,8 @@ mod remedy;
 mod rights;
 mod similar;
 mod sources;
+#[cfg(test)]
+mod stand_in;
 mod terminal;
 mod watch;
 

@@ -10,7 +10,10 @@ pub(crate) fn role_for(doing: &str) -> Option<&'static str> {
     let (verb, object) = doing.split_once(' ')?;
     let kind = object.split(' ').next()?;
     match (verb, kind) {
-        ("read", "ClusterExtensions" | "ClusterObjectSets" | "ClusterCatalogs") => Some(VIEWER_ROLE),
+        (
+            "read",
+            "ClusterExtensions" | "ClusterObjectSets" | "ClusterCatalogs" | "ClusterServiceVersions",
+        ) => Some(VIEWER_ROLE),
         ("write", "ClusterExtension") => Some(EDITOR_ROLE),
         _ => None,
     }
@@ -50,6 +53,7 @@ mod tests {
     fn rights_name_the_shipped_role() {
         for (doing, want) in [
             ("read ClusterExtensions", Some(VIEWER_ROLE)),
+            ("read ClusterServiceVersions", Some(VIEWER_ROLE)),
             ("write ClusterExtension \"x\"", Some(EDITOR_ROLE)),
             ("write ClusterCatalog \"x\"", None),
             ("read namespaces", None),

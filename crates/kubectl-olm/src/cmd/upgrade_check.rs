@@ -165,15 +165,14 @@ async fn installed(client: &Client, all: &[ClusterExtension]) -> Result<Vec<Bund
     Ok(bundles)
 }
 
-/// The ClusterServiceVersions of OLM Classic, without copies; none where the kind is not served or the user may not read it.
+/// The ClusterServiceVersions of OLM Classic, without copies; none where the kind is not served. Without the right to list them there is no
+/// answer: each of them may block the update.
 async fn of_classic(client: &Client) -> Result<Vec<Bundle>, CommandError> {
     let csvs: Api<ClusterServiceVersion> = Api::all(client.clone());
     match csvs.list_metadata(&ListParams::default().labels("!olm.copiedFrom")).await {
         Ok(found) => Ok(found.items.iter().map(csv).collect()),
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Vec::new()),
-        Err(error) => {
-            Err(CommandError::Unreachable(format!("cannot list ClusterServiceVersions: {}", chain(&error))))
-        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(error) => Err(CommandError::from_request("read ClusterServiceVersions", &error)),
     }
 }
 
@@ -316,6 +315,7 @@ fn text(check: &UpgradeCheck) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stand_in;
     use olm_core::openshift::Owner;
 
     fn bundle(extension: &str, value: Option<&str>) -> Bundle {
@@ -361,6 +361,28 @@ mod tests {
             ),
             "{message}"
         );
+    }
+
+    #[tokio::test]
+    async fn upgrade_check_needs_right_to_list_csvs() {
+        let forbidden = "clusterserviceversions.operators.coreos.com is forbidden: User \"u\" cannot list resource \
+                         \"clusterserviceversions\" in API group \"operators.coreos.com\" at the cluster scope";
+        for (code, message, want) in [
+            // OLM Classic is not installed
+            (404, "404 page not found", Ok(0)),
+            (
+                403,
+                forbidden,
+                Err("you may not list clusterserviceversions.operators.coreos.com; ClusterRole \
+                     operator-controller-clusterextension-viewer-role allows it"),
+            ),
+            (500, "etcd is down", Err("cannot read ClusterServiceVersions: etcd is down")),
+        ] {
+            let client = stand_in::cluster(move |_| stand_in::failure(code, message));
+            let got = of_classic(&client).await.map(|found| found.len());
+            let got = got.map_err(|failure| (failure.code(), failure.to_string()));
+            assert_eq!(got, want.map_err(|text| (3, text.to_owned())), "{code}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ const TAIL: &str = "
 
 | ClusterRole | allows |
 |---|---|
-| `operator-controller-clusterextension-viewer-role` | every verb of `kubectl olm` that reads: ClusterExtensions, ClusterObjectSets, ClusterCatalogs, the content of catalogs through the apiserver, CustomResourceDefinitions |
+| `operator-controller-clusterextension-viewer-role` | every verb of `kubectl olm` that reads: ClusterExtensions, ClusterObjectSets, ClusterCatalogs, the content of catalogs through the apiserver, CustomResourceDefinitions, and for `upgrade-check` the ClusterVersion and ClusterServiceVersions |
 | `operator-controller-clusterextension-editor-role` | the same, and ClusterExtensions to be written |
 
 Neither is bound. `kubectl apply -k manifests/options/aggregated-roles` (chart: `aggregatedRoles: true`) adds the first to the
