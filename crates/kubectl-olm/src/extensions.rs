@@ -156,7 +156,7 @@ fn status_of(error: &ContentError) -> Option<&Status> {
 pub(crate) fn from_file(path: &Path) -> Result<ClusterExtension, CommandError> {
     let value = document(path)?;
     if value["kind"] != "ClusterExtension" {
-        return Err(CommandError::content(path, "the first document is no ClusterExtension"));
+        return Err(CommandError::content(path, "it is no ClusterExtension"));
     }
     serde_json::from_value(value).map_err(|error| CommandError::content(path, error))
 }

@@ -115,11 +115,29 @@ async fn rendered(arguments: &Render) -> Result<CommandOutput, CommandError> {
 
 /// The one document of a file.
 pub(crate) fn document(path: &Path) -> Result<Value, CommandError> {
+    let mut all = documents(path)?;
+    match all.len() {
+        1 => Ok(all.remove(0)),
+        several => {
+            let text = format!("there are {several} documents in it; give a file with one");
+            Err(CommandError::content(path, text))
+        }
+    }
+}
+
+/// The documents of a file, at least one.
+pub(crate) fn documents(path: &Path) -> Result<Vec<Value>, CommandError> {
     let bytes = read(path)?;
-    let mut documents = olm_yaml::Documents::from_bytes(&bytes, olm_yaml::Limits::default());
-    let first = documents.next().ok_or_else(|| CommandError::content(path, "there is no document in it"))?;
-    let first = first.map_err(|error| CommandError::content(path, error))?;
-    serde_json::from_slice(&first).map_err(|error| CommandError::content(path, error))
+    let documents = olm_yaml::Documents::from_bytes(&bytes, olm_yaml::Limits::default());
+    let documents = documents.map(|document| {
+        let document = document.map_err(|error| CommandError::content(path, error))?;
+        serde_json::from_slice(&document).map_err(|error| CommandError::content(path, error))
+    });
+    let documents = documents.collect::<Result<Vec<Value>, CommandError>>()?;
+    if documents.is_empty() {
+        return Err(CommandError::content(path, "there is no document in it"));
+    }
+    Ok(documents)
 }
 
 fn inspected(bundle: &RegistryV1) -> String {

@@ -1,4 +1,5 @@
-//! `crd diff`: checks whether a changed CRD is safe for existing objects. For the CI of authors: two files, or every CRD of two bundles.
+//! `crd diff`: checks whether a changed CRD is safe for existing objects. For the CI of authors: every CRD of two files or
+//! bundles.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +9,7 @@ use olm_core::Object;
 use olm_crd_safety::{Comparison, Policy, Profile, compare};
 use serde::Serialize;
 
-use super::bundle::document;
+use super::bundle::documents;
 use super::output::{Form, rows};
 use crate::CommandOutput;
 use crate::bundle_source::BundleAccess;
@@ -16,7 +17,7 @@ use crate::failure::CommandError;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Compare an old CRD with its new form, or all CRDs of two bundles; exit code 1 when the change is dangerous
+    /// Compare an old CRD with its new form, or all CRDs of two files or bundles; exit code 1 when the change is dangerous
     #[command(
         after_help = "Exit codes: 0 the change is safe, 1 it is dangerous, 2 something cannot be read, 3 the registry gave no answer.\n\n\
                       Examples:\n  kubectl olm crd diff old/crd.yaml new/crd.yaml\n  \
@@ -27,10 +28,10 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Args)]
 pub(crate) struct Diff {
-    /// The CRD as it is in the cluster, or the bundle that is installed: a file, a bundle directory, or a bundle image
+    /// The CRDs as they are in the cluster, or the bundle that is installed: a file, a bundle directory, or a bundle image
     #[arg(value_name = "FILE|DIR|IMAGE")]
     old: String,
-    /// The CRD as it shall become, or the bundle that is to be installed
+    /// The CRDs as they shall become, or the bundle that is to be installed
     #[arg(value_name = "FILE|DIR|IMAGE")]
     new: String,
     /// Block everything that the Go reference blocks, harmless changes included
@@ -58,7 +59,7 @@ struct Row {
 
 enum Side {
     One(Object),
-    Bundle(BTreeMap<String, Object>),
+    Several(BTreeMap<String, Object>),
 }
 
 pub(crate) async fn run(Verb::Diff(arguments): &Verb) -> Result<CommandOutput, CommandError> {
@@ -88,20 +89,38 @@ async fn side(arguments: &Diff, source: &str) -> Result<Side, CommandError> {
     if path.is_dir() || (!path.exists() && !source.starts_with(['/', '.']) && source.contains('/')) {
         let bundle = arguments.access.load(source).await?;
         let crds = bundle.crds.into_iter().map(|crd| (crd.name().to_owned(), crd));
-        return Ok(Side::Bundle(crds.collect()));
+        return Ok(Side::Several(crds.collect()));
     }
-    let object = Object::from_value(document(path)?).map_err(|error| CommandError::content(path, error))?;
-    if object.kind() == "CustomResourceDefinition" {
-        Ok(Side::One(object))
-    } else {
-        Err(CommandError::content(path, format!("kind is {:?}, not CustomResourceDefinition", object.kind())))
+    let (mut crds, mut other) = (BTreeMap::new(), None);
+    for document in documents(path)? {
+        let object = Object::from_value(document).map_err(|error| CommandError::content(path, error))?;
+        if object.kind() != "CustomResourceDefinition" {
+            other = Some(object.kind().to_owned());
+            continue;
+        }
+        let name = object.name().to_owned();
+        if crds.insert(name.clone(), object).is_some() {
+            let text = format!("CustomResourceDefinition {name:?} is in it twice");
+            return Err(CommandError::content(path, text));
+        }
+    }
+    match (crds.pop_first(), crds.is_empty()) {
+        (None, _) => {
+            let text = format!("kind is {:?}, not CustomResourceDefinition", other.unwrap_or_default());
+            Err(CommandError::content(path, text))
+        }
+        (Some((_, only)), true) => Ok(Side::One(only)),
+        (Some(first), false) => {
+            crds.extend([first]);
+            Ok(Side::Several(crds))
+        }
     }
 }
 
 fn all(side: Side) -> BTreeMap<String, Object> {
     match side {
         Side::One(crd) => BTreeMap::from([(crd.name().to_owned(), crd)]),
-        Side::Bundle(crds) => crds,
+        Side::Several(crds) => crds,
     }
 }
 
@@ -123,7 +142,7 @@ fn dropped(crd: &str) -> Row {
     Row {
         crd: crd.to_owned(),
         check: "dropped",
-        message: "the new bundle does not have this CRD".to_owned(),
+        message: "the new side does not have this CRD".to_owned(),
         danger: "deleting a CRD deletes its objects, so an upgrade is refused while there are any",
         fix: "keep the CRD until its objects are migrated",
         ..Row::default()

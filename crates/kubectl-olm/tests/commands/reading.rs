@@ -168,6 +168,7 @@ fn explain_prints_decision() {
         "explain -f extension.yaml --installed 1.0.1 -o json",
         "explain -f extension.yaml -o name",
         "explain -f catalog/fuel.yaml",
+        "explain -f kiln-bundle/metadata/annotations.yaml",
     ]));
 }
 

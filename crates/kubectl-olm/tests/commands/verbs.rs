@@ -175,6 +175,24 @@ fn crd_diff_reports_dangerous_changes() {
     let other = write(root.path(), "other.yaml", "kind: Pod\n");
     let (code, _, error) = olm(&["crd", "diff", old, other.to_str().unwrap()], "");
     assert_eq!((code, error.contains("not CustomResourceDefinition")), (2, true), "{error}");
+
+    // files of several CRDs: each is compared with that of its name
+    let second = |properties: &str| crd(properties).replace("a.example.com", "b.example.com");
+    let both = |name: &str, second: &str| {
+        let text = format!("{}---\nkind: Namespace\n---\n{second}", crd("{a: {type: string}}"));
+        write(root.path(), name, &text).to_str().unwrap().to_owned()
+    };
+    let before = both("before.yaml", &second("{a: {type: string}}"));
+    let after = both("after.yaml", &second("{a: {type: integer}}"));
+    assert_eq!(olm(&["crd", "diff", &before, &before], ""), (0, String::new(), String::new()));
+    let (code, out, error) = olm(&["crd", "diff", &before, &after], "");
+    assert_eq!(code, 1, "{error}");
+    assert!(out.starts_with("b.example.com: v1: ^.a: type: type changed : \"string\" -> "), "{out}");
+    let (code, out, _) = olm(&["crd", "diff", &before, old], "");
+    assert_eq!((code, out.contains("b.example.com: dropped: ")), (1, true), "{out}");
+    let twice = both("twice.yaml", &crd("{}"));
+    let (code, _, error) = olm(&["crd", "diff", &before, &twice], "");
+    assert_eq!((code, error.contains("\"a.example.com\" is in it twice")), (2, true), "{error}");
 }
 
 #[test]
@@ -276,6 +294,16 @@ fn install_dry_run_prints_the_manifest() {
             "source": {"sourceType": "Catalog", "catalog": {"packageName": "p", "version": "2.x", "upgradeConstraintPolicy": "CatalogProvided"}}},
     });
     assert_eq!(manifest, want);
+    let two = write(root.path(), "two.yaml", "kind: ClusterExtension\n---\nkind: Namespace\n");
+    let config = format!("@{}", two.display());
+    for words in [
+        &["install", "-f", &config[1..], "--dry-run"][..],
+        &["install", "p", "-n", "x", "--config", config.as_str(), "--dry-run"],
+    ] {
+        let (code, out, error) = olm(words, "");
+        assert_eq!((code, out.as_str()), (2, ""), "{error}");
+        assert!(error.contains("there are 2 documents in it; give a file with one"), "{error}");
+    }
     let (code, out, _) = olm(&["install", "p", "-n", "x", "--catalog", "mine", "--dry-run"], "");
     assert_eq!((code, out.as_str()), (0, "clusterextension/p created (package p, any version) (dry run)\n"));
     let (code, _, error) = olm(&["install", "p"], "");
