@@ -5,11 +5,15 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::json;
 
-/// A client whose requests are answered by method and address, such as `GET /api/v1/pods?limit=500`, with a status code and a body.
-pub(crate) fn cluster(answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static) -> Client {
+/// A client whose requests are answered by method and address, such as `GET /api/v1/pods?limit=500`, with a status code and a body; never
+/// if there is none.
+pub(crate) fn cluster(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (code, body) = answer(&format!("{} {}", request.method(), request.uri()));
-        async move { Response::builder().status(code).body(Body::from(body.into_bytes())) }
+        let answered = answer(&format!("{} {}", request.method(), request.uri()));
+        async move {
+            let Some((code, body)) = answered else { return std::future::pending().await };
+            Response::builder().status(code).body(Body::from(body.into_bytes()))
+        }
     });
     Client::new(service, "default")
 }

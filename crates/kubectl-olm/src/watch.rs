@@ -4,10 +4,11 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, labels};
-use olm_runtime::error_text::chain;
+use olm_runtime::error_text::{chain, innermost};
 use serde::de::DeserializeOwned;
 
-use crate::failure::{CommandError, print_result};
+use crate::failure::{CommandError, print_note, print_result};
+use crate::rights::in_words;
 use crate::{CommandOutput, interrupt};
 
 /// A kind of OLM.
@@ -23,12 +24,66 @@ impl Watched for ClusterObjectSet {}
 type Events<K> = Result<watcher::Event<K>, watcher::Error>;
 
 fn events<K: Watched>(client: &Client, config: watcher::Config) -> impl Stream<Item = Events<K>> + use<K> {
-    watcher(Api::<K>::all(client.clone()), config).backoff(olm_runtime::backoff::of_watch())
+    let events = watcher(Api::<K>::all(client.clone()), config).backoff(olm_runtime::backoff::of_watch());
+    without_interruptions(events, print_note)
+}
+
+/// The events without errors, after which the watch is begun again: `note` gets the first one in a row. The error of a watch that never worked
+/// stays, such as that of a missing right; later an apiserver that restarts gives that answer, too, until it has read the rights.
+fn without_interruptions<K: Watched>(
+    events: impl Stream<Item = Events<K>>,
+    mut note: impl FnMut(&str),
+) -> impl Stream<Item = Events<K>> {
+    let (mut has_worked, mut is_interrupted) = (false, false);
+    events.filter_map(move |event| {
+        let event = match event {
+            // before the first request is answered
+            Ok(watcher::Event::Init) => Some(event),
+            Ok(_) => {
+                (has_worked, is_interrupted) = (true, false);
+                Some(event)
+            }
+            Err(_) if !has_worked => Some(event),
+            Err(error) => {
+                if !is_interrupted {
+                    let (kind, why) = (K::plural(&()), in_words(&innermost(&error)));
+                    note(&format!("the watch of {kind} was interrupted and is retried: {why}"));
+                }
+                is_interrupted = true;
+                None
+            }
+        };
+        std::future::ready(event)
+    })
 }
 
 /// One object.
-pub(crate) fn single<K: Watched>(client: &Client, name: &str) -> impl Stream<Item = Events<K>> + use<K> {
+fn single<K: Watched>(client: &Client, name: &str) -> impl Stream<Item = Events<K>> + use<K> {
     events(client, watcher::Config::default().fields(&format!("metadata.name={name}")))
+}
+
+/// The states of an object; `None` when it is gone: deleted, or another one has its name.
+pub(crate) fn states<K: Watched>(
+    client: &Client,
+    object: &K,
+) -> impl Stream<Item = watcher::Result<Option<K>>> + use<K> {
+    let uid = object.uid();
+    let mut is_listed = false;
+    single::<K>(client, &object.name_any()).try_filter_map(move |event| {
+        let state = match event {
+            watcher::Event::Init => {
+                is_listed = false;
+                None
+            }
+            watcher::Event::InitDone if is_listed => None,
+            watcher::Event::InitDone | watcher::Event::Delete(_) => Some(None),
+            watcher::Event::InitApply(found) | watcher::Event::Apply(found) => {
+                is_listed = true;
+                Some(Some(found).filter(|found| found.uid() == uid))
+            }
+        };
+        std::future::ready(Ok(state))
+    })
 }
 
 /// The revisions of an extension.
@@ -40,7 +95,7 @@ pub(crate) fn revisions(
 }
 
 /// Prints what `print` returns now and after each change of the extension of this name, or of any extension, and of its revisions. It
-/// ends with Ctrl-C, or when `print` fails.
+/// ends with Ctrl-C, when `print` fails, or if a watch never works.
 pub(crate) async fn follow<F>(
     client: &Client,
     name: Option<&str>,
@@ -91,5 +146,48 @@ fn changed<K: Watched>(event: &watcher::Event<K>) -> bool {
         watcher::Event::Init | watcher::Event::InitApply(_) => false,
         watcher::Event::InitDone => true,
         watcher::Event::Apply(object) | watcher::Event::Delete(object) => !object.name_any().is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use kube::core::Status;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn watch_retries_interruptions_and_notes_the_first() {
+        let broken = || Err(watcher::Error::NoResourceVersion);
+        let denied = || {
+            let status = Status::failure("denied", "Forbidden").with_code(403);
+            Err(watcher::Error::WatchError(status.boxed()))
+        };
+        let (begin, works) = (|| Ok(watcher::Event::Init), || Ok(watcher::Event::InitDone));
+        let events: [Events<ClusterExtension>; 9] = [
+            begin(),
+            works(),
+            broken(),
+            begin(),
+            broken(),
+            begin(),
+            works(),
+            // as of an apiserver that has not read the rights yet
+            denied(),
+            works(),
+        ];
+        let mut notes = Vec::new();
+        let left: Vec<Events<ClusterExtension>> =
+            without_interruptions(stream::iter(events), |note| notes.push(note.to_owned())).collect().await;
+        assert!(left.len() == 6 && left.iter().all(Result::is_ok), "{left:?}");
+        let note = "the watch of clusterextensions was interrupted and is retried: ";
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(notes.iter().all(|text| text.starts_with(note)), "{notes:?}");
+        assert!(notes[1].contains("denied"), "{notes:?}");
+
+        let events: [Events<ClusterExtension>; 2] = [begin(), denied()];
+        let left: Vec<Events<ClusterExtension>> =
+            without_interruptions(stream::iter(events), |_| ()).collect().await;
+        assert!(left[1].is_err(), "a watch that never worked: {left:?}");
     }
 }

@@ -378,7 +378,7 @@ mod tests {
             ),
             (500, "etcd is down", Err("cannot read ClusterServiceVersions: etcd is down")),
         ] {
-            let client = stand_in::cluster(move |_| stand_in::failure(code, message));
+            let client = stand_in::cluster(move |_| Some(stand_in::failure(code, message)));
             let got = of_classic(&client).await.map(|found| found.len());
             let got = got.map_err(|failure| (failure.code(), failure.to_string()));
             assert_eq!(got, want.map_err(|text| (3, text.to_owned())), "{code}");

@@ -196,6 +196,9 @@ pub(crate) async fn rollback(arguments: &Rollback) -> Result<CommandOutput, Comm
     }
     if writes && !answer.yes {
         let now = extensions::named(&client, name).await?;
+        if extensions::is_deleted(&now) {
+            return Ok(answer);
+        }
         let installed = now.status.and_then(|status| status.install).map(|install| install.bundle.version);
         let back = undo::command(&extension, &edited);
         print_note(&undo::not_done(name, Some(&target.version), installed.as_deref(), back.as_deref()));

@@ -228,6 +228,9 @@ async fn upgrade_one(
         arguments.change.edit(client, extension, json!({"spec": patch.spec}), (&what, &rollback)).await?;
     if arguments.change.writes() && !answer.yes {
         let now = extensions::named(client, &name).await?;
+        if extensions::is_deleted(&now) {
+            return Ok(answer);
+        }
         let installed = now.status.and_then(|status| status.install).map(|install| install.bundle.version);
         let back = undo::command(extension, &edited);
         print_note(&undo::not_done(&name, None, installed.as_deref(), back.as_deref()));

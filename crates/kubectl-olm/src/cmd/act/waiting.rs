@@ -17,8 +17,9 @@ use olm_runtime::error_text::chain;
 
 use super::pause::is_paused;
 use crate::cmd::output::{full_message, indented};
-use crate::extensions::{UNINSTALLING, condition_of};
+use crate::extensions::{self, UNINSTALLING, condition_of, is_deleted};
 use crate::failure::{CommandError, print_note};
+use crate::rights::in_words;
 use crate::{interrupt, watch};
 
 /// Whether and how long to wait.
@@ -95,7 +96,8 @@ impl Progress {
 
 /// A change of the extension or of one of its revisions.
 enum Change {
-    Extension(Box<ClusterExtension>),
+    /// `None`: it is gone.
+    Extension(Option<Box<ClusterExtension>>),
     Revision(Box<ClusterObjectSet>),
 }
 
@@ -118,15 +120,19 @@ impl Waiting {
         let mut last = stored.clone();
         let progress = Progress::default();
         let follow = async {
-            let own = watch::single::<ClusterExtension>(client, &name).applied_objects();
+            let own = watch::states(client, stored);
             let sets = watch::revisions(client, &name).applied_objects();
-            let own = own.map_ok(|extension| Change::Extension(Box::new(extension)));
+            let own = own.map_ok(|extension| Change::Extension(extension.map(Box::new)));
             let sets = sets.map_ok(|set| Change::Revision(Box::new(set)));
             let mut changes = std::pin::pin!(futures::stream::select(own.boxed(), sets.boxed()));
             let mut newest: Option<ClusterObjectSet> = None;
             while let Some(change) = changes.try_next().await? {
                 match change {
-                    Change::Extension(extension) => last = *extension,
+                    Change::Extension(None) => {
+                        print_note(&format!("clusterextension/{name} is gone"));
+                        return Ok(false);
+                    }
+                    Change::Extension(Some(extension)) => last = *extension,
                     Change::Revision(set) => {
                         let is_newer = |newest: &ClusterObjectSet| set.spec.revision >= newest.spec.revision;
                         if newest.as_ref().is_none_or(is_newer) {
@@ -135,7 +141,9 @@ impl Waiting {
                     }
                 }
                 if let Some(done) = end(&last, stored.metadata.generation) {
-                    if !done
+                    if let Err(deleted) = extensions::refuse_deleted(&last) {
+                        print_note(&deleted.to_string());
+                    } else if !done
                         && !is_paused(&last)
                         && let Some(state) = waited_for(&last, stored, None)
                     {
@@ -165,9 +173,12 @@ impl Waiting {
     ) -> Result<bool, CommandError> {
         let progress = Progress::default();
         let follow = async {
-            let states = watch::single::<ClusterCatalog>(client, &stored.name_any()).applied_objects();
-            let mut states = std::pin::pin!(states);
+            let mut states = std::pin::pin!(watch::states(client, stored));
             while let Some(catalog) = states.try_next().await? {
+                let Some(catalog) = catalog else {
+                    print_note(&format!("clustercatalog/{} is gone", stored.name_any()));
+                    return Ok(false);
+                };
                 let conditions = catalog.status.map(|status| status.conditions).unwrap_or_default();
                 if condition::is_true(&conditions, condition::SERVING) {
                     return Ok(true);
@@ -193,28 +204,16 @@ impl Waiting {
         client: &Client,
         extension: &ClusterExtension,
     ) -> Result<bool, CommandError> {
-        let uid = extension.uid();
         let progress = Progress::default();
         let follow = async {
-            let mut events = std::pin::pin!(watch::single::<ClusterExtension>(client, &extension.name_any()));
-            let mut seen = false;
-            while let Some(event) = events.try_next().await? {
-                match event {
-                    watcher::Event::Delete(_) => return Ok(true),
-                    watcher::Event::InitDone if !seen => return Ok(true),
-                    watcher::Event::Init | watcher::Event::InitDone => {}
-                    watcher::Event::InitApply(found) | watcher::Event::Apply(found) => {
-                        if found.uid() != uid {
-                            return Ok(true);
-                        }
-                        seen = true;
-                        // before, its condition is that of the last rollout
-                        let progressing = condition_of(&found, condition::PROGRESSING)
-                            .filter(|found| found.message.starts_with(UNINSTALLING));
-                        if let Some(progressing) = progressing {
-                            progress.print(WaitState::new("", &progressing.message));
-                        }
-                    }
+            let mut states = std::pin::pin!(watch::states(client, extension));
+            while let Some(state) = states.try_next().await? {
+                let Some(found) = state else { return Ok(true) };
+                // before, its condition is that of the last rollout
+                let progressing = condition_of(&found, condition::PROGRESSING)
+                    .filter(|found| found.message.starts_with(UNINSTALLING));
+                if let Some(progressing) = progressing {
+                    progress.print(WaitState::new("", &progressing.message));
                 }
             }
             Ok(false)
@@ -233,7 +232,10 @@ impl Waiting {
         tokio::select! {
             followed = tokio::time::timeout(limit, follow) => match followed {
                 Ok(Ok(done)) => Ok(done),
-                Ok(Err(error)) => Err(CommandError::Unreachable(format!("cannot watch: {}", chain(&error)))),
+                Ok(Err(error)) => Err(CommandError::Unreachable(format!(
+                    "cannot watch: {}; it continues in the cluster. To undo: {undo}",
+                    in_words(&chain(&error))
+                ))),
                 Err(_) => {
                     print_note(&progress.timed_out(limit, undo));
                     Ok(false)
@@ -253,7 +255,7 @@ fn end(extension: &ClusterExtension, generation: Option<i64>) -> Option<bool> {
         let found = condition_of(extension, type_).filter(|found| found.observed_generation >= generation);
         found.is_some_and(|found| found.status.as_str() == "True")
     };
-    if is_paused(extension) || is_true(condition::STALLED) {
+    if is_deleted(extension) || is_paused(extension) || is_true(condition::STALLED) {
         return Some(false);
     }
     is_true(condition::READY).then_some(true)
@@ -293,9 +295,14 @@ fn waited_for(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::stand_in;
 
     fn condition(type_: &str, status: &str, reason: &str, message: &str, generation: i64) -> Value {
         json!({"type": type_, "status": status, "reason": reason, "message": message,
@@ -338,6 +345,60 @@ mod tests {
                 want,
                 "{annotations} {conditions:?}"
             );
+        }
+    }
+
+    /// An extension as the apiserver stores it.
+    fn stored(uid: &str, conditions: &[Value]) -> ClusterExtension {
+        let mut extension = with_conditions(conditions);
+        extension.metadata.uid = Some(uid.to_owned());
+        extension.metadata.resource_version = Some("2".to_owned());
+        extension
+    }
+
+    /// Waits for an extension that is not Ready yet, whose watch is answered like this, one request after the other.
+    async fn waited(answers: Vec<(u16, String)>) -> Result<bool, CommandError> {
+        let first = stored("u", &[]);
+        let listed = json!([first]);
+        let answers = Mutex::new(answers.into_iter());
+        let client = stand_in::cluster(move |request| {
+            let is_extension = request.contains("/clusterextensions?");
+            if request.contains("watch=true") {
+                return if is_extension { answers.lock().unwrap().next() } else { None };
+            }
+            let items = if is_extension { listed.clone() } else { json!([]) };
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items});
+            Some((200, list.to_string()))
+        });
+        let waiting = Waiting { wait: true, timeout: GoDuration(Duration::from_secs(30)) };
+        waiting.ready(&client, &first, "undo").await.map(|(_, ready)| ready)
+    }
+
+    #[tokio::test]
+    async fn wait_survives_interruptions_and_ends_with_its_object() {
+        let event = |type_: &str, extension: &ClusterExtension| {
+            (200, json!({"type": type_, "object": extension}).to_string() + "\n")
+        };
+        let ready = stored("u", &[condition("Ready", "True", "R", "", 2)]);
+        let mut deleted = stored("u", &[]);
+        deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        let expired = json!({"type": "ERROR", "object": {
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "message": "the storage is gone"}});
+        for (case, answers, want) in [
+            ("restart", vec![stand_in::failure(503, "shutting down"), event("MODIFIED", &ready)], true),
+            ("error in the watch", vec![(200, format!("{expired}\n")), event("MODIFIED", &ready)], true),
+            ("gone", vec![event("DELETED", &stored("u", &[]))], false),
+            ("being deleted", vec![event("MODIFIED", &deleted)], false),
+            (
+                "another one",
+                vec![event("ADDED", &stored("v", &[condition("Ready", "True", "R", "", 2)]))],
+                false,
+            ),
+        ] {
+            let started = std::time::Instant::now();
+            let got = waited(answers).await.map_err(|failure| failure.to_string());
+            assert_eq!(got, Ok(want), "{case}");
+            assert!(started.elapsed() < Duration::from_secs(20), "{case}: it is waited for");
         }
     }
 
