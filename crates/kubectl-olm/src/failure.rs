@@ -33,6 +33,13 @@ pub(crate) enum CommandError {
     /// The cluster, catalogd or a registry could not be reached.
     #[error("{0}")]
     Unreachable(String),
+    /// Some of several objects were not changed, and the errors about them are printed.
+    #[error("{text}")]
+    Partial {
+        /// The result for the others, for standard output.
+        text: String,
+        code: u8,
+    },
     /// Ctrl-C; what to do then was printed.
     #[error("interrupted")]
     Interrupted,
@@ -72,6 +79,7 @@ impl CommandError {
             Self::NotFound(_) | Self::Write(..) => 1,
             Self::Read { .. } | Self::Content { .. } | Self::Verdict { .. } | Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
+            Self::Partial { code, .. } => *code,
             // 128 and the number of SIGINT, as a shell reports it
             Self::Interrupted => 130,
         }

@@ -246,6 +246,8 @@ fn print_failure(failure: &CommandError) -> ExitCode {
                 eprintln!("{}", terminal::harmless(help));
             }
         }
+        // as above
+        CommandError::Partial { text, .. } => drop(print_result(text)),
         CommandError::Interrupted => {}
         other => eprintln!("error: {}", terminal::harmless(&other.to_string())),
     }

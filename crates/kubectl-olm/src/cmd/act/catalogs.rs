@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::waiting::Waiting;
-use super::{DryRun, Edit, refused};
+use super::{DryRun, Edit, Several, refused};
 use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, age, bad, counted, or_dash};
 use crate::failure::{CommandError, is_kind_missing, print_note};
@@ -365,14 +365,17 @@ async fn refresh(arguments: &Refresh) -> Result<CommandOutput, CommandError> {
     let now = Timestamp::now().to_string();
     let patch = Patch::Merge(json!({"metadata": {"annotations": {annotations::REQUESTED_AT: now}}}));
     let params = super::patch_params();
-    let mut done = Vec::new();
+    let mut whole = Several::new();
     for name in &arguments.names {
-        done.push(match api.patch_metadata(name, &params, &patch).await {
+        let refreshed = match api.patch_metadata(name, &params, &patch).await {
             Ok(_) => Ok(format!("clustercatalog/{name}: refresh requested\n")),
             Err(error) => Err(failed(&client, name, &error).await),
-        });
+        };
+        if !whole.add("", refreshed) {
+            break;
+        }
     }
-    output_of_all(done)
+    whole.output(lines)
 }
 
 async fn remove(arguments: &Remove) -> Result<CommandOutput, CommandError> {
@@ -380,49 +383,27 @@ async fn remove(arguments: &Remove) -> Result<CommandOutput, CommandError> {
     let api: Api<ClusterCatalog> = Api::all(client.clone());
     let params = DeleteParams { dry_run: arguments.dry_run, ..DeleteParams::default() };
     let dry = if arguments.dry_run { " (server dry run)" } else { "" };
-    let mut done = Vec::new();
+    let mut whole = Several::new();
     for name in &arguments.names {
-        done.push(match api.delete(name, &params).await {
+        let removed = match api.delete(name, &params).await {
             Ok(_) => Ok(format!("clustercatalog/{name} deleted; what was installed from it stays{dry}\n")),
             Err(error) => Err(failed(&client, name, &error).await),
-        });
+        };
+        if !whole.add("", removed) {
+            break;
+        }
     }
-    output_of_all(done)
+    whole.output(lines)
 }
 
-/// The results of several catalogs. Errors are printed beside the others' results; if there is nothing else, the first one is the result.
-fn output_of_all(done: Vec<Result<String, CommandError>>) -> Result<CommandOutput, CommandError> {
-    let (texts, failures): (Vec<_>, Vec<_>) = done.into_iter().partition(Result::is_ok);
-    let text: String = texts.into_iter().flatten().collect();
-    let yes = failures.is_empty();
-    let mut failures = failures.into_iter().filter_map(Result::err);
-    let last = if text.is_empty() { failures.next() } else { None };
-    for failure in failures {
-        print_note(&format!("error: {failure}"));
-    }
-    last.map_or(Ok(CommandOutput { text, yes }), Err)
+/// The lines for several catalogs.
+fn lines(all: &[String]) -> CommandOutput {
+    CommandOutput { text: all.concat(), yes: true }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn catalogs_output_of_several_names() {
-        let done = |name: &str| Ok(format!("{name} done\n"));
-        let missing = || Err(CommandError::NotFound("missing".to_owned()));
-        let output =
-            |all| output_of_all(all).map(|output| (output.text, output.yes)).map_err(|error| error.code());
-        for (all, want) in [
-            (vec![done("a"), done("b")], Ok(("a done\nb done\n", true))),
-            (vec![done("a"), missing()], Ok(("a done\n", false))),
-            (vec![missing(), done("b")], Ok(("b done\n", false))),
-            (vec![missing()], Err(1)),
-            (vec![Err(CommandError::Unreachable("no".to_owned())), missing()], Err(3)),
-        ] {
-            assert_eq!(output(all), want.map(|(text, yes)| (text.to_owned(), yes)));
-        }
-    }
 
     #[test]
     fn catalogs_image_is_no_url() {

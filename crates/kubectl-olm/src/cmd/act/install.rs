@@ -105,7 +105,8 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     match checked(arguments, &client, &extension).await {
         Ok(()) => {}
         Err(failure @ CommandError::NotFound(_)) if !arguments.change.writes() => {
-            return Ok(arguments.change.refused_dry_run(&extension, &what, &failure));
+            let refused = arguments.change.refused_dry_run(&extension, &what, &failure);
+            return Ok(arguments.change.edit.print(&refused));
         }
         Err(failure) => return Err(failure),
     }
@@ -113,7 +114,8 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     if arguments.create_namespace && arguments.change.writes() {
         make_namespace(&client, namespace).await?;
     }
-    arguments.change.create(&client, extension, &what).await
+    let created = arguments.change.create(&client, extension, &what).await?;
+    Ok(arguments.change.edit.print(&created))
 }
 
 /// An error if the extension cannot be created, or its plan is refused.

@@ -149,25 +149,59 @@ impl Edit {
         }
     }
 
+    fn changed<K: Resource<DynamicType = ()>>(&self, object: &K, spec: &Value, what: &str) -> Changed {
+        Changed {
+            manifest: manifest(object, spec),
+            name: format!("{}.olm.operatorframework.io/{}", K::kind(&()).to_lowercase(), object.name_any()),
+            what: format!("{what}{}", self.dry_run.suffix()),
+            yes: true,
+        }
+    }
+
     /// The result as text, or the manifest.
+    fn print(&self, changed: &Changed) -> CommandOutput {
+        let names = || vec![changed.name.clone()];
+        let text = self.output.print(&changed.manifest, names, |wide| changed.text(wide));
+        CommandOutput { text, yes: changed.yes }
+    }
+
+    /// The results as text, or one list of all manifests.
+    fn print_all(&self, all: &[Changed]) -> CommandOutput {
+        let items: Vec<&Value> = all.iter().map(|changed| &changed.manifest).collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let names = || all.iter().map(|changed| changed.name.clone()).collect();
+        let people = |wide| all.iter().map(|changed| changed.text(wide)).collect();
+        CommandOutput {
+            text: self.output.print(&list, names, people),
+            yes: all.iter().all(|changed| changed.yes),
+        }
+    }
+
     fn output_of<K: Resource<DynamicType = ()>>(
         &self,
         object: &K,
         spec: &Value,
         what: &str,
     ) -> CommandOutput {
-        let manifest = manifest(object, spec);
-        let dry = self.dry_run.suffix();
-        let people = |wide: bool| {
-            let spec =
-                if wide { serde_saphyr::to_string(&manifest).unwrap_or_default() } else { String::new() };
-            format!("{what}{dry}\n{spec}")
-        };
-        let names = || {
-            let kind = K::kind(&()).to_lowercase();
-            vec![format!("{kind}.olm.operatorframework.io/{}", object.name_any())]
-        };
-        CommandOutput { text: self.output.print(&manifest, names, people), yes: true }
+        self.print(&self.changed(object, spec, what))
+    }
+}
+
+/// An object after its change, to be printed.
+struct Changed {
+    manifest: Value,
+    /// With the kind and its group.
+    name: String,
+    /// The change in words.
+    what: String,
+    yes: bool,
+}
+
+impl Changed {
+    fn text(&self, wide: bool) -> String {
+        let manifest =
+            if wide { serde_saphyr::to_string(&self.manifest).unwrap_or_default() } else { String::new() };
+        format!("{}\n{manifest}", self.what)
     }
 }
 
@@ -186,14 +220,9 @@ impl Change {
     }
 
     /// The result of a dry run that `failure` refuses: the manifest, and the error beside it.
-    fn refused_dry_run(
-        &self,
-        extension: &ClusterExtension,
-        what: &str,
-        failure: &CommandError,
-    ) -> CommandOutput {
+    fn refused_dry_run(&self, extension: &ClusterExtension, what: &str, failure: &CommandError) -> Changed {
         print_note(&format!("error: {failure}"));
-        CommandOutput { yes: false, ..self.edit.output_of(extension, &json!(extension.spec), what) }
+        Changed { yes: false, ..self.edit.changed(extension, &json!(extension.spec), what) }
     }
 
     async fn create(
@@ -201,7 +230,7 @@ impl Change {
         client: &Client,
         extension: ClusterExtension,
         what: &str,
-    ) -> Result<CommandOutput, CommandError> {
+    ) -> Result<Changed, CommandError> {
         let stored = self.edit.create(client, extension).await?;
         let undo = format!("`kubectl olm uninstall {}`", stored.name_any());
         self.done(client, stored, what, &undo).await
@@ -214,7 +243,7 @@ impl Change {
         extension: &ClusterExtension,
         patch: Value,
         (what, undo): (&str, &str),
-    ) -> Result<CommandOutput, CommandError> {
+    ) -> Result<Changed, CommandError> {
         let stored = self.edit.patch(client, extension, patch).await?;
         self.done(client, stored, what, undo).await
     }
@@ -225,12 +254,12 @@ impl Change {
         stored: ClusterExtension,
         what: &str,
         undo: &str,
-    ) -> Result<CommandOutput, CommandError> {
-        let output_of = |extension: &ClusterExtension, what: &str| {
-            self.edit.output_of(extension, &json!(extension.spec), what)
+    ) -> Result<Changed, CommandError> {
+        let changed = |extension: &ClusterExtension, what: &str| {
+            self.edit.changed(extension, &json!(extension.spec), what)
         };
         if !self.writes() || !self.waiting.wait {
-            return Ok(output_of(&stored, what));
+            return Ok(changed(&stored, what));
         }
         print_note(what);
         let (last, ready) = self.waiting.ready(client, &stored, undo).await?;
@@ -242,7 +271,7 @@ impl Change {
             (true, Some(failure)) => format!("was Ready, and then failed: {failure}"),
         };
         let yes = ready && failure.is_none();
-        Ok(CommandOutput { yes, ..output_of(&last, &format!("{} {end}", last.name_any())) })
+        Ok(Changed { yes, ..changed(&last, &format!("{} {end}", last.name_any())) })
     }
 }
 
@@ -306,23 +335,46 @@ fn refused_creation(extension: &ClusterExtension, error: &kube::Error) -> Comman
     }
 }
 
-/// Adds the result for one of several extensions. An error about this one is printed after `about`, and the others are changed all the same.
-fn add(
-    whole: &mut CommandOutput,
-    about: &str,
-    result: Result<CommandOutput, CommandError>,
-) -> Result<(), CommandError> {
-    let output = match result {
-        Ok(output) => output,
-        Err(failure @ CommandError::NotFound(_)) => {
-            print_note(&format!("error: {about}{failure}"));
-            CommandOutput { text: String::new(), yes: false }
+/// The results for several objects. After an error about one of them the others are changed all the same.
+struct Several<T> {
+    done: Vec<T>,
+    /// The highest exit code of the errors.
+    code: u8,
+}
+
+impl<T> Several<T> {
+    fn new() -> Self {
+        Self { done: Vec::new(), code: 0 }
+    }
+
+    /// Adds the result for an object; an error is printed after `about`. Returns whether to continue with the next one: not after Ctrl-C.
+    #[must_use]
+    fn add(&mut self, about: &str, result: Result<T, CommandError>) -> bool {
+        let is_interrupted = matches!(result, Err(CommandError::Interrupted));
+        match result {
+            Ok(done) => self.done.push(done),
+            Err(failure) => {
+                if !is_interrupted {
+                    print_note(&format!("error: {about}{failure}"));
+                }
+                self.code = self.code.max(failure.code());
+            }
         }
-        Err(failure) => return Err(failure),
-    };
-    whole.text.push_str(&output.text);
-    whole.yes &= output.yes;
-    Ok(())
+        !is_interrupted
+    }
+
+    /// Whether nothing was changed, and nothing failed.
+    fn is_empty(&self) -> bool {
+        self.done.is_empty() && self.code == 0
+    }
+
+    fn output(self, print: impl FnOnce(&[T]) -> CommandOutput) -> Result<CommandOutput, CommandError> {
+        let output = print(&self.done);
+        match self.code {
+            0 => Ok(output),
+            code => Err(CommandError::Partial { text: output.text, code }),
+        }
+    }
 }
 
 fn exists_already(extension: &ClusterExtension) -> String {
@@ -347,7 +399,76 @@ fn refused(object: &str, error: &kube::Error) -> CommandError {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        edit: Edit,
+    }
+
+    #[test]
+    fn several_manifests_are_one_list() {
+        let extension = |name: &str| -> ClusterExtension {
+            serde_json::from_value(json!({
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": name},
+                "spec": {"namespace": "n", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}},
+            }))
+            .unwrap()
+        };
+        let printed = |form: &str, names: &[&str]| {
+            let edit = Line::parse_from(["x", "--dry-run", "-o", form]).edit;
+            let all: Vec<Changed> = names
+                .iter()
+                .map(|name| {
+                    let extension = extension(name);
+                    edit.changed(&extension, &json!(extension.spec), &format!("{name} edited"))
+                })
+                .collect();
+            edit.print_all(&all).text
+        };
+        let read: fn(&str) -> Value = |text| serde_json::from_str(text).unwrap();
+        let list = read(&printed("json", &["a", "b"]));
+        let items: Vec<&Value> =
+            list["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+        assert_eq!((&list["kind"], items), (&json!("List"), vec![&json!("a"), &json!("b")]));
+        assert_eq!(read(&printed("json", &[]))["items"], json!([]));
+        let yaml: Value = serde_saphyr::from_str(&printed("yaml", &["a", "b"])).unwrap();
+        assert_eq!(yaml, list);
+        assert_eq!(printed("table", &["a", "b"]), "a edited (dry run)\nb edited (dry run)\n");
+        let name = "clusterextension.olm.operatorframework.io";
+        assert_eq!(printed("name", &["a", "b"]), format!("{name}/a\n{name}/b\n"));
+    }
+
+    #[test]
+    fn several_results_survive_errors_about_others() {
+        let done = |name: &str| Ok(format!("{name} done\n"));
+        let missing = || Err(CommandError::NotFound("missing".to_owned()));
+        let unreachable = || Err(CommandError::Unreachable("no".to_owned()));
+        let interrupted = || Err(CommandError::Interrupted);
+        for (results, want) in [
+            (vec![done("a"), done("b")], (0, "a done\nb done\n")),
+            (vec![done("a"), missing()], (1, "a done\n")),
+            (vec![done("a"), unreachable(), done("b"), missing()], (3, "a done\nb done\n")),
+            (vec![missing(), Err(CommandError::Usage("bad".to_owned()))], (2, "")),
+            (vec![done("a"), interrupted(), done("b")], (130, "a done\n")),
+        ] {
+            let mut several = Several::new();
+            for result in results {
+                if !several.add("x", result) {
+                    break;
+                }
+            }
+            let got = match several.output(|done| CommandOutput { text: done.concat(), yes: true }) {
+                Ok(output) => (0, output.text),
+                Err(CommandError::Partial { text, code }) => (code, text),
+                Err(other) => panic!("{other}"),
+            };
+            assert_eq!(got, (want.0, want.1.to_owned()));
+        }
+    }
 
     #[test]
     fn edit_warns_about_fields_of_other_appliers() {

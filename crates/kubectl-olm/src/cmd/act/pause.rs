@@ -90,7 +90,8 @@ pub(crate) async fn resume(arguments: &Resume) -> Result<CommandOutput, CommandE
     let what = resumed(&extension);
     let patch = annotation(annotations::PAUSED, Value::Null);
     let undo = format!("`kubectl olm pause {name}`");
-    arguments.change.edit(&client, &extension, patch, (&what, &undo)).await
+    let resumed = arguments.change.edit(&client, &extension, patch, (&what, &undo)).await?;
+    Ok(arguments.change.edit.print(&resumed))
 }
 
 /// What it means for the extension that the annotation is removed.

@@ -185,12 +185,14 @@ pub(crate) async fn rollback(arguments: &Rollback) -> Result<CommandOutput, Comm
     let planned = (&edited, account.as_ref());
     match arguments.planned.check(&client, &arguments.cluster, planned, purpose).await {
         Err(failure @ CommandError::NotFound(_)) if !writes => {
-            return Ok(arguments.change.refused_dry_run(&edited, &what, &failure));
+            let refused = arguments.change.refused_dry_run(&edited, &what, &failure);
+            return Ok(arguments.change.edit.print(&refused));
         }
         checked => checked?,
     }
     let forward = format!("`kubectl olm upgrade {name} --any-version`");
-    let answer = arguments.change.edit(&client, &extension, patch, (&what, &forward)).await?;
+    let changed = arguments.change.edit(&client, &extension, patch, (&what, &forward)).await?;
+    let answer = arguments.change.edit.print(&changed);
     if is_paused(&extension) {
         print_note(&format!("{name} is paused, so nothing happens until `kubectl olm resume {name}`"));
     }

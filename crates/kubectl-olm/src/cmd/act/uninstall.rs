@@ -10,7 +10,7 @@ use olm_api::{ClusterExtension, annotations};
 use serde_json::json;
 
 use super::losses::{self, Losses};
-use super::{Waiting, add, named, patch_params, refused};
+use super::{Several, Waiting, named, patch_params, refused};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
@@ -47,11 +47,16 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     if let [name] = arguments.names.as_slice() {
         return uninstall(arguments, name).await;
     }
-    let mut whole = CommandOutput { text: String::new(), yes: true };
+    let mut whole = Several::new();
     for name in &arguments.names {
-        add(&mut whole, "", uninstall(arguments, name).await)?;
+        if !whole.add(&format!("{name}: "), uninstall(arguments, name).await) {
+            break;
+        }
     }
-    Ok(whole)
+    whole.output(|all| CommandOutput {
+        text: all.iter().map(|output| output.text.as_str()).collect(),
+        yes: all.iter().all(|output| output.yes),
+    })
 }
 
 async fn uninstall(arguments: &Arguments, name: &str) -> Result<CommandOutput, CommandError> {

@@ -10,7 +10,7 @@ use super::pause::is_paused;
 use super::planned::{Planned, Purpose};
 use super::spec::{SpecFlags, SpecPatch};
 use super::undo;
-use super::{Change, add};
+use super::{Change, Changed, Several};
 use crate::CommandOutput;
 use crate::cmd::list;
 use crate::cmd::notices::NoticeKind;
@@ -127,7 +127,8 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let client = arguments.cluster.client().await?;
     if let Some(name) = &arguments.name {
         let extension = extensions::named(&client, name).await?;
-        return upgrade_one(arguments, &client, &extension, None).await;
+        let changed = upgrade_one(arguments, &client, &extension, None).await?;
+        return Ok(arguments.change.edit.print(&changed));
     }
     let mut skipped = false;
     let chosen = if arguments.outdated {
@@ -149,26 +150,40 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         let all = extensions::all(&client).await?;
         all.iter().map(|extension| (extension.name_any(), None)).collect::<Vec<_>>()
     };
-    let mut whole = CommandOutput { text: String::new(), yes: true };
+    let mut whole = Several::new();
     for (name, newer) in chosen {
-        let extension = extensions::named(&client, &name).await?;
-        if is_paused(&extension) {
-            print_note(&format!(
-                "skipped clusterextension/{name}: it is paused; `kubectl olm resume {name}` ends that"
-            ));
-            continue;
+        let upgraded = upgrade_unpaused(arguments, &client, &name, newer.as_deref()).await;
+        if let Some(upgraded) = upgraded.transpose()
+            && !whole.add(&format!("{name}: "), upgraded)
+        {
+            break;
         }
-        let upgraded = upgrade_one(arguments, &client, &extension, newer.as_deref()).await;
-        add(&mut whole, &format!("{name}: "), upgraded)?;
     }
-    if whole.text.is_empty() && whole.yes && !skipped {
+    if whole.is_empty() && !skipped {
         print_note(if arguments.outdated {
             "nothing is outdated"
         } else {
             "there are no ClusterExtensions to change"
         });
     }
-    Ok(whole)
+    whole.output(|all| arguments.change.edit.print_all(all))
+}
+
+/// Upgrades one of several; `None`: it is paused and is left as it is.
+async fn upgrade_unpaused(
+    arguments: &Arguments,
+    client: &kube::Client,
+    name: &str,
+    newer: Option<&str>,
+) -> Result<Option<Changed>, CommandError> {
+    let extension = extensions::named(client, name).await?;
+    if is_paused(&extension) {
+        print_note(&format!(
+            "skipped clusterextension/{name}: it is paused; `kubectl olm resume {name}` ends that"
+        ));
+        return Ok(None);
+    }
+    upgrade_one(arguments, client, &extension, newer).await.map(Some)
 }
 
 /// The note about an extension whose newer version has another major version.
@@ -190,7 +205,7 @@ async fn upgrade_one(
     client: &kube::Client,
     extension: &ClusterExtension,
     newer: Option<&str>,
-) -> Result<CommandOutput, CommandError> {
+) -> Result<Changed, CommandError> {
     extensions::refuse_deleted(extension)?;
     let config = extension.spec.config.as_ref().and_then(|config| config.inline.as_ref());
     let mut patch = arguments.patch(config, newer)?;
@@ -224,18 +239,18 @@ async fn upgrade_one(
         checked => checked?,
     }
     let rollback = format!("`kubectl olm rollback {name}`");
-    let answer =
+    let changed =
         arguments.change.edit(client, extension, json!({"spec": patch.spec}), (&what, &rollback)).await?;
-    if arguments.change.writes() && !answer.yes {
+    if arguments.change.writes() && !changed.yes {
         let now = extensions::named(client, &name).await?;
         if extensions::is_deleted(&now) {
-            return Ok(answer);
+            return Ok(changed);
         }
         let installed = now.status.and_then(|status| status.install).map(|install| install.bundle.version);
         let back = undo::command(extension, &edited);
         print_note(&undo::not_done(&name, None, installed.as_deref(), back.as_deref()));
     }
-    Ok(answer)
+    Ok(changed)
 }
 
 #[cfg(test)]
