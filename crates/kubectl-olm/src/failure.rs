@@ -113,5 +113,9 @@ pub(crate) fn print_note(text: &str) {
 pub(crate) fn wait<T>(work: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
     olm_runtime::tls::install_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
-    runtime.map_err(|error| CommandError::Usage(format!("cannot start: {error}")))?.block_on(work)
+    let runtime = runtime.map_err(|error| CommandError::Usage(format!("cannot start: {error}")))?;
+    let done = runtime.block_on(work);
+    // after Ctrl-C a thread may still wait for an answer on the terminal
+    runtime.shutdown_background();
+    done
 }

@@ -1,14 +1,20 @@
-//! Ctrl-C in verbs that wait.
+//! Ctrl-C in verbs that wait: it ends a wait, and nothing is changed after it.
 
 use std::sync::OnceLock;
 
 use futures::FutureExt as _;
 use tokio::sync::watch;
 
+static RECEIVED: OnceLock<watch::Receiver<bool>> = OnceLock::new();
+
+/// Whether Ctrl-C came after the first call of [`received`]; before, it ends the process.
+pub(crate) fn is_received() -> bool {
+    RECEIVED.get().is_some_and(|received| *received.borrow())
+}
+
 /// Waits for Ctrl-C, which is listened to when this returns. From the first call on one listener remembers it, so that one between
 /// two waits ends the second.
 pub(crate) fn received() -> impl Future<Output = ()> {
-    static RECEIVED: OnceLock<watch::Receiver<bool>> = OnceLock::new();
     let mut received = RECEIVED.get_or_init(listen).clone();
     async move {
         if received.wait_for(|is_received| *is_received).await.is_err() {

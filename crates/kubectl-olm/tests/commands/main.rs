@@ -3,6 +3,7 @@
 mod bundle;
 mod completion;
 mod graph;
+mod interrupt;
 mod pictures;
 mod reading;
 mod support;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::planned::{Planned, Purpose};
 use super::spec::SpecFlags;
-use super::{Change, DryRun, exists_already, refused_creation};
+use super::{Change, DryRun, exists_already, named, refuse_interrupted, refused_creation};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
@@ -112,6 +112,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     }
     let namespace = &extension.spec.namespace;
     if arguments.create_namespace && arguments.change.writes() {
+        refuse_interrupted(&named(&extension))?;
         make_namespace(&client, namespace).await?;
     }
     let created = arguments.change.create(&client, extension, &what).await?;

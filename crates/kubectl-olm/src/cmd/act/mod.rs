@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use super::output::Output;
 use crate::CommandOutput;
 use crate::failure::{CommandError, print_note};
+use crate::interrupt;
 pub(crate) use waiting::Waiting;
 
 /// Field manager of the edits.
@@ -104,6 +105,7 @@ impl Edit {
         if self.dry_run == DryRun::Client {
             return Ok(extension);
         }
+        refuse_interrupted(&named(&extension))?;
         let api: Api<ClusterExtension> = Api::all(client.clone());
         let created = api.create(&self.post_params(), &extension).await;
         created.map_err(|error| refused_creation(&extension, &error))
@@ -132,6 +134,7 @@ impl Edit {
         let mut version = extension.resource_version();
         let mut tries = 0;
         loop {
+            refuse_interrupted(&named(extension))?;
             patch["metadata"]["resourceVersion"] = json!(version);
             let error = match api.patch(&name, &params, &Patch::Merge(&patch)).await {
                 Ok(stored) => return Ok(stored),
@@ -278,6 +281,20 @@ impl Change {
 /// Kind and name of an extension in messages.
 fn named(extension: &ClusterExtension) -> String {
     format!("ClusterExtension {:?}", extension.name_any())
+}
+
+/// An error after Ctrl-C, before `object` is changed.
+fn refuse_interrupted(object: &str) -> Result<(), CommandError> {
+    if interrupt::is_received() {
+        return Err(interrupted(object));
+    }
+    Ok(())
+}
+
+/// The error for Ctrl-C before `object` is changed, which is printed.
+fn interrupted(object: &str) -> CommandError {
+    print_note(&format!("\ninterrupted; {object} is not changed"));
+    CommandError::Interrupted
 }
 
 /// Whether only the status can have changed: the controller writes it at any time.

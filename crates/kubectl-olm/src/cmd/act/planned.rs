@@ -8,10 +8,11 @@ use kube::{Api, Client, ResourceExt as _};
 use olm_api::ClusterExtension;
 use olm_install::account::Account;
 
-use super::DryRun;
+use super::{DryRun, interrupted, named};
 use crate::cmd::notices::Notice;
 use crate::cmd::plan::preview_of;
 use crate::failure::{CommandError, print_note};
+use crate::interrupt;
 use crate::sources::{Cache, Cluster, Controller, Registry, Rendering, Sources};
 
 /// The longest time for a plan; a registry that this machine cannot reach must not hold up a change.
@@ -65,7 +66,11 @@ impl Planned {
         let sources = Sources::of_cluster(cluster, &self.registry, &self.cache);
         let plan = preview_of(client, extension, account, (self.controller, self.rendering), &sources);
         let limit = if purpose.dry_run == DryRun::Client { CLIENT_PLAN_TIMEOUT } else { PLAN_TIMEOUT };
-        let preview = match tokio::time::timeout(limit, plan).await {
+        let planned = tokio::select! {
+            planned = tokio::time::timeout(limit, plan) => planned,
+            () = interrupt::received() => return Err(interrupted(&named(extension))),
+        };
+        let preview = match planned {
             Ok(Ok(preview)) => preview,
             Ok(Err(failure)) => {
                 print_note(&format!("note: no plan was made: {failure}"));

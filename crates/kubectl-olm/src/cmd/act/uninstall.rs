@@ -10,10 +10,11 @@ use olm_api::{ClusterExtension, annotations};
 use serde_json::json;
 
 use super::losses::{self, Losses};
-use super::{Several, Waiting, named, patch_params, refused};
+use super::{Several, Waiting, interrupted, named, patch_params, refuse_interrupted, refused};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
+use crate::interrupt;
 use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
@@ -72,12 +73,19 @@ async fn uninstall(arguments: &Arguments, name: &str) -> Result<CommandOutput, C
     if arguments.dry_run {
         return Ok(CommandOutput { text: format!("{}\n", removal.text(Tense::DryRun)), yes: true });
     }
+    let named = named(&extension);
+    refuse_interrupted(&named)?;
     let is_asked = !arguments.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    if is_asked && !confirmed(&removal.text(Tense::Question))? {
-        return Ok(CommandOutput { text: "nothing was changed\n".to_owned(), yes: false });
+    if is_asked {
+        let is_confirmed = tokio::select! {
+            is_confirmed = confirmed(removal.text(Tense::Question)) => is_confirmed?,
+            () = interrupt::received() => return Err(interrupted(&named)),
+        };
+        if !is_confirmed {
+            return Ok(CommandOutput { text: "nothing was changed\n".to_owned(), yes: false });
+        }
     }
     let api: Api<ClusterExtension> = Api::all(client.clone());
-    let named = named(&extension);
     if arguments.keep {
         let keep = json!({"metadata": {"annotations": {
             annotations::DELETION_POLICY: annotations::DELETION_POLICY_KEEP}}});
@@ -156,18 +164,18 @@ impl Removal<'_> {
     }
 }
 
-/// Asks on the terminal; everything but yes is a no.
-fn confirmed(question: &str) -> Result<bool, CommandError> {
-    let failed = |error: std::io::Error| {
-        CommandError::Usage(format!("cannot ask on the terminal: {error}; give --yes"))
-    };
-    let mut errors = std::io::stderr().lock();
-    write!(errors, "{}", crate::terminal::harmless(question))
-        .and_then(|()| errors.flush())
-        .map_err(failed)?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).map_err(failed)?;
-    Ok(is_yes(&answer))
+/// Asks on the terminal; everything but yes is a no. A thread waits for the answer, because no signal ends that.
+async fn confirmed(question: String) -> Result<bool, CommandError> {
+    let asked = tokio::task::spawn_blocking(move || {
+        let mut errors = std::io::stderr();
+        write!(errors, "{}", crate::terminal::harmless(&question))?;
+        errors.flush()?;
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        Ok::<bool, std::io::Error>(is_yes(&answer))
+    });
+    let answer = asked.await.map_err(std::io::Error::other).flatten();
+    answer.map_err(|error| CommandError::Usage(format!("cannot ask on the terminal: {error}; give --yes")))
 }
 
 fn is_yes(answer: &str) -> bool {
