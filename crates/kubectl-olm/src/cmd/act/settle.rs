@@ -1,7 +1,7 @@
 //! The first seconds of containers after an extension became Ready: without a readiness probe a pod counts as ready as soon as its
 //! containers run, also those that end a moment later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
@@ -62,21 +62,29 @@ pub(super) async fn watch(
     }
 }
 
-/// Returns what is wrong with the first pod that fails or restarts; `None` if pods cannot be watched.
+/// Returns what is wrong with the first pod that fails or restarts; `None` if pods cannot be watched. A pod that ended before, such as an
+/// evicted one, does not count: its controller leaves it behind and runs another one.
 async fn follow(
     mut events: impl stream::Stream<Item = watcher::Result<watcher::Event<Pod>>> + Unpin,
 ) -> Option<String> {
-    let mut first = BTreeMap::new();
+    let (mut first, mut ended) = (BTreeMap::new(), BTreeSet::new());
     while let Some(event) = events.next().await {
         let (pod, is_initial) = match event {
-            Ok(watcher::Event::InitApply(pod)) => (state(&pod), true),
-            Ok(watcher::Event::Apply(pod)) => (state(&pod), false),
+            Ok(watcher::Event::InitApply(pod)) => (pod, true),
+            Ok(watcher::Event::Apply(pod)) => (pod, false),
             Ok(watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_)) => continue,
             Err(error) => {
                 print_note(&format!("containers are not watched: {}", in_words(&chain(&error))));
                 return None;
             }
         };
+        if is_initial && has_ended(&pod) {
+            ended.insert(pod.uid());
+        }
+        if ended.contains(&pod.uid()) {
+            continue;
+        }
+        let pod = state(&pod);
         // a pod that is created later has not restarted before
         let before = *first.entry(pod.name.clone()).or_insert(if is_initial { pod.restarts } else { 0 });
         if let Some(failure) = failure(before, &pod) {
@@ -84,6 +92,11 @@ async fn follow(
         }
     }
     None
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded"))
 }
 
 fn state(pod: &Pod) -> PodState {
@@ -133,6 +146,28 @@ mod tests {
             ("not ready for a moment", pod(1, running(), json!({}), "False"), None),
         ] {
             assert_eq!(failure(1, &pod).as_deref(), want, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn settle_passes_over_pods_that_ended_before() {
+        use watcher::Event::{Apply, InitApply, InitDone};
+        let pod = |uid: &str, status: serde_json::Value| -> Pod {
+            serde_json::from_value(json!({"metadata": {"name": "x", "uid": uid}, "status": status})).unwrap()
+        };
+        let evicted =
+            |uid: &str| pod(uid, json!({"phase": "Failed", "reason": "Evicted", "message": "low memory"}));
+        let running = |uid: &str| {
+            pod(uid, json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}))
+        };
+        let failed = Some("pod x: Evicted: low memory");
+        for (case, events, want) in [
+            ("before", vec![InitApply(evicted("u")), InitDone, Apply(evicted("u"))], None),
+            ("now", vec![InitApply(running("u")), InitDone, Apply(evicted("u"))], failed),
+            ("the next of its name", vec![InitApply(evicted("u")), InitDone, Apply(evicted("v"))], failed),
+        ] {
+            let found = follow(stream::iter(events.into_iter().map(Ok))).await;
+            assert_eq!(found.as_deref(), want, "{case}");
         }
     }
 }
