@@ -126,13 +126,26 @@ struct Api {
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let found = arguments.sources.package(&arguments.package).await?;
-    let shown = found.iter().map(|found| details(arguments, found)).collect::<Result<Vec<_>, _>>()?;
+    let shown = all_details(arguments, &found)?;
     let names = || shown.iter().map(|shown| shown.package.name.clone()).take(1).collect();
     let people = |wide| shown.iter().map(|shown| text(shown, wide)).collect::<Vec<_>>().join("\n");
     Ok(CommandOutput { text: arguments.output.print(&shown, names, people), yes: true })
 }
 
-fn details(arguments: &Arguments, found: &Found) -> Result<PackageDetails, CommandError> {
+/// The package of the catalogs that have the version or channel; an error if none has it.
+fn all_details(arguments: &Arguments, found: &[Found]) -> Result<Vec<PackageDetails>, CommandError> {
+    let (mut all, mut missing) = (Vec::new(), Vec::new());
+    for found in found {
+        match details(arguments, found) {
+            Ok(details) => all.push(details),
+            Err(text) => missing.push(text),
+        }
+    }
+    if all.is_empty() { Err(CommandError::NotFound(missing.join("\n"))) } else { Ok(all) }
+}
+
+/// An error message if the catalog lacks the version or channel.
+fn details(arguments: &Arguments, found: &Found) -> Result<PackageDetails, String> {
     let PackageContent { contents, findings } = &found.content;
     let package = summarise(&arguments.package, contents);
     let mut versions: Vec<VersionRelease> = contents.bundles.iter().filter_map(version).collect();
@@ -168,7 +181,7 @@ fn picked<'a>(
     arguments: &Arguments,
     found: &'a Found,
     package: &PackageSummary,
-) -> Result<Option<&'a Bundle>, CommandError> {
+) -> Result<Option<&'a Bundle>, String> {
     let bundles: BTreeMap<&str, &Bundle> =
         found.content.contents.bundles.iter().map(|bundle| (bundle.name.as_str(), bundle)).collect();
     let at = format!("package {} of catalog {}", package.name, found.catalog.name);
@@ -180,17 +193,14 @@ fn picked<'a>(
         };
         let bundle = bundles.values().find(is).copied();
         return bundle.map(Some).ok_or_else(|| {
-            CommandError::NotFound(format!(
-                "{at} has no version {requested}; see `kubectl olm versions {}`",
-                package.name
-            ))
+            format!("{at} has no version {requested}; see `kubectl olm versions {}`", package.name)
         });
     }
     let channel = arguments.channel.as_ref().unwrap_or(&package.default_channel);
     let known = package.channels.iter().find(|known| known.name == *channel);
     if known.is_none() && arguments.channel.is_some() {
         let all = package.channels.iter().map(|channel| channel.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(CommandError::NotFound(format!("{at} has no channel {channel:?}, only {all}")));
+        return Err(format!("{at} has no channel {channel:?}, only {all}"));
     }
     let head = known.and_then(|channel| channel.heads.first()).or(package.latest.as_ref());
     Ok(head.and_then(|head| bundles.get(head.name.as_str()).copied()))
@@ -450,4 +460,60 @@ fn bundle_text(bundle: &Detail, wide: bool) -> String {
         line("Images", &bundle.related_images.join("\n                 "));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use olm_catalog::CatalogFacts;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    /// The package as a catalog with one version and one channel has it.
+    fn found(catalog: &str, version: &str, channel: &str) -> Found {
+        let name = format!("p.v{version}");
+        let lines = [
+            json!({"schema": "olm.package", "name": "p", "defaultChannel": channel}),
+            json!({"schema": "olm.channel", "package": "p", "name": channel, "entries": [{"name": name}]}),
+            json!({"schema": "olm.bundle", "package": "p", "name": name, "image": "example.com/p", "properties": [
+                {"type": "olm.package", "value": {"packageName": "p", "version": version}}]}),
+        ];
+        let lines = lines.map(|line| line.to_string() + "\n").concat();
+        let catalog = json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterCatalog", "metadata": {"name": catalog},
+            "spec": {"source": {"type": "Image", "image": {"ref": "example.com/c"}}},
+        });
+        Found {
+            catalog: CatalogFacts::from_catalog(&serde_json::from_value(catalog).unwrap()).unwrap(),
+            content: PackageContent::from_lines(&"p".parse().unwrap(), lines.as_bytes()).unwrap(),
+        }
+    }
+
+    #[test]
+    fn show_leaves_out_catalogs_without_the_version() {
+        let all = [found("a", "1.0.0", "stable"), found("b", "2.0.0", "fast")];
+        for (flags, want) in [
+            (&["-o", "name"][..], Ok(vec!["a", "b"])),
+            (&["--version", "2.0.0"], Ok(vec!["b"])),
+            (&["--channel", "stable"], Ok(vec!["a"])),
+            (
+                &["--version", "3.0.0"],
+                Err("package p of catalog a has no version 3.0.0; see `kubectl olm versions p`\n\
+                     package p of catalog b has no version 3.0.0; see `kubectl olm versions p`"),
+            ),
+        ] {
+            let line = Line::parse_from([&["show", "p"], flags].concat());
+            let got = all_details(&line.arguments, &all);
+            let got = got.map(|all| all.into_iter().map(|details| details.catalog).collect::<Vec<_>>());
+            let want = want.map(|all| all.into_iter().map(str::to_owned).collect::<Vec<_>>());
+            assert_eq!(got.map_err(|failure| failure.to_string()), want.map_err(str::to_owned), "{flags:?}");
+        }
+    }
 }
