@@ -3,7 +3,7 @@
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A client whose requests are answered by method and address, such as `GET /api/v1/pods?limit=500`, with a status code and a body; never
 /// if there is none.
@@ -16,6 +16,13 @@ pub(crate) fn cluster(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sy
         }
     });
     Client::new(service, "default")
+}
+
+/// An answer that is a list.
+pub(crate) fn list(items: &Value) -> (u16, String) {
+    let list =
+        json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items});
+    (200, list.to_string())
 }
 
 /// An answer that is an error.

@@ -367,8 +367,7 @@ mod tests {
                 return if is_extension { answers.lock().unwrap().next() } else { None };
             }
             let items = if is_extension { listed.clone() } else { json!([]) };
-            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items});
-            Some((200, list.to_string()))
+            Some(stand_in::list(&items))
         });
         let waiting = Waiting { wait: true, timeout: GoDuration(Duration::from_secs(30)) };
         waiting.ready(&client, &first, "undo").await.map(|(_, ready)| ready)

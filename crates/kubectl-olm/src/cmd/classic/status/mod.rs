@@ -2,6 +2,7 @@
 
 mod row;
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use clap::Args;
@@ -85,13 +86,18 @@ pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
 async fn observe(client: &Client, namespace: Option<&str>) -> Result<Observed, CommandError> {
     let subscriptions: Vec<olm_api::classic::Subscription> = list(client, namespace, "").await?;
     let mut catalogs = list(client, namespace, "").await?;
+    let mut unread = BTreeSet::new();
     if let Some(namespace) = namespace {
-        let mut others: Vec<&str> =
+        let others: BTreeSet<&str> =
             subscriptions.iter().map(|it| it.spec.source_namespace.as_str()).collect();
-        others.sort_unstable();
-        others.dedup();
         for other in others.into_iter().filter(|other| !other.is_empty() && *other != namespace) {
-            catalogs.extend(list(client, Some(other), "").await?);
+            match list::<olm_api::classic::CatalogSource>(client, Some(other), "").await {
+                Ok(found) => catalogs.extend(found),
+                Err(error) => {
+                    print_note(&format!("the state of catalogs in namespace {other} is not known: {error}"));
+                    unread.insert(other.to_owned());
+                }
+            }
         }
     }
     let deployments = match list::<Deployment>(client, namespace, MANAGED).await {
@@ -107,6 +113,7 @@ async fn observe(client: &Client, namespace: Option<&str>) -> Result<Observed, C
         csvs: list(client, namespace, ORIGINALS).await?,
         plans: list(client, namespace, "").await?,
         catalogs,
+        unread,
         deployments: objects.filter_map(Result::ok).collect(),
     })
 }
@@ -182,7 +189,29 @@ fn details(row: &Row, with_namespace: bool, wide: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::stand_in;
+
+    #[tokio::test]
+    async fn classic_status_survives_unreadable_catalogs() {
+        let subscriptions = json!(row::tests::observed().subscriptions);
+        let client = stand_in::cluster(move |request| {
+            Some(if request.contains("/namespaces/olm/catalogsources?") {
+                stand_in::failure(403, "catalogsources.operators.coreos.com is forbidden")
+            } else if request.contains("/namespaces/ns/subscriptions?") {
+                stand_in::list(&subscriptions)
+            } else {
+                stand_in::list(&json!([]))
+            })
+        });
+        let rows = observe(&client, Some("ns")).await.unwrap().rows();
+        let catalogs = rows.iter().filter_map(|row| row.catalog.as_ref()).map(Catalog::title);
+        let mut want = vec!["olm/main (unknown)"; 4];
+        want.push("olm/gone (unknown)");
+        assert_eq!(catalogs.collect::<Vec<_>>(), want);
+    }
 
     #[test]
     fn classic_status_prints_details_of_what_waits() {

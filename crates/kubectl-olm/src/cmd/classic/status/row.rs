@@ -22,6 +22,8 @@ pub(super) struct Observed {
     pub(super) plans: Vec<InstallPlan>,
     /// Those of other namespaces, too, if Subscriptions name them.
     pub(super) catalogs: Vec<CatalogSource>,
+    /// Namespaces whose CatalogSources were not read.
+    pub(super) unread: BTreeSet<String>,
     pub(super) deployments: Vec<Object>,
 }
 
@@ -72,7 +74,7 @@ pub(super) struct Row {
 pub(super) struct Catalog {
     name: String,
     namespace: String,
-    /// Of the connection; `missing` if there is no such CatalogSource.
+    /// Of the connection; `missing` if there is no such CatalogSource, `unknown` if those of its namespace were not read.
     state: String,
     /// Absent until the Subscription has a status.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -211,6 +213,7 @@ impl Observed {
         let status = found.and_then(|catalog| catalog.status.as_ref());
         let connection = status.and_then(|status| status.connection_state.as_ref());
         let state = match (found, connection) {
+            (None, _) if self.unread.contains(&namespace) => "unknown".to_owned(),
             (None, _) => "missing".to_owned(),
             (Some(_), connection) => connection.map(|it| it.last_observed_state.clone()).unwrap_or_default(),
         };
@@ -396,6 +399,7 @@ pub(super) mod tests {
                 "metadata": {"namespace": "olm", "name": "main"}, "spec": {"sourceType": "grpc", "image": "i"},
                 "status": {"connectionState": {"address": "a", "lastObservedState": "READY"}},
             }))],
+            unread: BTreeSet::new(),
             deployments: vec![live],
         }
     }
