@@ -176,8 +176,7 @@ async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, Com
             )
             .await?;
             if !made.preview.refused.is_empty() {
-                let text = made.preview.text(false).trim_end().to_owned();
-                return Err(CommandError::Verdict { text, help: None });
+                return Err(plan::refused(&made.preview, arguments.output));
             }
             let old = extensions::objects(&client, from).await?;
             match made.plan.map(|plan| plan.change) {

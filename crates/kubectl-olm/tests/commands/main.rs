@@ -1,9 +1,9 @@
 //! `kubectl olm` as a process: what its commands print, and their exit codes.
 
 mod bundle;
+mod cluster;
 mod completion;
 mod graph;
-mod interrupt;
 mod pictures;
 mod reading;
 mod support;

@@ -95,6 +95,10 @@ fn classic_plan_prints_steps_in_order() {
         "classic plan -n operators -f classic.yaml".to_owned(),
         "classic plan -n nowhere -f classic.yaml".to_owned(),
         "classic plan -n operators -f classic.yaml --content sample=catalog --bundle kiln-operator.v1.2.0=catalog".to_owned(),
+        "classic plan -n stuck -f classic.yaml --content sample=catalog".to_owned(),
+        // programs get a document without a plan, too
+        "classic plan -n stuck -f classic.yaml --content sample=catalog -o yaml".to_owned(),
+        "classic plan -n twice -f classic.yaml --content sample=catalog -o json".to_owned(),
     ];
     let printed: Vec<String> = lines.iter().map(|line| transcript(line)).collect();
     insta::assert_snapshot!(printed.join("\n"));

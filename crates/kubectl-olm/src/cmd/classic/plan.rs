@@ -45,16 +45,21 @@ pub(crate) struct Arguments {
 }
 
 /// What `-o json` prints.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PlanReport {
     namespace: String,
+    /// Why there is no plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
     /// The unfinished plan that installs the same; no other is made.
     #[serde(skip_serializing_if = "Option::is_none")]
     existing: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<i64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
     approval: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     phase: String,
     bundles: Vec<BundleRow>,
     steps: Vec<StepRow>,
@@ -93,8 +98,10 @@ pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
             return Err(CommandError::Unreachable(error.to_string()));
         }
         Err(error) => {
-            let hint = format!("`kubectl olm classic resolve -n {}` explains it", gathered.namespace);
-            return Ok(CommandOutput { text: format!("no plan: {error}\n{hint}\n"), yes: false });
+            let namespace = gathered.namespace;
+            let people =
+                format!("no plan: {error}\n`kubectl olm classic resolve -n {namespace}` explains it\n");
+            return Ok(arguments.without_plan(namespace, Some(error.to_string()), people));
         }
     };
     let mut contents = Vec::new();
@@ -108,8 +115,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         concluded.map_err(|error| CommandError::Verdict { text: error.to_string(), help: None })?;
     let (existing, plan) = match &concluded {
         Conclusion::NothingNew => {
-            let text = "nothing to install: no InstallPlan would be made\n".to_owned();
-            return Ok(CommandOutput { text, yes: true });
+            let people = "nothing to install: no InstallPlan would be made\n".to_owned();
+            return Ok(arguments.without_plan(gathered.namespace, None, people));
         }
         Conclusion::Make { plan, .. } => (None, &**plan),
         Conclusion::UseAgain { name, .. } => {
@@ -143,6 +150,13 @@ impl BundleContent {
 }
 
 impl Arguments {
+    /// The output if no plan is made. `people` is the text for them.
+    fn without_plan(&self, namespace: &str, error: Option<String>, people: String) -> CommandOutput {
+        let report = PlanReport { namespace: namespace.to_owned(), error, ..PlanReport::default() };
+        let text = self.output.print(&report, Vec::new, |_| people);
+        CommandOutput { text, yes: report.error.is_none() }
+    }
+
     async fn content(
         &self,
         gathered: &Gathered<'_>,
@@ -243,6 +257,7 @@ async fn report(
     PlanReport {
         namespace: gathered.namespace.to_owned(),
         existing,
+        error: None,
         generation: plan.spec.generation,
         approval: plan.spec.approval.clone(),
         phase: status.map(phase).unwrap_or_default(),

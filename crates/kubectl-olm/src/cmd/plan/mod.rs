@@ -127,12 +127,20 @@ impl SpecChanges {
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let preview = preview(arguments).await.map_err(beyond_one)?;
-    let names = || preview.objects.iter().map(ObjectPreview::title).collect();
-    let text = arguments.output.print(&preview, names, |wide| preview.text(wide));
     if !preview.refused.is_empty() {
-        return Err(CommandError::Verdict { text: text.trim_end().to_owned(), help: None });
+        return Err(refused(&preview, arguments.output));
     }
-    Ok(CommandOutput { yes: preview.is_unchanged(), text })
+    Ok(CommandOutput { yes: preview.is_unchanged(), text: printed(&preview, arguments.output) })
+}
+
+fn printed(preview: &Preview, output: Output) -> String {
+    let names = || preview.objects.iter().map(ObjectPreview::title).collect();
+    output.print(preview, names, |wide| preview.text(wide))
+}
+
+/// The error for a plan that is refused: the preview is the result.
+pub(crate) fn refused(preview: &Preview, output: Output) -> CommandError {
+    CommandError::Verdict { text: printed(preview, output).trim_end().to_owned(), help: None }
 }
 
 /// Exit code 1 means that something differs, so an object that is not found cannot be 1.

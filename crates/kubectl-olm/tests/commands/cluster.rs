@@ -1,0 +1,103 @@
+//! Verbs about a cluster, with a stand-in for its apiserver.
+
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::support::{apiserver, command, olm};
+
+fn condition(type_: &str) -> Value {
+    json!({"type": type_, "status": "True", "reason": "Succeeded", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1})
+}
+
+/// An extension that is Ready.
+fn extension(name: &str, range: &str) -> Value {
+    json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+        "metadata": {"name": name, "uid": name, "generation": 1, "resourceVersion": "1"},
+        "spec": {"namespace": "n", "source": {"sourceType": "Catalog", "catalog": {"packageName": name, "version": range}}},
+        "status": {"conditions": [condition("Ready")]},
+    })
+}
+
+/// A revision of it that is installed.
+fn revision(name: &str) -> Value {
+    json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+        "metadata": {"name": format!("{name}-1"), "uid": format!("{name}-1"), "ownerReferences": [
+            {"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": name, "uid": name}]},
+        "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent", "phases": []},
+        "status": {"conditions": [condition("Succeeded")]},
+    })
+}
+
+fn list(items: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
+}
+
+#[test]
+fn interrupt_keeps_the_next_extension_unchanged() -> Result<()> {
+    static CHILD: OnceLock<u32> = OnceLock::new();
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&requests);
+    let home = tempfile::tempdir()?;
+    let kubeconfig = apiserver::start(home.path(), move |request| {
+        recorded.lock().unwrap_or_else(PoisonError::into_inner).push(request.to_owned());
+        let [a, b] = ["a", "b"].map(|name| extension(name, ""));
+        if request.contains("/clusterextensions/a") {
+            return a;
+        }
+        if request.contains("/clusterextensions/b") {
+            // Ctrl-C after the wait for the first one
+            let child = CHILD.wait().to_string();
+            let killed = Command::new("kill").args(["-INT", &child]).status();
+            assert!(killed.is_ok_and(|status| status.success()), "kill fails");
+            std::thread::sleep(Duration::from_millis(500));
+            return b;
+        }
+        match (request.contains("/clusterextensions?"), request.contains("fieldSelector=")) {
+            (true, false) => list(&[a, b]),
+            (true, true) => list(&[a]),
+            (false, _) => list(&[]),
+        }
+    })?;
+    let words = ["upgrade", "--all", "--any-version", "--force", "--wait", "--settle", "0s"];
+    let child = command(home.path(), &[&words[..], &["--kubeconfig", kubeconfig.as_str()]].concat())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    CHILD.get_or_init(|| child.id());
+    let output = child.wait_with_output()?;
+    let (out, error) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    ensure!((output.status.code(), out.as_str()) == (Some(130), "a is Ready\n"), "{out}{error}");
+    ensure!(error.contains("interrupted; ClusterExtension \"b\" is not changed"), "{error}");
+    let requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+    let changes: Vec<&String> = requests.iter().filter(|request| request.starts_with("PATCH ")).collect();
+    ensure!(changes.len() == 1 && changes[0].contains("/clusterextensions/a"), "{requests:?}");
+    Ok(())
+}
+
+#[test]
+fn diff_of_a_refused_plan_is_a_document_for_programs() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let kubeconfig = apiserver::start(home.path(), |request| {
+        if request.contains("/clusterextensions/x") {
+            extension("x", "no range")
+        } else if request.contains("/clusterobjectsets?") {
+            list(&[revision("x")])
+        } else {
+            list(&[])
+        }
+    })?;
+    let words = ["diff", "x", "--planned", "-o", "json", "--kubeconfig", kubeconfig.as_str()];
+    let (code, out, error) = olm(home.path(), &words)?;
+    ensure!(code == 2, "{out}{error}");
+    let preview: Value = serde_json::from_str(&out)?;
+    ensure!(preview["extension"] == "x" && preview["refused"][0].is_string(), "{preview}");
+    Ok(())
+}
