@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct Apply {
-    /// Where to write the manifests of what is removed; the file must not exist yet
+    /// Where to write the manifests of what is removed; the file must not exist yet, but for that of a run that failed
     #[arg(long, value_name = "FILE", default_value = "olm-reference-removed.yaml")]
     backup: PathBuf,
     /// How long to watch an expired lease, before its holder counts as gone: the Go implementation renews every 26 s
@@ -112,16 +112,56 @@ async fn watch_expired(client: &Client, before: &[LeaseRow], wait: Duration) -> 
     Ok(())
 }
 
-/// Writes what is removed to a new file.
+/// Writes what is removed to a new file; one of an earlier run that failed later, which has all of it, stays.
 fn back_up(path: &Path, removed: &[Leftover]) -> Result<(), CommandError> {
+    let mut documents = Vec::new();
+    for leftover in removed {
+        let text = serde_saphyr::to_string(&leftover.manifest());
+        let text = text.map_err(|error| CommandError::content(path, error))?;
+        documents.push(format!("---\n{text}"));
+    }
+    if let Ok(present) = std::fs::read_to_string(path)
+        && documents.iter().all(|document| present.contains(document))
+    {
+        return Ok(());
+    }
     let unwritable = |error: std::io::Error| {
         CommandError::Usage(format!("cannot write {}: {error}; give another --backup FILE", path.display()))
     };
     let mut file = std::fs::File::options().write(true).create_new(true).open(path).map_err(unwritable)?;
-    for leftover in removed {
-        let text = serde_saphyr::to_string(&leftover.manifest());
-        let text = text.map_err(|error| CommandError::content(path, error))?;
-        file.write_all(format!("---\n{text}").as_bytes()).map_err(unwritable)?;
-    }
+    file.write_all(documents.concat().as_bytes()).map_err(unwritable)?;
     file.sync_all().map_err(unwritable)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::leftovers;
+    use super::*;
+    use crate::stand_in;
+
+    #[tokio::test]
+    async fn migrate_apply_accepts_the_backup_of_an_earlier_run() {
+        let client = stand_in::cluster(|request| {
+            let name = request.rsplit('/').next().unwrap_or_default();
+            let object =
+                json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": name, "uid": "u"}, "spec": {}});
+            Some((200, object.to_string()))
+        });
+        let removed = leftovers::read(&client).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("removed.yaml");
+        back_up(&path, &removed).unwrap();
+        let first = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(first.matches("---\n").count(), 3, "{first}");
+        // a step failed before the first deletion, or after it
+        for left in [&removed[..], &removed[1..]] {
+            back_up(&path, left).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), first);
+        }
+        std::fs::write(&path, "---\nother: 1\n").unwrap();
+        let error = back_up(&path, &removed).unwrap_err().to_string();
+        assert!(error.contains("give another --backup FILE"), "{error}");
+    }
 }
