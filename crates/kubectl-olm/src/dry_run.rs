@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::kinds::{Kinds, api};
-use crate::rights::in_words;
+use crate::rights::{self, in_words};
 
 /// Dry runs at the same time.
 const PARALLEL_REQUESTS: usize = 8;
@@ -279,7 +279,7 @@ fn plain(object: DynamicObject) -> Option<Object> {
 fn is_missing_right(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
-            status.message.contains("User \"") && status.message.contains(" cannot ")
+            rights::is_missing_right(&status.message)
                 || status.message.contains("attempting to grant RBAC permissions not currently held")
         }
         kube::Error::Api(status) => status.code == 401 || status.code == 429 || status.code >= 500,
@@ -320,6 +320,7 @@ mod tests {
                 true,
             ),
             (403, "admission webhook \"w\" denied the request: no", false),
+            (403, "admission webhook \"w\" denied the request: User \"u\" cannot edit x", false),
             (403, "pods \"x\" is forbidden: exceeded quota: q", false),
             (422, "Deployment.apps \"x\" is invalid", false),
             (500, "etcd is away", true),

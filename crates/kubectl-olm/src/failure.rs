@@ -7,7 +7,7 @@ use kube::core::Status;
 use olm_runtime::client::ConnectionError;
 use olm_runtime::error_text::{chain, innermost};
 
-use crate::rights::{in_words, role_for};
+use crate::rights::{in_words, is_missing_right, role_for};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
@@ -59,6 +59,9 @@ impl CommandError {
             kube::Error::Api(status) if is_kind_missing(status) => {
                 Self::Unreachable(format!("{NOT_INSTALLED}; install it, or use another --context"))
             }
+            kube::Error::Api(status) if is_denied_by_admission(doing, status) => {
+                Self::Usage(format!("cannot {doing}: {text}"))
+            }
             kube::Error::Api(status) if status.code == 403 && role_for(doing).is_some() => {
                 let role = role_for(doing).unwrap_or_default();
                 Self::Unreachable(format!("{}; ClusterRole {role} allows it", in_words(&text)))
@@ -92,6 +95,12 @@ pub(crate) fn is_kind_missing(status: &Status) -> bool {
     status.code == 404 && !names_an_object
 }
 
+/// Whether a write is refused although no right is missing, such as by a webhook.
+fn is_denied_by_admission(doing: &str, status: &Status) -> bool {
+    let is_read = matches!(doing.split(' ').next(), Some("read" | "list"));
+    status.code == 403 && !is_read && !is_missing_right(&status.message)
+}
+
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
     std::fs::read(path).map_err(|source| CommandError::Read { path: path.to_owned(), source })
 }
@@ -118,4 +127,35 @@ pub(crate) fn wait<T>(work: impl Future<Output = Result<T, CommandError>>) -> Re
     // after Ctrl-C a thread may still wait for an answer on the terminal
     runtime.shutdown_background();
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_admission_is_no_missing_right() {
+        let webhook = "admission webhook \"policy.example.com\" denied the request: add a label";
+        let right = "clusterextensions.olm.operatorframework.io \"x\" is forbidden: User \"u\" cannot patch resource \
+                     \"clusterextensions\" in API group \"olm.operatorframework.io\" at the cluster scope";
+        let write = "write ClusterExtension \"x\"";
+        for (doing, message, want) in [
+            (write, webhook, (2, format!("cannot {write}: {webhook}"))),
+            ("create namespace \"n\"", webhook, (2, format!("cannot create namespace \"n\": {webhook}"))),
+            (
+                write,
+                right,
+                (
+                    3,
+                    "you may not patch clusterextensions.olm.operatorframework.io; ClusterRole \
+                     operator-controller-clusterextension-editor-role allows it"
+                        .to_owned(),
+                ),
+            ),
+        ] {
+            let status = Status::failure(message, "Forbidden").with_code(403);
+            let failure = CommandError::from_request(doing, &kube::Error::Api(status.boxed()));
+            assert_eq!((failure.code(), failure.to_string()), want);
+        }
+    }
 }

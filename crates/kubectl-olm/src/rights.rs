@@ -19,6 +19,11 @@ pub(crate) fn role_for(doing: &str) -> Option<&'static str> {
     }
 }
 
+/// Whether the apiserver's text of an answer 403 names a right that the user lacks; admission gives that answer, too.
+pub(crate) fn is_missing_right(text: &str) -> bool {
+    text.contains("forbidden: User \"") && text.contains(" cannot ")
+}
+
 /// The text with `you may not get secrets in namespace x` in place of the apiserver's text about it. A user without a right is no
 /// fault of the object that is named.
 pub(crate) fn in_words(text: &str) -> String {
