@@ -28,14 +28,15 @@ fn events<K: Watched>(client: &Client, config: watcher::Config) -> impl Stream<I
     without_interruptions(events, print_note)
 }
 
-/// The events without errors, after which the watch is begun again: `note` gets the first one in a row. The error of a watch that never worked
-/// stays, such as that of a missing right; later an apiserver that restarts gives that answer, too, until it has read the rights.
+/// The events without errors after which the watch is begun again: `note` gets the first one in a row. The error of a watch that never worked
+/// stays, and that of a missing right, unless the watch is interrupted: an apiserver that restarts gives that answer until it has read the rights.
 fn without_interruptions<K: Watched>(
     events: impl Stream<Item = Events<K>>,
     mut note: impl FnMut(&str),
 ) -> impl Stream<Item = Events<K>> {
     let (mut has_worked, mut is_interrupted) = (false, false);
     events.filter_map(move |event| {
+        let is_denied = matches!(&event, Err(error) if is_denied(error));
         let event = match event {
             // before the first request is answered
             Ok(watcher::Event::Init) => Some(event),
@@ -43,7 +44,7 @@ fn without_interruptions<K: Watched>(
                 (has_worked, is_interrupted) = (true, false);
                 Some(event)
             }
-            Err(_) if !has_worked => Some(event),
+            Err(_) if !has_worked || is_denied && !is_interrupted => Some(event),
             Err(error) => {
                 if !is_interrupted {
                     let (kind, why) = (K::plural(&()), in_words(&innermost(&error)));
@@ -55,6 +56,18 @@ fn without_interruptions<K: Watched>(
         };
         std::future::ready(event)
     })
+}
+
+/// Whether the user lacks a right, or is not known.
+fn is_denied(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
+    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+    | watcher::Error::WatchFailed(kube::Error::Api(status))
+    | watcher::Error::WatchError(status)) = error
+    else {
+        return false;
+    };
+    matches!(status.code, 401 | 403)
 }
 
 /// One object.
@@ -164,30 +177,35 @@ mod tests {
             Err(watcher::Error::WatchError(status.boxed()))
         };
         let (begin, works) = (|| Ok(watcher::Event::Init), || Ok(watcher::Event::InitDone));
-        let events: [Events<ClusterExtension>; 9] = [
+        let events: [Events<ClusterExtension>; 11] = [
             begin(),
             works(),
             broken(),
             begin(),
             broken(),
             begin(),
-            works(),
-            // as of an apiserver that has not read the rights yet
+            // an apiserver that has not read the rights yet
             denied(),
+            begin(),
+            works(),
+            broken(),
             works(),
         ];
         let mut notes = Vec::new();
         let left: Vec<Events<ClusterExtension>> =
             without_interruptions(stream::iter(events), |note| notes.push(note.to_owned())).collect().await;
-        assert!(left.len() == 6 && left.iter().all(Result::is_ok), "{left:?}");
+        assert!(left.len() == 7 && left.iter().all(Result::is_ok), "{left:?}");
         let note = "the watch of clusterextensions was interrupted and is retried: ";
         assert_eq!(notes.len(), 2, "{notes:?}");
         assert!(notes.iter().all(|text| text.starts_with(note)), "{notes:?}");
-        assert!(notes[1].contains("denied"), "{notes:?}");
 
-        let events: [Events<ClusterExtension>; 2] = [begin(), denied()];
-        let left: Vec<Events<ClusterExtension>> =
-            without_interruptions(stream::iter(events), |_| ()).collect().await;
-        assert!(left[1].is_err(), "a watch that never worked: {left:?}");
+        // a watch that never worked, and a right to list without one to watch
+        let events: [Vec<Events<ClusterExtension>>; 3] =
+            [vec![begin(), broken()], vec![begin(), denied()], vec![begin(), works(), denied()]];
+        for events in events {
+            let mut left: Vec<Events<ClusterExtension>> =
+                without_interruptions(stream::iter(events), |_| ()).collect().await;
+            assert!(left.pop().is_some_and(|last| last.is_err()), "{left:?}");
+        }
     }
 }

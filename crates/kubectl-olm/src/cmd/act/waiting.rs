@@ -349,7 +349,7 @@ mod tests {
     }
 
     /// An extension as the apiserver stores it.
-    fn stored(uid: &str, conditions: &[Value]) -> ClusterExtension {
+    fn persisted(uid: &str, conditions: &[Value]) -> ClusterExtension {
         let mut extension = with_conditions(conditions);
         extension.metadata.uid = Some(uid.to_owned());
         extension.metadata.resource_version = Some("2".to_owned());
@@ -358,7 +358,7 @@ mod tests {
 
     /// Waits for an extension that is not Ready yet, whose watch is answered like this, one request after the other.
     async fn waited(answers: Vec<(u16, String)>) -> Result<bool, CommandError> {
-        let first = stored("u", &[]);
+        let first = persisted("u", &[]);
         let listed = json!([first]);
         let answers = Mutex::new(answers.into_iter());
         let client = stand_in::cluster(move |request| {
@@ -378,19 +378,19 @@ mod tests {
         let event = |type_: &str, extension: &ClusterExtension| {
             (200, json!({"type": type_, "object": extension}).to_string() + "\n")
         };
-        let ready = stored("u", &[condition("Ready", "True", "R", "", 2)]);
-        let mut deleted = stored("u", &[]);
+        let ready = persisted("u", &[condition("Ready", "True", "R", "", 2)]);
+        let mut deleted = persisted("u", &[]);
         deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
         let expired = json!({"type": "ERROR", "object": {
             "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "message": "the storage is gone"}});
         for (case, answers, want) in [
             ("restart", vec![stand_in::failure(503, "shutting down"), event("MODIFIED", &ready)], true),
             ("error in the watch", vec![(200, format!("{expired}\n")), event("MODIFIED", &ready)], true),
-            ("gone", vec![event("DELETED", &stored("u", &[]))], false),
+            ("gone", vec![event("DELETED", &persisted("u", &[]))], false),
             ("being deleted", vec![event("MODIFIED", &deleted)], false),
             (
                 "another one",
-                vec![event("ADDED", &stored("v", &[condition("Ready", "True", "R", "", 2)]))],
+                vec![event("ADDED", &persisted("v", &[condition("Ready", "True", "R", "", 2)]))],
                 false,
             ),
         ] {
