@@ -32,6 +32,8 @@ use super::{Context, FIELD_MANAGER, convert, debounce, extensions};
 use crate::debounce::STATUS_DEBOUNCE;
 use crate::written_by;
 
+/// The time between two checks whether the content of a successor is known.
+const CONTENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the deletion of one revision may come after that of another of the same extension.
 const SIBLING_DELETION_WINDOW: Duration = Duration::from_secs(30);
 
@@ -228,15 +230,12 @@ async fn archive_sibling(context: &Context, sibling: &ClusterObjectSet) -> Resul
 }
 
 async fn archive(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &mut Memory) -> Pass {
-    // an object that a revision in force will take over must stay; until it is known what that one has, nothing goes
-    let siblings = context.siblings(revision);
-    let unknown = siblings.iter().find(|sibling| {
-        let uid = sibling.uid().unwrap_or_default();
-        is_active(sibling) && !has_succeeded(sibling) && !context.memories.is_known(&uid)
-    });
-    if let Some(sibling) = unknown {
-        let detail = Some(format!("waiting for the content of revision {}", sibling.name_any()));
-        return Pass { outcome: Outcome::Removing(detail), requeue: Requeue::After(Duration::from_secs(1)) };
+    let successors = successors(revision, context);
+    if let Some(detail) = unknown(&successors, revision, context) {
+        return Pass {
+            outcome: Outcome::Removing(Some(detail)),
+            requeue: Requeue::After(CONTENT_POLL_INTERVAL),
+        };
     }
     let removed = |result: Result<Removed, String>| match result {
         Ok(Removed::All) => Pass { outcome: Outcome::Archived, requeue: Requeue::OnChange },
@@ -258,13 +257,30 @@ async fn archive(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &m
         owner,
         own: convert::own_revision(revision),
         reason: Reason::Archive,
-        successors: siblings
-            .iter()
-            .filter(|sibling| is_active(sibling))
-            .filter_map(|set| set.uid())
-            .collect(),
+        successors,
     };
     removed(removing.run(memory).await)
+}
+
+/// The siblings in force: objects of this revision may be theirs.
+fn successors(revision: &ClusterObjectSet, context: &Context) -> Vec<Arc<ClusterObjectSet>> {
+    let mut siblings = context.siblings(revision);
+    siblings.retain(|sibling| is_active(sibling));
+    siblings
+}
+
+/// What a removal waits for while it is not known what a newer revision will take over: until then, nothing goes. One that has succeeded
+/// has taken over everything.
+fn unknown(
+    successors: &[Arc<ClusterObjectSet>],
+    revision: &ClusterObjectSet,
+    context: &Context,
+) -> Option<String> {
+    let takes_over =
+        |set: &ClusterObjectSet| set.spec.revision > revision.spec.revision && !has_succeeded(set);
+    let is_known = |set: &ClusterObjectSet| context.memories.is_known(&set.uid().unwrap_or_default());
+    let found = successors.iter().find(|set| takes_over(set) && !is_known(set))?;
+    Some(format!("waiting for the content of revision {}", found.name_any()))
 }
 
 /// The teardown on deletion. `None` when nothing is left to do.

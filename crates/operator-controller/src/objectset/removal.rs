@@ -11,6 +11,7 @@ use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use kube::{Client, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
+use olm_install::resolution::revision::has_succeeded;
 use olm_rollout::status::PROTECTED;
 use olm_rollout::teardown::{Reason, Removal, ownership, remove};
 use olm_rollout::{Revision, is_passive, keys, owner_refs, release_patch, resource_version};
@@ -62,8 +63,8 @@ pub(super) struct Removing<'a> {
     pub(super) owner: Owner,
     pub(super) own: Revision,
     pub(super) reason: Reason,
-    /// UIDs of siblings in force.
-    pub(super) successors: Vec<String>,
+    /// The siblings in force.
+    pub(super) successors: Vec<Arc<ClusterObjectSet>>,
 }
 
 impl Removing<'_> {
@@ -176,6 +177,18 @@ impl Removing<'_> {
         goes.then_some(live)
     }
 
+    /// The sibling in force to which the object is left: a newer one that has it in its content, or an older one that had it before. That
+    /// is still among the owners, unless the object was deleted and made again meanwhile.
+    fn successor(&self, key: &ObjectKey, live: &Object) -> Option<&ClusterObjectSet> {
+        let (owners, memories) = (owner_refs(live), &self.context.memories);
+        let has = |set: &&Arc<ClusterObjectSet>| {
+            let (uid, is_older) = (set.uid().unwrap_or_default(), set.spec.revision < self.own.number);
+            let was_owner = is_older && owners.iter().any(|owner| owner.uid == uid);
+            was_owner || (!is_older || has_succeeded(set)) && memories.has(&uid, key)
+        };
+        self.successors.iter().find(has).map(AsRef::as_ref)
+    }
+
     /// What the revision consists of. If its content is lost, what carries our owner reference is searched in the cluster.
     async fn inventory(&self, memory: &mut Memory) -> Result<Arc<Inventory>, String> {
         let problem = match self.context.inventory(self.revision, memory).await {
@@ -201,15 +214,21 @@ impl Removing<'_> {
             Ok(watch) => watch.get(first).map(|live| live.object()),
             Err(_) => None,
         };
-        let finalizers = live
-            .as_ref()
-            .and_then(|live| live.metadata()?.get("finalizers")?.as_array())
+        let place = first.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let object = format!("{} {place}{}", first.kind, first.name);
+        let metadata = live.as_ref().and_then(Object::metadata);
+        let goes = metadata.is_some_and(|metadata| metadata.contains_key("deletionTimestamp"));
+        let successor = live.as_ref().and_then(|live| self.successor(first, live));
+        if let Some(successor) = successor.filter(|_| !goes) {
+            return format!("waiting for revision {} to take over {object}{more}", successor.name_any());
+        }
+        let finalizers = metadata
+            .and_then(|metadata| metadata.get("finalizers")?.as_array())
             .map(|all| all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
             .unwrap_or_default();
         let held =
             if finalizers.is_empty() { String::new() } else { format!(", held by finalizers {finalizers}") };
-        let place = first.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-        format!("waiting for {} {place}{}{held}{more}", first.kind, first.name)
+        format!("waiting for {object}{held}{more}")
     }
 
     /// Does what is to be done with one object; `true` when it is gone as far as we are concerned.
@@ -236,7 +255,7 @@ impl Removing<'_> {
             return Ok(true);
         };
         // an annotation in the manifest that keeps the object was applied with it
-        let awaited = self.successors.iter().any(|uid| self.context.memories.has(uid, key));
+        let awaited = self.successor(key, &live).is_some();
         let removal = remove(ownership(&live, &live, &self.own, awaited), self.reason);
         match removal {
             Removal::Gone => Ok(true),

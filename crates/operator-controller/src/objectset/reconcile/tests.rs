@@ -1,3 +1,5 @@
+mod teardown;
+
 use serde_json::{Value, json};
 
 use super::*;
