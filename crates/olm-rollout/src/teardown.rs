@@ -1,7 +1,8 @@
 //! The removal of an object when its revision is archived or deleted.
 //!
 //! Only what the revision controls is deleted; whatever another one controls merely loses our reference (revisions §12
-//! with §17 row 1). Phases go in reverse; a phase is gone before the one before it starts.
+//! with §17 row 1), and what a revision in force takes over is left to that. Phases go in reverse; a phase is gone before the one
+//! before it starts.
 
 use olm_core::Object;
 
@@ -19,6 +20,17 @@ pub enum Reason {
     Keep,
 }
 
+/// What a revision in force does with an object that it has in its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Successor {
+    /// There is no such revision.
+    None,
+    /// It takes the object over.
+    TakesOver,
+    /// It had the object before, and has not taken it back in time. It is still among the owners, so the object stays.
+    Late,
+}
+
 /// The ownership of an object, as far as the teardown depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ownership {
@@ -30,8 +42,8 @@ pub struct Ownership {
     pub terminating: bool,
     /// Its manifest asks to keep it.
     pub keep: bool,
-    /// A revision in force has it in its content and will take it over.
-    pub awaited: bool,
+    /// What a revision in force does with it.
+    pub successor: Successor,
 }
 
 /// What to do with an object.
@@ -50,7 +62,7 @@ pub enum Removal {
 }
 
 /// Reduces a live object to what the table depends on.
-pub fn ownership(content: &Object, live: &Object, revision: &Revision, awaited: bool) -> Ownership {
+pub fn ownership(content: &Object, live: &Object, revision: &Revision, successor: Successor) -> Ownership {
     let owners = owner_refs(live);
     let ours = owners.iter().find(|owner| revision.is(owner));
     Ownership {
@@ -58,21 +70,25 @@ pub fn ownership(content: &Object, live: &Object, revision: &Revision, awaited: 
         owned: ours.is_some(),
         terminating: is_terminating(live),
         keep: content.annotations().get(keys::DELETION_POLICY) == Some(&keys::DELETION_POLICY_KEEP),
-        awaited,
+        successor,
     }
 }
 
 /// The table: what to do with an object that exists.
 pub fn remove(ownership: Ownership, reason: Reason) -> Removal {
-    let Ownership { controlled, owned, terminating, keep, awaited } = ownership;
-    match (owned, controlled, reason) {
+    let Ownership { controlled, owned, terminating, keep, successor } = ownership;
+    match (owned, controlled, successor, reason) {
         (false, ..) => Removal::Gone,
-        (true, false, _) => Removal::Unlink,
-        (true, true, Reason::Keep) => Removal::Release,
-        (true, true, Reason::Archive) if awaited => Removal::Wait,
-        (true, true, Reason::Archive | Reason::Delete) if keep => Removal::Release,
-        (true, true, Reason::Archive | Reason::Delete) if terminating => Removal::Wait,
-        (true, true, Reason::Archive | Reason::Delete) => Removal::Delete,
+        (true, false, ..) => Removal::Unlink,
+        // also what is kept: without our marks, the revision in force could not take it over
+        (true, true, Successor::TakesOver, _) => Removal::Wait,
+        (true, true, Successor::Late, _) => Removal::Unlink,
+        (true, true, Successor::None, Reason::Keep) => Removal::Release,
+        (true, true, Successor::None, Reason::Archive | Reason::Delete) => match (keep, terminating) {
+            (true, _) => Removal::Release,
+            (false, true) => Removal::Wait,
+            (false, false) => Removal::Delete,
+        },
     }
 }
 
@@ -89,18 +105,16 @@ mod tests {
             for (owner, controlled, owned) in
                 [("foreign", false, false), ("owner", false, true), ("controller", true, true)]
             {
-                for bits in 0..8_u8 {
-                    let ownership = Ownership {
-                        controlled,
-                        owned,
-                        terminating: bits & 1 > 0,
-                        keep: bits & 2 > 0,
-                        awaited: bits & 4 > 0,
-                    };
+                for bits in 0..12_u8 {
+                    let successor =
+                        [Successor::None, Successor::TakesOver, Successor::Late][usize::from(bits / 4)];
+                    let (terminating, keep) = (bits & 1 > 0, bits & 2 > 0);
+                    let ownership = Ownership { controlled, owned, terminating, keep, successor };
                     let words: Vec<&str> = [
-                        (ownership.terminating, "terminating"),
-                        (ownership.keep, "keep"),
-                        (ownership.awaited, "awaited"),
+                        (terminating, "terminating"),
+                        (keep, "keep"),
+                        (successor == Successor::TakesOver, "awaited"),
+                        (successor == Successor::Late, "late"),
                     ]
                     .into_iter()
                     .filter_map(|(set, word)| set.then_some(word))
@@ -129,7 +143,8 @@ mod tests {
             .unwrap()
         };
         let content = Object::default();
-        let run = |live: &Object| remove(ownership(&content, live, &test_revision(), false), Reason::Archive);
+        let ownership = |live: &Object| ownership(&content, live, &test_revision(), Successor::None);
+        let run = |live: &Object| remove(ownership(live), Reason::Archive);
         assert_eq!(run(&live("other", true)), Removal::Gone);
         assert_eq!(run(&live("u2", false)), Removal::Unlink);
         assert_eq!(run(&live("u2", true)), Removal::Delete);
@@ -139,7 +154,9 @@ mod tests {
     fn teardown_keeps_objects_whose_manifest_asks() {
         let annotations: Value = json!({"olm.operatorframework.io/deletion-policy": "keep"});
         let content = Object::from_value(json!({"metadata": {"annotations": annotations}})).unwrap();
-        assert!(ownership(&content, &Object::default(), &test_revision(), false).keep);
-        assert!(!ownership(&Object::default(), &Object::default(), &test_revision(), false).keep);
+        let ownership =
+            |content: &Object| ownership(content, &Object::default(), &test_revision(), Successor::None);
+        assert!(ownership(&content).keep);
+        assert!(!ownership(&Object::default()).keep);
     }
 }

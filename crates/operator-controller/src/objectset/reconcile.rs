@@ -333,7 +333,8 @@ async fn report_unwritable(
     Err(error)
 }
 
-/// Custom resources first, then the objects; or all objects are released.
+/// Custom resources first, then the objects; or all objects are released. While the extension stays, the revisions in force get what is
+/// theirs: most often the predecessor of a revision that is deleted because it does not become ready.
 async fn tear_down(
     revision: &Arc<ClusterObjectSet>,
     context: &Context,
@@ -354,20 +355,21 @@ async fn tear_down(
         let detail = Some(format!("waiting for revision {later} to be removed"));
         return Ok(Removed::Waiting { detail, after: schedule::TEARDOWN_INTERVAL });
     }
-    let removing = Removing {
-        context,
-        revision,
-        owner,
-        own: convert::own_revision(revision),
-        reason,
-        successors: vec![],
-    };
+    // with the extension, all its revisions go
+    let goes = !facts.stays && matches!(owner, Owner::Extension { .. });
+    let successors = if goes { vec![] } else { successors(revision, context) };
+    if let Some(detail) = unknown(&successors, revision, context) {
+        return Ok(Removed::Waiting { detail: Some(detail), after: CONTENT_POLL_INTERVAL });
+    }
+    let own = convert::own_revision(revision);
+    let removing = Removing { context, revision, owner, own, reason, successors };
     if reason == Reason::Delete && !memory.custom_resources_gone {
         let limit = context.custom_resource_wait;
         if let Some(waiting) = removing.custom_resources(memory, &facts, since, limit).await? {
             return Ok(waiting);
         }
-        memory.custom_resources_gone = true;
+        // a successor may go before it takes a CRD over: then its custom resources go, too
+        memory.custom_resources_gone = removing.successors.is_empty();
     }
     let removed = removing.run(memory).await?;
     if deserted && matches!(removed, Removed::All) {

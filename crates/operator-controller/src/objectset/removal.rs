@@ -13,7 +13,7 @@ use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
 use olm_install::resolution::revision::has_succeeded;
 use olm_rollout::status::PROTECTED;
-use olm_rollout::teardown::{Reason, Removal, ownership, remove};
+use olm_rollout::teardown::{Reason, Removal, Successor, ownership, remove};
 use olm_rollout::{Revision, is_passive, keys, owner_refs, release_patch, resource_version};
 use serde_json::Value;
 use tracing::{info, warn};
@@ -168,13 +168,13 @@ impl Removing<'_> {
     }
 
     /// An object that the garbage collector deletes with the revision, which is its only owner. `None` if it is not in the cache, or
-    /// has to be kept or left to another owner.
+    /// has to be kept or left to another owner or a successor.
     async fn collected(&self, key: &ObjectKey) -> Option<Object> {
         let watch = self.context.world.ensure(&gvk(key), &self.own).await.ok()?;
         let live = watch.get(key)?.object();
-        let removal = remove(ownership(&live, &live, &self.own, false), self.reason);
+        let removal = remove(ownership(&live, &live, &self.own, Successor::None), self.reason);
         let goes = matches!(removal, Removal::Delete | Removal::Wait) && owner_refs(&live).len() == 1;
-        goes.then_some(live)
+        (goes && self.successor(key, &live).is_none()).then_some(live)
     }
 
     /// The sibling in force to which the object is left: a newer one that has it in its content, or an older one that had it before. That
@@ -187,6 +187,13 @@ impl Removing<'_> {
             was_owner || (!is_older || has_succeeded(set)) && memories.has(&uid, key)
         };
         self.successors.iter().find(has).map(AsRef::as_ref)
+    }
+
+    /// Whether an older revision has had enough time to take back what it had. It may be unable to: an apiserver rejects the older
+    /// definition of a CRD whose new version is stored already.
+    fn is_late(&self, memory: &mut Memory) -> bool {
+        self.reason != Reason::Archive
+            && memory.deleting_for(Instant::now()) >= self.context.custom_resource_wait
     }
 
     /// What the revision consists of. If its content is lost, what carries our owner reference is searched in the cluster.
@@ -255,8 +262,12 @@ impl Removing<'_> {
             return Ok(true);
         };
         // an annotation in the manifest that keeps the object was applied with it
-        let awaited = self.successor(key, &live).is_some();
-        let removal = remove(ownership(&live, &live, &self.own, awaited), self.reason);
+        let successor = match self.successor(key, &live) {
+            None => Successor::None,
+            Some(set) if set.spec.revision < self.own.number && self.is_late(memory) => Successor::Late,
+            Some(_) => Successor::TakesOver,
+        };
+        let removal = remove(ownership(&live, &live, &self.own, successor), self.reason);
         match removal {
             Removal::Gone => Ok(true),
             Removal::Wait => {
@@ -332,8 +343,8 @@ impl Removing<'_> {
         }
     }
 
-    /// Deletes the custom resources of the CRDs that the revision controls and waits for them, for `limit` from the
-    /// revision's deletion on. `None` when none remain or the time is over.
+    /// Deletes the custom resources of the CRDs that the revision controls and no successor takes over, and waits for them, for `limit`
+    /// from the revision's deletion on. `None` when none remain or the time is over.
     pub(super) async fn custom_resources(
         &self,
         memory: &mut Memory,
@@ -401,7 +412,7 @@ impl Removing<'_> {
         Ok(Some(Removed::Waiting { detail: Some(detail), after }))
     }
 
-    /// The resource that a CRD of ours serves, in its storage version; `None` when it is not there or not ours.
+    /// The resource that a CRD of ours serves, in its storage version; `None` when it is not there or not ours, or a successor's.
     async fn controlled_crd(&self, key: &ObjectKey) -> Result<Option<ApiResource>, String> {
         let watch = match self.context.world.ensure(&gvk(key), &self.own).await {
             Ok(watch) => watch,
@@ -412,8 +423,8 @@ impl Removing<'_> {
         let Some(crd) = found.map_err(|error| format!("getting {}: {}", key.objref(), text(&error)))? else {
             return Ok(None);
         };
-        let is_ours = ownership(&crd, &crd, &self.own, false).controlled;
-        Ok(is_ours.then(|| served(&crd)).flatten())
+        let is_ours = ownership(&crd, &crd, &self.own, Successor::None).controlled;
+        Ok((is_ours && self.successor(key, &crd).is_none()).then(|| served(&crd)).flatten())
     }
 }
 

@@ -286,3 +286,35 @@ async fn removal_of_a_new_revision_returns_objects_to_the_old_one() -> Result<()
     bench.succeeded(1).await?;
     Ok(())
 }
+
+/// The revision of a stuck upgrade is deleted by hand. With the CRD, all custom resources would go.
+#[tokio::test]
+async fn removal_of_a_stuck_revision_keeps_custom_resources() -> Result<()> {
+    let bench = Bench::new("stuck").await?;
+    let uid = bench.extension(json!({})).await?;
+    let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
+    let revision = |number: i64, ready| {
+        bench
+            .revision(number)
+            .owned_by(&uid)
+            .probe("", "ConfigMap", "data.ready", "yes")
+            .phase("crds", [bench.crd("Widget")])
+            .phase("deploy", [bench.deployment("operator", &format!("i:{number}")), gate(ready)])
+    };
+    revision(1, "yes").roll_out().await?;
+    let deployments = bench.api("apps/v1", "Deployment");
+    let operator = deployments.get("operator").await?.uid();
+    let widget = bench.create(&bench.custom_resource("Widget", "w")).await?.uid();
+    revision(2, "no").create().await?;
+    bench.reason(2, "Available", "False", "ProbeFailure").await?;
+    bench.delete(2).await?;
+    bench.gone(2).await?;
+    let widgets = bench.api(&format!("{}/v1", bench.group()), "Widget");
+    let left = widgets.get("w").await?;
+    assert_eq!((left.uid(), left.metadata.deletion_timestamp), (widget, None));
+    let found = deployments.get("operator").await?;
+    assert_eq!(found.uid(), operator, "it was deleted and made again");
+    assert_eq!(found.data["spec"]["template"]["spec"]["containers"][0]["image"], "i:1");
+    bench.succeeded(1).await?;
+    Ok(())
+}

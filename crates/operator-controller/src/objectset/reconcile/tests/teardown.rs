@@ -110,3 +110,185 @@ async fn archiving_leaves_to_revisions_in_force_what_they_have() {
         assert!(is_deleted || outcome == *want, "{case}: {outcome:?}");
     }
 }
+
+/// The metadata of extension `e`, changed by `more`.
+fn extension(more: &Value) -> Option<Value> {
+    let mut metadata = json!({"name": "e", "uid": "x", "resourceVersion": "5"});
+    metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    Some(metadata)
+}
+
+/// Revision `number` while it is being deleted, with these finalizers beside ours.
+fn deleted(number: i64, state: &str, more: &[&str], metadata: &Value) -> Arc<ClusterObjectSet> {
+    let all: Vec<_> = more.iter().chain([&finalizers::TEARDOWN]).collect();
+    let mut changed = json!({"deletionTimestamp": "2000-01-01T00:00:00Z", "finalizers": all});
+    changed.as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+    numbered(number, state, true, &changed)
+}
+
+/// What a pass over a revision that is being deleted waits for, and its writes.
+async fn pass_of_teardown(
+    (apiserver, context): (&Apiserver, &Context),
+    deleted: &Arc<ClusterObjectSet>,
+    memory: &mut Memory,
+) -> (String, Vec<String>) {
+    let before = apiserver.requests().len();
+    let detail = match tear_down(deleted, context, memory).await {
+        Ok(Removed::All) => "all is gone".to_owned(),
+        Ok(Removed::Waiting { detail, .. }) => detail.unwrap_or_default(),
+        Err(problem) => problem,
+    };
+    (detail, writes(apiserver, before))
+}
+
+/// The custom resource is deleted.
+const DELETE: (&str, &[&str]) =
+    ("waiting for custom resources to go: 1 ks.g.io", &["DELETE /apis/g.io/v1/ks/k"]);
+/// The CRD stays, without our reference.
+const RELEASE: (&str, &[&str]) =
+    ("all is gone", &["PATCH /apis/apiextensions.k8s.io/v1/customresourcedefinitions/ks.g.io"]);
+/// Nothing is done for the time being.
+const WAIT: (&str, &[&str]) = ("", &[]);
+
+/// rule: revisions §11, first paragraph: the garbage collector leaves what the predecessor of a stuck revision owned, when that is
+/// deleted by hand. Custom resources cannot be made again.
+#[tokio::test]
+async fn teardown_leaves_to_revisions_in_force_what_they_have() {
+    let second = || deleted(2, "Active", &[], &json!({}));
+    let in_foreground = || deleted(2, "Active", &["foregroundDeletion"], &json!({}));
+    let first = || vec![numbered(1, "Active", true, &json!({}))];
+    let third = || vec![numbered(3, "Active", true, &json!({}))];
+    let other = |state: &str, metadata: Value| vec![numbered(1, state, true, &metadata)];
+    let unowned = json!({"ownerReferences": []});
+    let (keep, protect) = (annotations::DELETION_POLICY, annotations::PROTECT_CUSTOM_RESOURCES);
+    let kept = json!({"annotations": {(keep): annotations::DELETION_POLICY_KEEP}});
+    let protected = extension(&json!({"annotations": {(protect): "true"}}));
+    let going = json!({"deletionTimestamp": "2000-01-01T00:00:00Z", "finalizers": ["foregroundDeletion"]});
+    let mut going_and_kept = going.clone();
+    going_and_kept["annotations"] = kept["annotations"].clone();
+    let (stays, goes) = (extension(&json!({})), extension(&going));
+    for (case, deleted, owners, siblings, extension, (detail, written)) in [
+        // the older one is in force
+        ("it takes the CRD back", second(), &[1, 2][..], first(), stays.clone(), WAIT),
+        ("the same, in foreground", in_foreground(), &[1, 2], first(), stays.clone(), WAIT),
+        ("the same, with `keep`", second(), &[1, 2], first(), extension(&kept), WAIT),
+        ("the same, with protection", second(), &[1, 2], first(), protected, WAIT),
+        (
+            "the same, by hand without an extension",
+            deleted(2, "Active", &[], &unowned),
+            &[1, 2],
+            other("Active", unowned),
+            None,
+            WAIT,
+        ),
+        (
+            "it has the CRD since it was made again",
+            second(),
+            &[2],
+            vec![succeeded(first().remove(0))],
+            stays.clone(),
+            WAIT,
+        ),
+        ("it has not come to the CRD", second(), &[2], first(), stays.clone(), DELETE),
+        ("it is archived", second(), &[1, 2], other("Archived", json!({})), stays.clone(), DELETE),
+        (
+            "it is deleted, too",
+            second(),
+            &[1, 2],
+            vec![deleted(1, "Active", &[], &json!({}))],
+            stays.clone(),
+            DELETE,
+        ),
+        // the newer one is in force
+        ("it takes the CRD over", second(), &[1, 2], third(), stays.clone(), WAIT),
+        (
+            "the same, archived before",
+            deleted(2, "Archived", &[], &json!({})),
+            &[2],
+            third(),
+            stays.clone(),
+            WAIT,
+        ),
+        ("it took the CRD over", second(), &[2, 3], third(), stays.clone(), RELEASE),
+        (
+            "it lacks the CRD",
+            second(),
+            &[2],
+            vec![numbered(3, "Active", false, &json!({}))],
+            stays.clone(),
+            DELETE,
+        ),
+        // no other one
+        ("the only one", second(), &[2], vec![], stays, DELETE),
+        ("the only one, with `keep`", second(), &[2], vec![], extension(&kept), RELEASE),
+        // all revisions go
+        ("with its extension", second(), &[1, 2], first(), goes.clone(), DELETE),
+        ("with its extension, in foreground", in_foreground(), &[1, 2], first(), goes, DELETE),
+        ("with its extension, with `keep`", second(), &[1, 2], first(), extension(&going_and_kept), RELEASE),
+        ("after its extension", second(), &[1, 2], first(), None, RELEASE),
+    ] {
+        let apiserver = cluster(owners, extension);
+        let context = controller(&apiserver, &siblings);
+        read_content(&context, &siblings).await;
+        let at = (&apiserver, &context);
+        let (found, writes) = pass_of_teardown(at, &deleted, &mut Memory::default()).await;
+        assert_eq!(found, detail, "{case}");
+        assert_eq!(writes, written, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn teardown_deletes_custom_resources_if_the_extension_follows() {
+    let (deleted, siblings) =
+        (deleted(2, "Active", &[], &json!({})), [numbered(1, "Active", true, &json!({}))]);
+    let apiserver = cluster(&[1, 2], extension(&json!({})));
+    let context = controller(&apiserver, &siblings);
+    let (at, mut memory) = ((&apiserver, &context), Memory::default());
+    for pass in 0..3 {
+        assert_eq!(pass_of_teardown(at, &deleted, &mut memory).await, (String::new(), vec![]), "{pass}");
+    }
+    // the older revision has not taken the CRD back, and the extension is deleted
+    let metadata = extension(&json!({"resourceVersion": "6", "deletionTimestamp": "2000-01-01T00:00:00Z"}));
+    let object: ClusterExtension = serde_json::from_value(json!({
+        "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": metadata,
+        "spec": {"namespace": "a", "source": {"sourceType": "Catalog", "catalog": {"packageName": "a"}}},
+    }))
+    .unwrap();
+    let shown = Event::Apply(Object(Ok(Arc::new(object))));
+    context.extensions.0.apply(shown, |object: Object<ClusterExtension>| (object.name(), object));
+    let (detail, writes) = pass_of_teardown(at, &deleted, &mut memory).await;
+    assert_eq!(detail, DELETE.0);
+    assert_eq!(writes, DELETE.1);
+}
+
+/// An apiserver rejects the definition of the older revision if the new version of the CRD is stored already.
+#[tokio::test]
+async fn teardown_ends_if_an_object_is_not_taken_back() {
+    let deleted = deleted(2, "Active", &[], &json!({}));
+    for (case, sibling, is_known, detail, released) in [
+        ("older", numbered(1, "Active", true, &json!({})), false, "all is gone", true),
+        ("newer: it may come to it", numbered(3, "Active", true, &json!({})), true, "", false),
+        (
+            "newer, after a restart",
+            numbered(3, "Active", true, &json!({})),
+            false,
+            "waiting for the content of revision e-3",
+            false,
+        ),
+    ] {
+        let (apiserver, siblings) = (cluster(&[1, 2], extension(&json!({}))), [sibling]);
+        let mut context = controller(&apiserver, &siblings);
+        context.custom_resource_wait = Duration::ZERO;
+        if is_known {
+            read_content(&context, &siblings).await;
+        }
+        let (found, writes) =
+            pass_of_teardown((&apiserver, &context), &deleted, &mut Memory::default()).await;
+        assert_eq!(found, detail, "{case}");
+        assert_eq!(writes, if released { RELEASE.1 } else { &[] }, "{case}");
+        // it stays with its labels and the owner that it had before
+        let patch = apiserver.requests().into_iter().find(|line| line.starts_with("PATCH "));
+        let keeps = |patch: String| patch.contains(r#""uid":"u1""#) && !patch.contains("labels");
+        assert_eq!(patch.map(keeps), released.then_some(true), "{case}");
+    }
+}
