@@ -30,7 +30,7 @@ use super::search::search;
 use super::world::KindWatch;
 use crate::written_by;
 
-/// Custom resources that one pass asks to delete, for each CRD.
+/// Custom resources that one pass asks to delete, for each CRD, at most.
 const BATCH: u32 = 500;
 
 /// The longest time between two checks of custom resources that a removal waits for.
@@ -55,6 +55,14 @@ pub(super) enum Removed {
         /// When to check again, if no event comes before.
         after: Duration,
     },
+}
+
+/// Custom resources of one CRD.
+#[derive(Debug, Default)]
+struct CustomResources {
+    count: usize,
+    /// There are more, which were not counted or asked to go.
+    is_cut: bool,
 }
 
 pub(super) struct Removing<'a> {
@@ -353,45 +361,14 @@ impl Removing<'_> {
         limit: Duration,
     ) -> Result<Option<Removed>, String> {
         let inventory = self.inventory(memory).await?;
-        let mut remaining = vec![];
+        let (mut remaining, mut is_cut) = (vec![], false);
         for key in crds(&inventory) {
             let Some(resource) = self.controlled_crd(key).await? else { continue };
-            let api: Api<PartialObjectMeta<DynamicObject>> =
-                Api::all_with(self.context.client.clone(), &resource);
-            let list = match api.list(&ListParams::default().limit(BATCH)).await {
-                Ok(list) => list,
-                Err(error) if is_code(&error, 404) => continue,
-                Err(error) => return Err(format!("listing {}: {}", key.name, text(&error))),
-            };
-            let count = list.items.len();
-            if count == 0 {
-                continue;
-            }
-            let is_cut = list.metadata.continue_.is_some_and(|token| !token.is_empty());
-            let more = if is_cut { "more than " } else { "" };
-            remaining.push(format!("{more}{count} {}", key.name));
-            if facts.protect {
-                continue;
-            }
-            let client = self.client(memory).await?;
-            for item in list.items.iter().filter(|item| item.metadata.deletion_timestamp.is_none()) {
-                let api: Api<DynamicObject> = match item.namespace() {
-                    Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
-                    None => Api::all_with(client.clone(), &resource),
-                };
-                // every one goes, whatever its state, which the operator that still runs writes all the time; that it is not
-                // another one by now is what matters
-                let same = Preconditions { uid: item.uid(), resource_version: None };
-                match api.delete(&item.name_any(), &DeleteParams::default().preconditions(same)).await {
-                    Ok(_) => {
-                        info!(revision = %self.own.name, crd = %key.name, name = %item.name_any(), "deleted custom resource")
-                    }
-                    Err(error) if is_code(&error, 404) || is_code(&error, 409) => {}
-                    Err(error) => {
-                        let (name, crd) = (item.name_any(), &key.name);
-                        return Err(format!("deleting custom resource {name} of {crd}: {}", text(&error)));
-                    }
-                }
+            let found = self.custom_resources_of(memory, key, &resource, facts.protect).await?;
+            if found.count > 0 {
+                let more = if found.is_cut { "more than " } else { "" };
+                remaining.push(format!("{more}{} {}", found.count, key.name));
+                is_cut |= found.is_cut;
             }
         }
         if remaining.is_empty() {
@@ -402,14 +379,80 @@ impl Removing<'_> {
             let detail = format!("{PROTECTED}{list}");
             return Ok(Some(Removed::Waiting { detail: Some(detail), after: Duration::from_secs(5) }));
         }
+        let detail = format!("waiting for custom resources to go: {list}");
+        if is_cut {
+            // not all have been asked to go yet
+            return Ok(Some(Removed::Waiting { detail: Some(detail), after: Duration::from_secs(1) }));
+        }
         if since >= limit {
             return Ok(None);
         }
-        let detail = format!("waiting for custom resources to go: {list}");
         // more and more seldom: there is no watch of them
         let after = (since / 4).clamp(Duration::from_secs(1), MAX_POLL_INTERVAL);
         let after = after.min(limit.saturating_sub(since));
         Ok(Some(Removed::Waiting { detail: Some(detail), after }))
+    }
+
+    /// Deletes custom resources of one CRD, unless they are protected: those that are not on their way yet, of one page in each pass.
+    async fn custom_resources_of(
+        &self,
+        memory: &mut Memory,
+        key: &ObjectKey,
+        resource: &ApiResource,
+        protect: bool,
+    ) -> Result<CustomResources, String> {
+        let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.context.client.clone(), resource);
+        let mut params = ListParams::default().limit(BATCH);
+        let mut found = CustomResources::default();
+        loop {
+            let page = match all.list(&params).await {
+                Ok(page) => page,
+                Err(error) if is_code(&error, 404) => return Ok(found),
+                Err(error) => return Err(format!("listing {}: {}", key.name, text(&error))),
+            };
+            found.count += page.items.len();
+            let stays = |item: &&PartialObjectMeta<DynamicObject>| item.metadata.deletion_timestamp.is_none();
+            let staying: Vec<_> = page.items.iter().filter(stays).collect();
+            if !protect && !staying.is_empty() {
+                let client = self.client(memory).await?;
+                for item in &staying {
+                    self.delete_custom_resource(&client, key, resource, item).await?;
+                }
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                // finalizers may hold a whole page for a long time
+                Some(token) if !protect && staying.is_empty() => params = params.continue_token(&token),
+                next => {
+                    found.is_cut = next.is_some();
+                    return Ok(found);
+                }
+            }
+        }
+    }
+
+    async fn delete_custom_resource(
+        &self,
+        client: &Client,
+        key: &ObjectKey,
+        resource: &ApiResource,
+        item: &PartialObjectMeta<DynamicObject>,
+    ) -> Result<(), String> {
+        let (name, crd) = (item.name_any(), &key.name);
+        let api: Api<DynamicObject> = match item.namespace() {
+            Some(namespace) => Api::namespaced_with(client.clone(), &namespace, resource),
+            None => Api::all_with(client.clone(), resource),
+        };
+        // every one goes, whatever its state, which the operator that still runs writes all the time; that it is not another one by
+        // now is what matters
+        let same = Preconditions { uid: item.uid(), resource_version: None };
+        match api.delete(&name, &DeleteParams::default().preconditions(same)).await {
+            Ok(_) => {
+                info!(revision = %self.own.name, %crd, name, "deleted custom resource");
+                Ok(())
+            }
+            Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(()),
+            Err(error) => Err(format!("deleting custom resource {name} of {crd}: {}", text(&error))),
+        }
     }
 
     /// The resource that a CRD of ours serves, in its storage version; `None` when it is not there or not ours, or a successor's.

@@ -261,6 +261,37 @@ async fn teardown_deletes_custom_resources_if_the_extension_follows() {
     assert_eq!(writes, DELETE.1);
 }
 
+/// Finalizers hold the first page: the next one is asked to go all the same, and is not given up before.
+#[tokio::test]
+async fn teardown_deletes_custom_resources_of_all_pages() {
+    let deleted = deleted(1, "Active", &[], &json!({}));
+    let usual = cluster(&[1], extension(&json!({})));
+    let page = |next: &str, name: &str, held: bool| {
+        let mut item = json!({"metadata": {"name": name}});
+        if held {
+            item["metadata"]["deletionTimestamp"] = json!("2000-01-01T00:00:00Z");
+        }
+        json!({"metadata": {"continue": next}, "items": [item]})
+    };
+    let pages = [
+        page("second", "held", true),
+        page("third", "k", false),
+        page("", "never asked in this pass", false),
+    ];
+    let apiserver = Apiserver::new(move |method, uri| match method {
+        "GET" if uri.starts_with("/apis/g.io/v1/ks?") => {
+            let page = ["continue=second", "continue=third"].iter().position(|next| uri.contains(next));
+            (200, pages[page.map_or(0, |page| page + 1)].clone())
+        }
+        _ => usual.respond(method, uri),
+    });
+    let mut context = controller(&apiserver, &[]);
+    context.custom_resource_wait = Duration::ZERO;
+    let (found, writes) = pass_of_teardown((&apiserver, &context), &deleted, &mut Memory::default()).await;
+    assert_eq!(found, "waiting for custom resources to go: more than 2 ks.g.io");
+    assert_eq!(writes, DELETE.1);
+}
+
 /// An apiserver rejects the definition of the older revision if the new version of the CRD is stored already.
 #[tokio::test]
 async fn teardown_ends_if_an_object_is_not_taken_back() {
