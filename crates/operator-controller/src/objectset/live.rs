@@ -1,16 +1,20 @@
 //! The digest of a live object: enough to decide without a request, small enough for many objects.
 //!
-//! Large bodies are reduced to metadata and status; a pass that needs the rest reads the object once.
+//! Large bodies are reduced to metadata, status and what built-in readiness reads; a pass that needs the rest reads the object once.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use kube::core::DynamicObject;
 use olm_core::{Object, go};
+use olm_rollout::probe::builtin;
 use serde_json::Value;
 
 /// Largest body that is kept whole, bytes of JSON.
 const LARGEST: usize = 32 * 1024;
+
+/// Members of `spec` that built-in readiness and the list of an object's pods go by.
+const READ: [&str; 4] = ["replicas", "selector", "suspend", "updateStrategy"];
 
 /// Where an object lives: namespace (empty for cluster-scoped ones) and name.
 pub(super) type ObjectRef = (String, String);
@@ -56,7 +60,15 @@ impl Live {
         let mut body = serde_json::to_vec(&object).unwrap_or_default();
         let partial = body.len() > LARGEST;
         if partial {
-            object.0.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+            let is_read = builtin::covers(object.group(), object.kind());
+            object.0.retain(|key, _| match key.as_str() {
+                "apiVersion" | "kind" | "metadata" | "status" => true,
+                "spec" => is_read,
+                _ => false,
+            });
+            if let Some(Value::Object(spec)) = object.0.get_mut("spec") {
+                spec.retain(|key, _| READ.contains(&key.as_str()));
+            }
             object.metadata_mut().remove("managedFields");
             body = serde_json::to_vec(&object).unwrap_or_default();
         }
@@ -157,6 +169,50 @@ mod tests {
         assert_eq!(live.owners, ["e-1"]);
         let kept = live.object();
         assert!(kept.0.contains_key("status") && !kept.0.contains_key("spec"));
+    }
+
+    /// A manager with a hundred RELATED_IMAGE variables is that large.
+    #[test]
+    fn large_bodies_keep_what_readiness_depends_on() {
+        let selector = json!({"matchLabels": {"app": "x"}});
+        for (kind, spec, status, ready, pods) in [
+            (
+                "StatefulSet",
+                json!({"replicas": 3, "selector": selector}),
+                json!({"observedGeneration": 1, "readyReplicas": 1, "updatedReplicas": 3}),
+                Some((false, ".status.readyReplicas is 1, want 3")),
+                Some("app=x"),
+            ),
+            (
+                "DaemonSet",
+                json!({"selector": selector, "updateStrategy": {"type": "OnDelete"}}),
+                json!({"observedGeneration": 1, "desiredNumberScheduled": 1, "numberAvailable": 1}),
+                Some((true, "")),
+                Some("app=x"),
+            ),
+            (
+                "Deployment",
+                json!({"replicas": 0, "selector": selector}),
+                json!({"observedGeneration": 1}),
+                Some((true, "")),
+                Some("app=x"),
+            ),
+            ("Deployment", json!({"replicas": 1, "selector": selector}), json!({}), None, Some("app=x")),
+            ("ReplicaSet", json!({"replicas": 3, "selector": selector}), json!({}), None, None),
+        ] {
+            let mut whole = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "x", "generation": 1},
+                "spec": spec, "status": status});
+            whole["spec"]["template"] = json!({"text": "x".repeat(LARGEST)});
+            let live = Live::new(object(whole));
+            let kept = live.object();
+            assert!(
+                live.partial && kept.0.get("spec").is_none_or(|spec| spec.get("template").is_none()),
+                "{kind}"
+            );
+            let found = builtin::readiness(&kept).map(|found| (found.is_ready(), found.messages.join("|")));
+            let found = found.as_ref().map(|(ready, text)| (*ready, text.as_str()));
+            assert_eq!((found, olm_rollout::pod_selector(&kept).as_deref()), (ready, pods), "{kind}");
+        }
     }
 
     #[test]
