@@ -25,6 +25,8 @@ pub struct PodState {
     pub cause: Option<String>,
     /// Something failed; the pod is not just on its way.
     pub failed: bool,
+    /// It has ended and does not start again, evicted for example: another pod takes its place.
+    pub ended: bool,
 }
 
 /// What is wrong with a container.
@@ -60,15 +62,17 @@ pub fn pod_state(pod: &Object) -> PodState {
         terminating,
         restarts: containers.iter().map(|container| container.number("restartCount")).sum(),
         failed: !is_ready && found.as_ref().is_some_and(|found| found.failed),
+        ended: matches!(phase, "Failed" | "Succeeded"),
         cause: found.map(|found| found.text),
     }
 }
 
-/// Why the pods of an object are not ready: the first failing one by name, else the first that is on its way.
+/// Why the pods of an object are not ready: the first failing one by name, else the first that is on its way. Those that have ended
+/// count last: a ReplicaSet leaves them behind.
 pub fn failing_pod<'a>(pods: impl IntoIterator<Item = &'a Object>) -> Option<String> {
     let mut states: Vec<PodState> = pods.into_iter().map(pod_state).collect();
     states.retain(|state| !state.ready && !state.terminating && state.cause.is_some());
-    states.sort_by(|a, b| (!a.failed, &a.name).cmp(&(!b.failed, &b.name)));
+    states.sort_by(|a, b| (a.ended, !a.failed, &a.name).cmp(&(b.ended, !b.failed, &b.name)));
     let first = states.into_iter().next()?;
     Some(format!("pod {}: {}", first.name, first.cause?))
 }
@@ -398,6 +402,8 @@ mod tests {
                 json!({"terminated": {"exitCode": 1, "reason": "OOMKilled"}}),
             ),
         );
+        let evicted = pod("0", json!({"phase": "Failed", "reason": "Evicted"}));
+        assert!(pod_state(&evicted).ended && !pod_state(&crashing).ended);
         let mut leaving = crashing.clone();
         leaving.metadata_mut().insert("deletionTimestamp".to_owned(), json!("2030-01-01T00:00:00Z"));
         for (pods, want) in [
@@ -406,6 +412,8 @@ mod tests {
                 Some("pod b: container manager: CrashLoopBackOff (exit code 1, OOMKilled)"),
             ),
             (vec![&creating, &leaving], Some("pod a: container manager: ContainerCreating")),
+            (vec![&evicted, &creating], Some("pod a: container manager: ContainerCreating")),
+            (vec![&evicted], Some("pod 0: Evicted")),
             (vec![&leaving], None),
             (vec![], None),
         ] {
