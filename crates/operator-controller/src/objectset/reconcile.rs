@@ -28,6 +28,7 @@ use super::identity::Owner;
 use super::memory::Memory;
 use super::removal::{Removed, Removing};
 use super::rollout::{Problems, Rollout};
+use super::world::AWAITED;
 use super::{Context, FIELD_MANAGER, convert, debounce, extensions};
 use crate::debounce::STATUS_DEBOUNCE;
 use crate::written_by;
@@ -202,11 +203,18 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
             rollout.left_alone().map_or(Requeue::Backoff, Requeue::BackoffWithin)
         }
         _ if rollout.is_contended() => Requeue::Backoff,
-        outcome if outcome.is_complete() => Requeue::OnChange,
+        outcome if outcome.is_complete() && !has_unwatched(revision, memory) => Requeue::OnChange,
         // what is missing is watched; rule: revisions §17 row 35
         _ => Requeue::Unfinished,
     };
     Pass { outcome, requeue: requeue.within(memory.next_pod_list(Instant::now())) }
+}
+
+/// Whether there are objects whose changes wake nothing: without the owner label they are watched one by one, up to a number.
+fn has_unwatched(revision: &ClusterObjectSet, memory: &Memory) -> bool {
+    let inventory = memory.known.iter().flat_map(|known| &known.inventory.phases);
+    let count: usize = inventory.map(|(_, items)| items.len()).sum();
+    convert::extension(revision).is_none() && count > AWAITED
 }
 
 /// Is a newer revision of the same extension in force that has not succeeded yet?

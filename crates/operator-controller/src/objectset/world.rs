@@ -22,6 +22,7 @@ use crate::kinds::{KindError, Kinds};
 use awaited::Foreign;
 use kind::{Interest, Synced, Waiting};
 
+pub(super) use awaited::AWAITED;
 pub(super) use kind::KindWatch;
 
 /// How long a first listing may take before the pass gives up (and tries again later).

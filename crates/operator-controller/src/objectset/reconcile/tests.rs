@@ -172,10 +172,23 @@ async fn rollout_that_is_not_finished_is_requeued_within_a_minute() {
     let probes = json!([{"selector": {"type": "GroupKind", "groupKind": {"group": "", "kind": "ConfigMap"}},
         "assertions": [{"type": "ConditionEqual", "conditionEqual": {"type": "Ready", "status": "True"}}]}]);
     let content = json!([{"name": "a", "objects": [{"object": map}]}]);
+    let named = |number: usize| {
+        let mut map = map.clone();
+        map["metadata"]["name"] = format!("a-{number}").into();
+        json!({"object": map})
+    };
+    let large = json!([{"name": "a", "objects": (0..=AWAITED).map(named).collect::<Vec<_>>()}]);
     let secret =
         json!([{"name": "a", "objects": [{"ref": {"name": "mutable", "namespace": "n", "key": "x"}}]}]);
     for (case, phases, probes, apiserver, want) in [
         ("complete", &content, json!([]), creation(201, created.clone()), Requeue::OnChange),
+        (
+            "complete, without a label by which all objects are watched",
+            &large,
+            json!([]),
+            creation(201, created.clone()),
+            Requeue::Unfinished,
+        ),
         ("a probe fails", &content, probes, creation(201, created), Requeue::Unfinished),
         ("no namespace", &content, json!([]), creation(404, refused(404, "namespaces")), Requeue::Unfinished),
         ("no rights", &content, json!([]), creation(403, refused(403, "configmaps")), Requeue::Backoff),

@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 /// The delay before a revision is reconciled because an object that it lacks is there after all.
 const PRESENT_OBJECT_DELAY: Duration = Duration::from_secs(5);
 /// Objects without the owner label that one revision watches for, at most.
-pub(super) const AWAITED: usize = 50;
+pub(in crate::objectset) const AWAITED: usize = 50;
 
 /// A watch of one object that a revision waits for.
 pub(super) struct Awaited {
