@@ -5,7 +5,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use crate::inner::{Inner, Memory};
 
 /// How long a roll-out may take before it is an error.
-const PROGRESS_DEADLINE: SignedDuration = SignedDuration::from_mins(15);
+pub(crate) const PROGRESS_DEADLINE: SignedDuration = SignedDuration::from_mins(15);
+/// The words of that error.
+pub(crate) const TOO_LONG: &str = "has been progressing for more than 15 minutes";
 
 /// A Deployment, as far as it matters here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,10 +82,9 @@ pub(crate) fn conditions(
     let due = due.filter(|_| progressing.status == olm_api::ConditionStatus::True);
     let error = match (found, due) {
         (None, _) => Some(format!("deployments.apps \"{name}\" not found")),
-        (Some(_), Some(due)) if due <= now => Some(format!(
-            "deployment \"{name}\" has been progressing for more than 15 minutes: {}",
-            progressing.message
-        )),
+        (Some(_), Some(due)) if due <= now => {
+            Some(format!("deployment \"{name}\" {TOO_LONG}: {}", progressing.message))
+        }
         (Some(_), _) => None,
     };
     let degraded = Inner::degraded(&title, error);

@@ -11,6 +11,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use olm_api::ConditionStatus;
 use olm_api::openshift::ClusterOperatorStatus;
 
+use crate::deployment::{PROGRESS_DEADLINE, TOO_LONG};
+
 /// How long something must be wrong before Degraded is set.
 pub(crate) const INERTIA: SignedDuration = SignedDuration::from_mins(2);
 
@@ -50,14 +52,23 @@ pub(crate) struct Memory {
 impl Memory {
     /// Times that a published status implies: parts that it names as degraded were so for long enough when it changed.
     pub(crate) fn recall(status: &ClusterOperatorStatus) -> Self {
+        let mut since = BTreeMap::new();
         let degraded = status.condition("Degraded").filter(|it| it.status == ConditionStatus::True);
-        let since = degraded.into_iter().flat_map(|condition| {
+        if let Some(condition) = degraded {
             let changed = condition.last_transition_time.0;
-            let at = changed.checked_sub(INERTIA).unwrap_or(changed);
-            let parts = condition.reason.split("::").map(|part| part.split_once('_').map_or(part, |it| it.0));
-            parts.map(move |part| (format!("{part}Degraded"), (ConditionStatus::True, at)))
-        });
-        Self { since: since.collect() }
+            let earlier = |time: SignedDuration| changed.checked_sub(time).unwrap_or(changed);
+            for part in condition.reason.split("::") {
+                let part = part.split_once('_').map_or(part, |it| it.0);
+                since.insert(format!("{part}Degraded"), (ConditionStatus::True, earlier(INERTIA)));
+            }
+            // such an error is there while another condition is old enough
+            let stuck = condition.message.lines().filter(|line| line.contains(TOO_LONG));
+            for (part, _) in stuck.filter_map(|line| line.split_once("Degraded: ")) {
+                let at = earlier(INERTIA + PROGRESS_DEADLINE);
+                since.insert(format!("{part}Progressing"), (ConditionStatus::True, at));
+            }
+        }
+        Self { since }
     }
 
     /// Records conditions as they are at `now`, and removes those that no longer exist.

@@ -264,6 +264,30 @@ fn status_cases_42_and_43_invalid_value_degrades_with_delay() {
     assert_eq!(summary(&repaired, "Upgradeable").0, "True");
 }
 
+/// rule: cluster-operator §16 step 6
+#[test]
+fn status_of_a_stuck_deployment_survives_a_restart() {
+    let mut memory = Memory::default();
+    let mut observed = observed("4.17.0", vec![], vec![]);
+    observed.deployments = two_deployments(false);
+    for (second, want) in [(0, "False"), (900, "False"), (1_020, "True"), (3_000, "True")] {
+        let found = summary(&publish(&mut observed, &mut memory, second).status, "Degraded");
+        assert_eq!(found.0, want, "at {second}");
+    }
+    let restarted = derive(&observed, &mut Memory::recall(&observed.stored), at(3_010));
+    assert_eq!(restarted.status, observed.stored);
+    // one that is there again after it was missing has its 15 minutes
+    observed.deployments.values_mut().for_each(|found| *found = None);
+    let mut memory = Memory::default();
+    for second in [4_000, 4_200] {
+        publish(&mut observed, &mut memory, second);
+    }
+    assert_eq!(summary(&observed.stored, "Degraded").0, "True");
+    observed.deployments = two_deployments(false);
+    let restarted = derive(&observed, &mut Memory::recall(&observed.stored), at(4_210));
+    assert_eq!(summary(&restarted.status, "Degraded").0, "False");
+}
+
 #[test]
 fn status_case_45_nothing_new_gives_the_same_status() {
     let mut memory = Memory::default();
