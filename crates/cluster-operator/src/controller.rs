@@ -281,3 +281,15 @@ fn dynamic(object: &ClusterOperator) -> DynamicObject {
 fn wait_for(due: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(due.duration_since(now)).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// rule: cluster-operator §16 step 3
+    #[test]
+    fn retries_wait_a_minute_at_most() {
+        let waits = [0, 1, 2, 3, 4, 5, 6, u32::MAX].map(|earlier| retry_wait(earlier).as_secs());
+        assert_eq!(waits, [2, 4, 8, 16, 32, 60, 60, 60]);
+    }
+}
