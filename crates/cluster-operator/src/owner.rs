@@ -4,6 +4,9 @@
 use clap::ValueEnum;
 use kube::core::ObjectMeta;
 use olm_api::field_managers::CLUSTER_OPERATOR;
+use serde_json::Value;
+
+use crate::summary::TYPES;
 
 /// When the ClusterOperator is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -26,7 +29,8 @@ pub(crate) enum Elsewhere {
     Asked,
 }
 
-/// Whether another manager owns the object. A change that a user makes with kubectl does not count: it is reverted.
+/// Whether another manager owns the object. A change that a user makes with kubectl does not count: it is reverted. Neither does a
+/// condition of a type that is not written here: it stays.
 pub(crate) fn elsewhere(manage: Manage, metadata: Option<&ObjectMeta>) -> Option<Elsewhere> {
     match manage {
         Manage::Never => Some(Elsewhere::Asked),
@@ -34,17 +38,25 @@ pub(crate) fn elsewhere(manage: Manage, metadata: Option<&ObjectMeta>) -> Option
         Manage::Auto => {
             let entries = metadata?.managed_fields.iter().flatten();
             let other = entries
-                .filter(|entry| {
-                    entry
-                        .fields_v1
-                        .as_ref()
-                        .is_some_and(|fields| fields.0.pointer("/f:status/f:conditions").is_some())
-                })
+                .filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| has_summary(&fields.0)))
                 .filter_map(|entry| entry.manager.as_deref())
                 .find(|manager| *manager != CLUSTER_OPERATOR && !manager.starts_with("kubectl"));
             other.map(|manager| Elsewhere::Manager(manager.to_owned()))
         }
     }
+}
+
+/// Whether one of the conditions that are published here is among the fields. All are where they have no keys.
+fn has_summary(fields: &Value) -> bool {
+    let Some(members) = fields.pointer("/f:status/f:conditions").and_then(Value::as_object) else {
+        return false;
+    };
+    let mut keys = members.keys().filter_map(|member| member.strip_prefix("k:")).peekable();
+    let is_summary = |key: &str| {
+        let key: Value = serde_json::from_str(key).unwrap_or_default();
+        TYPES.iter().any(|(type_, _)| key["type"] == *type_)
+    };
+    keys.peek().is_none() || keys.any(is_summary)
 }
 
 #[cfg(test)]
@@ -57,6 +69,8 @@ mod tests {
     fn owner_is_another_manager_that_writes_conditions() {
         let conditions =
             json!({"f:status": {"f:conditions": {".": {}, "k:{\"type\":\"Available\"}": {".": {}}}}});
+        let whole = json!({"f:status": {"f:conditions": {}}});
+        let foreign = json!({"f:status": {"f:conditions": {"k:{\"type\":\"RecentBackup\"}": {".": {}}}}});
         let versions = json!({"f:status": {"f:versions": {}}});
         let labels = json!({"f:metadata": {"f:labels": {}}});
         let other = Some(Elsewhere::Manager("cluster-olm-operator".to_owned()));
@@ -67,8 +81,10 @@ mod tests {
             (
                 "it came after ours",
                 vec![(CLUSTER_OPERATOR, &conditions), ("cluster-olm-operator", &conditions)],
-                other,
+                other.clone(),
             ),
+            ("another client writes the whole list", vec![("cluster-olm-operator", &whole)], other),
+            ("another client writes one of its own", vec![("etcd-backup", &foreign)], None),
             ("another client created it", vec![("cluster-version-operator", &labels)], None),
             ("another client wrote versions", vec![("cluster-version-operator", &versions)], None),
             ("a person edited it", vec![(CLUSTER_OPERATOR, &versions), ("kubectl-edit", &conditions)], None),
