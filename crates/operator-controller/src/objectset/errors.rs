@@ -127,6 +127,33 @@ mod tests {
         ] {
             assert_eq!(write_failed("/v1, Kind=Pod n/p", "creating resource", &error), want);
         }
+        for (reason, is_judged) in [
+            ("Unauthorized", true),
+            ("Forbidden", true),
+            ("AlreadyExists", true),
+            ("Conflict", true),
+            ("Invalid", true),
+            ("BadRequest", true),
+            ("MethodNotAllowed", true),
+            ("RequestEntityTooLarge", true),
+            ("UnsupportedMediaType", true),
+            ("NotAcceptable", true),
+            ("NotFound", true),
+            ("Expired", false),
+            ("ServerTimeout", false),
+            ("ServiceUnavailable", false),
+            ("Timeout", false),
+            ("TooManyRequests", false),
+            ("", false),
+        ] {
+            let error = error(reason, "m");
+            let text = write_failed("/v1, Kind=Pod n/p", "creating resource", &error);
+            assert_eq!(
+                (is_finding(&error), text.starts_with("validating: ")),
+                (is_judged, is_judged),
+                "{reason}"
+            );
+        }
         assert!(is_code(&error("x", "y"), 400));
     }
 

@@ -202,6 +202,31 @@ async fn rollout_that_is_not_finished_is_requeued_within_a_minute() {
     }
 }
 
+/// rule: revisions §9.4
+#[tokio::test]
+async fn deadline_bounds_the_wait_for_a_retry() {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
+    let phases = json!([{"name": "a", "objects": [{"object": map}]}]);
+    let refused = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403});
+    for (minutes, is_bounded) in [(json!(null), false), (json!(10), true)] {
+        let spec = json!({"phases": phases, "progressDeadlineMinutes": minutes});
+        let revision = revision(&json!({"finalizers": [finalizers::TEARDOWN]}), &spec, &json!({}));
+        let (stored, usual) = (serde_json::to_value(&revision).unwrap(), creation(403, refused.clone()));
+        let apiserver = Apiserver::new(move |method, uri| match method {
+            "PATCH" => (200, stored.clone()),
+            _ => usual.respond(method, uri),
+        });
+        let context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
+        let (requeue, _) = reconcile(Arc::new(revision), &context).await;
+        match requeue {
+            Requeue::BackoffWithin(left) => {
+                assert!(is_bounded && left <= Duration::from_secs(600), "{left:?}")
+            }
+            other => assert!(!is_bounded && other == Requeue::Backoff, "{other:?}"),
+        }
+    }
+}
+
 /// The predecessor may have been orphaned, or belong to another extension, since the cache saw it.
 #[tokio::test]
 async fn archiving_changes_exactly_what_was_judged() {
