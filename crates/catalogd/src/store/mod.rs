@@ -424,7 +424,6 @@ impl Store {
 
     /// Withdraws every name that serves damaged content and removes the content. Returns these names, which are not served any
     /// more in any case, and the first error if the disk refuses something.
-    #[must_use]
     pub fn condemn(&self, digest: &Digest) -> (Vec<String>, Result<(), StoreError>) {
         let state = self.0.state.lock();
         let mut lost = Vec::new();
