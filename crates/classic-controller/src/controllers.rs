@@ -22,7 +22,7 @@ use crate::cluster::Cluster;
 use crate::context::{Context, Settings};
 use crate::image_source::ImageSource;
 use crate::subscription::Unpacks;
-use crate::{catalog, condition, csv, group, operator, plan, subscription};
+use crate::{catalog, collection, condition, csv, group, operator, plan, subscription};
 
 /// Everything that writes to the cluster, as one future. It does nothing until it is polled. `images` makes the access to images from the
 /// ServiceAccounts of the cluster, which name pull secrets.
@@ -67,6 +67,7 @@ pub async fn run(
             args.runs(ControllerName::Operator),
             operator::controller(context(operator::NAME, operator::WORKERS)),
         ),
+        stop.run_until_cancelled(collection::run(&cluster, &**catalogs.images())),
     );
 }
 

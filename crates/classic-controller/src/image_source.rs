@@ -2,6 +2,7 @@
 //!
 //! Rule: classic-apis §2.5, §5.5, decision 53.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -38,6 +39,20 @@ pub trait ImageSource: Send + Sync {
         source: &'a CatalogSource,
         image: &'a str,
     ) -> BoxFuture<'a, Result<Vec<Object>, FetchError>>;
+
+    /// Removes images that are not in use, unless they were a short time ago, from where this keeps them.
+    fn collect(&self, _in_use: ImagesInUse) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
+}
+
+/// Images to keep.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImagesInUse {
+    /// References of catalogs, each with the namespace of its CatalogSource.
+    pub catalogs: BTreeSet<(String, String)>,
+    /// References of bundles.
+    pub bundles: BTreeSet<String>,
 }
 
 /// The content of a catalog. Its methods may block.
@@ -147,5 +162,9 @@ impl ImageSource for Images {
             Ok(std::iter::once(bundle.csv.whole()).chain(bundle.crds).chain(bundle.others).collect())
         }
         .boxed()
+    }
+
+    fn collect(&self, in_use: ImagesInUse) -> BoxFuture<'_, ()> {
+        self.remove_unused(in_use).boxed()
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Rule: classic-apis §2.1 (`secrets`), decision 53.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -10,11 +12,18 @@ use kube::Client;
 use olm_api::classic::CatalogSource;
 use olm_bundle::BundleLimits;
 use olm_catalog::CatalogImages;
+use olm_core::Digest;
 use olm_install::BundleFetcher;
-use olm_oci::{CertificateDirs, Config, Credentials, Keyring, Limits, Puller, SharedKeyring, Store};
+use olm_oci::{
+    CertificateDirs, Config, Credentials, Keyring, Limits, Puller, SharedKeyring, Store, StoreError,
+};
 use olm_runtime::error_text::chain;
 use olm_runtime::pull_secrets::{self, Document, NamespacedName};
 use olm_runtime::watched::{self, Objects};
+use parking_lot::Mutex;
+
+use crate::collection::GRACE_PERIOD;
+use crate::image_source::ImagesInUse;
 
 /// Access to images.
 pub(crate) struct Images {
@@ -23,9 +32,11 @@ pub(crate) struct Images {
     /// Pulls without credentials of its own; its connections and certificates are used again.
     anonymous: Puller,
     catalogs: Store,
-    bundles: Store,
-    limits: (Limits, BundleLimits),
+    /// Without credentials.
+    bundles: BundleFetcher,
     accounts: Objects<ServiceAccount>,
+    /// Catalogs on disk that the last collection found unused.
+    unused: Arc<Mutex<BTreeSet<Digest>>>,
 }
 
 impl Images {
@@ -46,14 +57,15 @@ impl Images {
         }
         let store = |name: &str| Store::open(&cache.join(name)).context("cannot open the cache of images");
         let anonymous = Puller::new(config.clone());
+        let bundles = BundleFetcher::new(anonymous.clone(), store("bundles")?);
         Ok(Self {
             client,
             config,
             anonymous,
             catalogs: store("catalogs")?,
-            bundles: store("bundles")?,
-            limits,
+            bundles: bundles.with_limits(limits.0, limits.1).quarantining(),
             accounts: Objects::by_namespace(),
+            unused: Arc::default(),
         })
     }
 
@@ -76,9 +88,23 @@ impl Images {
     /// # Errors
     /// When its secrets cannot be read.
     pub(crate) async fn bundles(&self, source: &CatalogSource) -> Result<BundleFetcher, String> {
-        let fetcher = BundleFetcher::new(self.puller(source).await?, self.bundles.clone());
-        let (images, bundles) = self.limits.clone();
-        Ok(fetcher.with_limits(images, bundles).quarantining())
+        Ok(self.bundles.with_puller(self.puller(source).await?))
+    }
+
+    /// Removes images from the disk that are not in use. What cannot be removed is logged.
+    pub(crate) async fn remove_unused(&self, in_use: ImagesInUse) {
+        let catalogs = CatalogImages::new(self.anonymous.clone(), self.catalogs.clone());
+        let (bundles, unused) = (self.bundles.clone(), Arc::clone(&self.unused));
+        let removing = tokio::task::spawn_blocking(move || {
+            let catalogs = catalogs.collect(&in_use.catalogs, &mut unused.lock())?;
+            Ok::<_, StoreError>((catalogs, bundles.collect(&in_use.bundles, GRACE_PERIOD)?))
+        });
+        match removing.await {
+            Ok(Ok((0, 0))) => {}
+            Ok(Ok((catalogs, bundles))) => tracing::info!(catalogs, bundles, "unused images were removed"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot remove unused images"),
+            Err(error) => tracing::warn!(%error, "the removal of unused images did not end"),
+        }
     }
 
     /// The pull secrets of a catalog: those that it names, else those of the ServiceAccount of its name, as Kubernetes gives them to a pod of
@@ -147,5 +173,24 @@ mod tests {
         assert_eq!(secrets("main", json!([])), ["of-ns"]);
         assert_eq!(secrets("main", json!(["mine", ""])), ["mine"]);
         assert_eq!(secrets("another", json!([""])), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn unused_catalogs_are_removed_from_the_disk() {
+        let client = Apiserver::new(|_, _| (404, json!({}))).client();
+        let cache = tempfile::tempdir().unwrap();
+        let limits = (Limits::bundle(), BundleLimits::default());
+        let images = Images::open(client, cache.path(), None, limits).unwrap();
+        let digest = |digit: &str| -> Digest { format!("sha256:{}", digit.repeat(64)).parse().unwrap() };
+        for digit in ["1", "2"] {
+            images.catalogs.begin(&digest(digit)).unwrap().commit().unwrap();
+        }
+        let catalogs = [("ns".to_owned(), format!("registry.test/c@{}", digest("1")))].into();
+        let in_use = ImagesInUse { catalogs, ..ImagesInUse::default() };
+        for left in [2, 1] {
+            images.remove_unused(in_use.clone()).await;
+            assert_eq!(images.catalogs.digests().unwrap().len(), left);
+        }
+        assert_eq!(images.catalogs.digests().unwrap(), [digest("1")]);
     }
 }

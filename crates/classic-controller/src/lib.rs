@@ -10,6 +10,7 @@
 pub mod args;
 mod catalog;
 mod cluster;
+mod collection;
 mod compute;
 mod condition;
 mod context;

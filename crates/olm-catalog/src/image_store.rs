@@ -3,13 +3,14 @@
 //! Memory grows with the requested package, not with the catalog. [`crate::image`] reads the images; files
 //! that do not decode are listed beside the content. Rules: catalogd §5.7, §6.2; decision 15 (all or nothing on disk).
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use olm_core::ImageRef;
+use olm_core::{Digest, ImageRef};
 use olm_fbc::{Finding, Index, Ingest, IngestError, file_findings};
-use olm_oci::{Lease, Puller, Store, parse_reference};
+use olm_oci::{Lease, Puller, Store, StoreError, parse_reference};
 
 use crate::image::{self, CatalogImageError, CatalogLimits, Step};
 
@@ -113,6 +114,28 @@ impl CatalogImages {
         if let Ok(Err(error)) = written {
             tracing::warn!(reference = %asked, %error, "cannot record the digest of a tag");
         }
+    }
+
+    /// Removes content that is not opened and that none of `references` has, each with its scope: by its digest, or by the digest that its
+    /// tag had when it was opened last. Only what is in `unused` is removed, which then has what is unused now: so content goes when two
+    /// calls in a row have found it unused. Returns the number of removed catalogs. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When the disk fails; what was removed before stays removed.
+    pub fn collect(
+        &self,
+        references: &BTreeSet<(String, String)>,
+        unused: &mut BTreeSet<Digest>,
+    ) -> Result<usize, StoreError> {
+        let digest = |(scope, reference): &(String, String)| {
+            let reference = parse_reference(reference).ok()?;
+            reference.digest().cloned().or_else(|| self.store.tag_digest(&tag_in(scope, &reference)))
+        };
+        let in_use: BTreeSet<Digest> = references.iter().filter_map(digest).collect();
+        let before = std::mem::take(unused);
+        unused.extend(self.store.digests()?.into_iter().filter(|digest| !in_use.contains(digest)));
+        let removed = self.store.collect(|digest| !(unused.contains(digest) && before.contains(digest)))?;
+        Ok(removed.len())
     }
 
     async fn recorded(
@@ -246,5 +269,32 @@ mod tests {
         store.collect(|_| false).unwrap();
         let error = images.open_or_recorded("ns", &tag).await.unwrap_err();
         assert!(error.is_unavailable(), "its content is gone: {error}");
+    }
+
+    #[tokio::test]
+    async fn catalog_collection_spares_what_is_in_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let digest = |digit: u8| format!("sha256:{}", digit.to_string().repeat(64));
+        (1..=5).for_each(|digit| put(&store, &digest(digit)));
+        let images = CatalogImages::new(Puller::new(Config::default()), store.clone());
+        let open =
+            async |digit: u8| images.open(&format!("r.test/c@{}", digest(digit)), |_| ()).await.unwrap();
+        for (scope, tag, digit) in [("ns", "r.test/c:v1", 2), ("gone", "r.test/c:v1", 3)] {
+            images.record(scope, &tag.parse().unwrap(), &open(digit).await).await;
+        }
+        let by_digest = format!("r.test/c@{}", digest(1));
+        let references =
+            [("ns", by_digest.as_str()), ("ns", "r.test/c:v1"), ("ns", "r.test/c:v2"), ("ns", "C:")];
+        let references = references.map(|(scope, text)| (scope.to_owned(), text.to_owned())).into();
+        let opened = open(4).await;
+        let mut unused = BTreeSet::new();
+        for (removed, left) in [(0, &[1, 2, 3, 4, 5][..]), (2, &[1, 2, 4]), (0, &[1, 2, 4])] {
+            assert_eq!(images.collect(&references, &mut unused).unwrap(), removed);
+            let left = left.iter().map(|digit| digest(*digit).parse::<Digest>().unwrap());
+            assert!(store.digests().unwrap().into_iter().eq(left), "{:?}", store.digests());
+        }
+        drop(opened);
+        assert_eq!(images.collect(&references, &mut unused).unwrap(), 1);
     }
 }

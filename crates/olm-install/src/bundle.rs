@@ -140,6 +140,13 @@ impl BundleFetcher {
         Self { quarantines: true, ..self }
     }
 
+    /// The same with another puller, such as one with other credentials: both record uses in one place, and share the permits of a
+    /// registry.
+    #[must_use]
+    pub fn with_puller(&self, puller: Puller) -> Self {
+        Self { puller, ..self.clone() }
+    }
+
     /// Reads within other limits.
     #[must_use]
     pub fn with_limits(self, image_limits: Limits, limits: BundleLimits) -> Self {
@@ -474,7 +481,8 @@ mod tests {
         }
         let mut fetcher = BundleFetcher::new(Puller::new(olm_oci::Config::default()), store.clone());
         fetcher.record_use("example.com/b:tag", &digest('b'));
-        fetcher.record_use("example.com/c:tag", &digest('c'));
+        let other = fetcher.with_puller(Puller::new(olm_oci::Config::default()));
+        other.record_use("example.com/c:tag", &digest('c'));
         let by_digest = format!("example.com/a@{}", digest('a'));
         let needed = BTreeSet::from([by_digest, "example.com/b:tag".to_owned()]);
 

@@ -223,8 +223,9 @@ impl Store {
         }
     }
 
-    /// Removes all content that is neither selected by `keep` nor leased, and sweeps the leftovers of dead processes. Content
-    /// stored while this runs is safe: it is leased from its first moment. Returns what was removed.
+    /// Removes all content that is neither selected by `keep` nor leased, and sweeps the leftovers of dead processes and the
+    /// records of tags whose content is gone. Content stored while this runs is safe: it is leased from its first moment.
+    /// Returns what was removed.
     ///
     /// # Errors
     /// The disk fails; what was removed before stays removed.
@@ -236,6 +237,7 @@ impl Store {
             }
         }
         self.sweep()?;
+        self.sweep_tags()?;
         Ok(removed)
     }
 

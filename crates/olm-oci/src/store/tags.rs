@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use olm_core::Digest;
 use sha2::{Digest as _, Sha256};
 
-use super::{Store, StoreError, attempts, random};
+use super::{Store, StoreError, attempts, gone, names, random};
 
 impl Store {
     pub(super) fn tags(&self) -> PathBuf {
@@ -42,5 +42,20 @@ impl Store {
         disk.sync(&new).map_err(|e| StoreError::io("sync", &new, e))?;
         disk.rename(&new, &path).map_err(|e| StoreError::io("store", &path, e))?;
         attempts::trim(&directory).map_err(|e| StoreError::io("tidy", &directory, e))
+    }
+    /// Removes records of content that is gone: they lead to nothing.
+    pub(super) fn sweep_tags(&self) -> Result<(), StoreError> {
+        let directory = self.tags();
+        if !directory.is_dir() {
+            return Ok(());
+        }
+        for name in names(&directory)? {
+            let path = directory.join(name);
+            let digest: Option<Digest> = fs::read_to_string(&path).ok().and_then(|text| text.parse().ok());
+            if digest.is_some_and(|digest| !self.place(&digest).is_dir()) {
+                gone(self.inner.disk.remove_file(&path), &path)?;
+            }
+        }
+        Ok(())
     }
 }

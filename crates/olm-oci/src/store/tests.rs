@@ -214,6 +214,18 @@ fn tag_records_are_bounded_and_checked() {
 }
 
 #[test]
+fn tag_records_go_with_their_content() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    drop((put(&store, "a").unwrap(), put(&store, "b").unwrap()));
+    for (tag, text) in [("t:1", "a"), ("t:2", "a"), ("t:3", "b")] {
+        store.record_tag(tag, &digest(text)).unwrap();
+    }
+    store.collect(|known| *known == digest("b")).unwrap();
+    assert_eq!(["t:1", "t:2", "t:3"].map(|tag| store.tag_digest(tag)), [None, None, Some(digest("b"))]);
+}
+
+#[test]
 fn staging_leaves_nothing_when_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();

@@ -1,0 +1,80 @@
+//! Collection, now and then, of images on disk that no CatalogSource and no InstallPlan uses any more.
+//!
+//! No decision needs it; what is removed too early is pulled again. Rule: decision 53.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use olm_classic::catalog_source::{Backing, validate};
+use olm_classic::install_plan::PlanPhase;
+use tokio::time::MissedTickBehavior;
+
+use crate::cluster::Cluster;
+use crate::image_source::{ImageSource, ImagesInUse};
+
+/// The time between two collections, and how long an image stays that was in use.
+pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(120);
+
+/// Runs until it is dropped.
+pub(crate) async fn run(cluster: &Cluster, images: &dyn ImageSource) -> Infallible {
+    // until then every image may be in use
+    cluster.wait_until_listed().await;
+    let mut ticks = tokio::time::interval(GRACE_PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        images.collect(in_use(cluster)).await;
+    }
+}
+
+/// The catalogs of all CatalogSources, and the bundles of InstallPlans that have not ended: their steps may need them.
+fn in_use(cluster: &Cluster) -> ImagesInUse {
+    let sources = cluster.catalogs.all();
+    let catalogs = sources.iter().filter_map(|source| match validate(&source.spec) {
+        Ok(Backing::Image(image)) => {
+            Some((source.metadata.namespace.clone().unwrap_or_default(), image.to_owned()))
+        }
+        Ok(Backing::Address(_) | Backing::ConfigMap(_)) | Err(_) => None,
+    });
+    let plans = cluster.plans.all();
+    let open = plans.iter().filter(|plan| PlanPhase::from_plan(plan).is_none_or(|it| !it.is_final()));
+    let lookups = open.filter_map(|plan| plan.status.as_ref()).flat_map(|status| &status.bundle_lookups);
+    ImagesInUse { catalogs: catalogs.collect(), bundles: lookups.map(|lookup| lookup.path.clone()).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_runtime::watched::Object;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn images_of_sources_and_open_plans_are_in_use() {
+        let cluster = Cluster::new();
+        for (name, spec) in [
+            ("image", json!({"sourceType": "grpc", "image": "r.test/c:v1"})),
+            ("address", json!({"sourceType": "grpc", "address": "r.test:50051"})),
+            ("invalid", json!({"sourceType": "none", "image": "r.test/c:v2"})),
+        ] {
+            let source = json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec});
+            let source = Object::new(serde_json::from_value(source).unwrap());
+            cluster.catalogs.insert(format!("ns/{name}"), source);
+        }
+        for (phase, image) in [("Installing", "b:1"), ("RequiresApproval", "b:2"), ("Complete", "b:3")] {
+            let lookup = json!({"path": image, "identifier": "a.v1", "replaces": "", "properties": "",
+                "catalogSourceRef": {"name": "image", "namespace": "ns"}});
+            let status = json!({"phase": phase, "catalogSources": [], "bundleLookups": [lookup]});
+            let spec = json!({"approval": "Manual", "approved": false, "clusterServiceVersionNames": []});
+            let plan =
+                json!({"metadata": {"name": phase, "namespace": "ns"}, "spec": spec, "status": status});
+            let plan = Object::new(serde_json::from_value(plan).unwrap());
+            cluster.plans.insert(format!("ns/{phase}"), plan);
+        }
+        let want = ImagesInUse {
+            catalogs: [("ns".to_owned(), "r.test/c:v1".to_owned())].into(),
+            bundles: ["b:1", "b:2"].map(str::to_owned).into(),
+        };
+        assert_eq!(in_use(&cluster), want);
+    }
+}
