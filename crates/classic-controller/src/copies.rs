@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 
 use futures::StreamExt as _;
+use kube::core::ObjectMeta;
 use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 use olm_api::classic::ClusterServiceVersion;
-use olm_classic::operator_group::copies::ObservedCsv;
+use olm_classic::operator_group::copies::{CopyHash, ObservedCsv};
+use olm_classic::operator_group::keys;
 use olm_runtime::task;
-use olm_runtime::watched::{Change, Table, Watched};
+use olm_runtime::watched::{self, Change, Received, Table, Watched};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Selects copies.
@@ -34,10 +36,33 @@ impl CopyRow {
         }
     }
 
+    /// A copy that does not fit its type, and so differs from its original.
+    fn invalid(metadata: &ObjectMeta) -> Self {
+        let observed = ObservedCsv {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            copied_from: metadata.labels.as_ref().and_then(|labels| labels.get(keys::COPIED_FROM)).cloned(),
+            hash: CopyHash { content: String::new(), status: String::new() },
+        };
+        Self {
+            observed,
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        }
+    }
+
     fn is_older_than(&self, other: &Self) -> bool {
         let version = |row: &Self| row.resource_version.parse::<u64>().ok();
         matches!((version(self), version(other)), (Some(this), Some(other)) if this < other)
     }
+}
+
+fn row(csv: Received<ClusterServiceVersion>) -> (String, CopyRow) {
+    let row = match &csv.0 {
+        Ok(csv) => CopyRow::from_csv(csv),
+        Err(invalid) => CopyRow::invalid(&invalid.metadata),
+    };
+    (watched::key(csv.meta()), row)
 }
 
 /// All copies by `namespace/name`, with an index by name.
@@ -54,10 +79,8 @@ impl Default for Copies {
 impl Copies {
     /// Watches all copies until the handle is dropped.
     pub(crate) fn watch(&self, client: &Client) -> AbortOnDropHandle<()> {
-        let api: Api<ClusterServiceVersion> = Api::all(client.clone());
+        let api: Api<Received<ClusterServiceVersion>> = Api::all(client.clone());
         let config = watcher::Config::default().labels(COPIES);
-        let row =
-            |csv: ClusterServiceVersion| (olm_runtime::watched::key(&csv.metadata), CopyRow::from_csv(&csv));
         let changes = self.0.follow(api, config, row);
         let follows =
             async move { task::supervised("watch of copied CSVs", changes.for_each(async |_| ())).await };
@@ -91,10 +114,32 @@ impl Copies {
 
     /// Shows a copy as the apiserver answered it, before the watch does.
     pub(crate) fn insert(&self, csv: &ClusterServiceVersion) {
-        self.0.insert(olm_runtime::watched::key(&csv.metadata), CopyRow::from_csv(csv));
+        self.0.insert(watched::key(&csv.metadata), CopyRow::from_csv(csv));
     }
 
     pub(crate) fn remove(&self, key: &str) {
         self.0.remove(&key.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn copy_that_does_not_fit_its_type_stops_no_watch() {
+        let copy = |display_name: Value| -> Received<ClusterServiceVersion> {
+            let metadata = json!({"namespace": "b", "name": "demo.v1", "uid": "u", "resourceVersion": "7",
+                "labels": {"olm.copiedFrom": "home"}});
+            let spec = json!({"displayName": display_name, "install": {"strategy": "deployment"}});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+        };
+        let (valid, invalid) = (row(copy(json!("d"))), row(copy(json!(5))));
+        assert_eq!((&valid.0, &valid.1.uid), (&invalid.0, &invalid.1.uid));
+        assert_eq!(valid.1.resource_version, invalid.1.resource_version);
+        assert_eq!(valid.1.observed.copied_from, invalid.1.observed.copied_from);
+        assert_ne!(valid.1.observed.hash, invalid.1.observed.hash, "it is written again");
     }
 }
