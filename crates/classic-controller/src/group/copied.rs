@@ -130,7 +130,12 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     let cluster = &context.cluster;
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     let present = cluster.csvs.find(key).filter(|csv| csv.metadata.deletion_timestamp.is_none());
+    let stays = cluster.csvs.meta(key, |metadata| metadata.deletion_timestamp.is_none()) == Some(true);
     let Some(csv) = present else {
+        if stays {
+            // it does not fit its type: its copies stay, too
+            return Ok(Requeue::OnChange);
+        }
         for namespace in cluster.copies.uids(namespace, name).into_keys() {
             delete(context, &namespace, name).await?;
         }
@@ -445,6 +450,32 @@ mod tests {
             };
             assert_eq!(has("DELETE ", "b"), is_deleted, "{protected}: {requests:?}");
             assert_eq!(has("POST ", "c"), is_created, "{protected}: {requests:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn copies_stay_while_their_original_does_not_fit_its_type() {
+        for (display_name, deleted, want) in [
+            (json!(5), Value::Null, &[][..]),
+            (json!(5), json!("2026-01-01T00:00:00Z"), &["DELETE"]),
+            (json!("d"), json!("2026-01-01T00:00:00Z"), &["DELETE"]),
+        ] {
+            let cluster = Cluster::new();
+            let spec = json!({"displayName": display_name, "install": {"strategy": "deployment"}});
+            let metadata = json!({"namespace": "home", "name": "demo.v1", "deletionTimestamp": deleted});
+            let csv: watched::Received<ClusterServiceVersion> =
+                serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+            cluster.csvs.insert("home/demo.v1".to_owned(), watched::Object::from(csv));
+            let metadata = json!({"namespace": "b", "name": "demo.v1", "uid": "u", "labels": {"olm.copiedFrom": "home"}});
+            let spec = json!({"displayName": "d", "install": {"strategy": "deployment"}});
+            let copy = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+            cluster.copies.insert(&copy);
+            let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
+            let context = testing::context(NAME, &apiserver, &cluster);
+            reconcile(&context, "home/demo.v1").await.unwrap();
+            let requests = apiserver.requests();
+            let methods = requests.iter().map(|line| line.split(' ').next().unwrap_or_default());
+            assert!(methods.eq(want.iter().copied()), "{requests:?}");
         }
     }
 

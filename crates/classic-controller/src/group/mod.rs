@@ -140,9 +140,9 @@ fn gone(cluster: &Cluster, labels: Option<&BTreeMap<String, String>>) -> Option<
     stale(labels.into_iter().flatten(), &uids).next().map(|_| GONE.to_owned())
 }
 
-/// Those of all groups.
+/// Those of all groups, also of one that does not fit its type.
 fn uids(cluster: &Cluster) -> BTreeSet<String> {
-    cluster.groups.all().iter().filter_map(|group| group.uid()).collect()
+    cluster.groups.read().rows().values().map(watched::Object::uid).collect()
 }
 
 /// The labels of groups that do not exist.
@@ -159,6 +159,10 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     let cluster = &context.cluster;
     let writer = ObjectWriter::new(context.client.clone());
     let Some(group) = cluster.groups.find(key) else {
+        if cluster.groups.meta(key, |_| ()).is_some() {
+            // it does not fit its type: what it has stays
+            return Ok(Requeue::OnChange);
+        }
         release(cluster, &writer, key).await?;
         release_namespaces(cluster, &writer, &namespaces(cluster)).await?;
         return Ok(Requeue::Gone);
@@ -341,6 +345,30 @@ mod tests {
             requests[0].starts_with("PATCH /api/v1/namespaces/a") && requests[0].ends_with(&want),
             "{requests:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn group_that_does_not_fit_its_type_keeps_roles_and_labels() {
+        let cluster = Cluster::new();
+        let spec = json!({"targetNamespaces": "a"});
+        let group = json!({"metadata": {"namespace": "ns", "name": "og", "uid": "now"}, "spec": spec});
+        let group: watched::Received<OperatorGroup> = serde_json::from_value(group).unwrap();
+        cluster.groups.insert("ns/og".to_owned(), watched::Object::from(group));
+        assert!(cluster.groups.find("ns/og").is_none());
+        let labels =
+            json!({"olm.owner": "og", "olm.owner.namespace": "ns", "olm.owner.kind": "OperatorGroup"});
+        let role = json!({"metadata": {"name": "olm.og.og.admin-x", "labels": labels}});
+        let role: ClusterRole = serde_json::from_value(role).unwrap();
+        cluster.cluster_roles.insert("olm.og.og.admin-x".to_owned(), watched::Object::new(role));
+        let label = format!("{}now", keys::GROUP_UID);
+        let namespace = json!({"metadata": {"name": "a", "labels": {(label.as_str()): ""}}});
+        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+        assert_eq!(gone(&cluster, namespace.metadata.labels.as_ref()), None);
+        cluster.namespaces.insert("a".to_owned(), watched::Object::new(namespace));
+        let apiserver = Apiserver::new(|_, _| (200, json!({"metadata": {"name": "a"}})));
+        let context = testing::context(NAME, &apiserver, &cluster);
+        reconcile(&context, "ns/og").await.unwrap();
+        assert_eq!(apiserver.requests(), Vec::<String>::new());
     }
 
     /// A group may be deleted and made again between two events, so that no pass is for the one that went.
