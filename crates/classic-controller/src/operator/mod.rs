@@ -101,7 +101,18 @@ fn operators<K: Resource>(
             found.extend(labels(csv.metadata.labels.as_ref()));
         }
     }
-    found
+    found.into_iter().flat_map(|name| named(cluster, name)).collect()
+}
+
+/// The Operators for which the name in a label stands: it is cut where theirs is too long for a label.
+fn named(cluster: &Cluster, name: String) -> Vec<String> {
+    if cluster.operators.meta(&name, |_| ()).is_some() {
+        return vec![name];
+    }
+    let label_of = label(&name);
+    let subscribed = cluster.subscriptions.all().into_iter().map(|it| operator_of(&it));
+    let whole = subscribed.chain(cluster.operators.names()).filter(|whole| label(whole) == label_of);
+    whole.chain([name]).collect()
 }
 
 fn operator_of(subscription: &Subscription) -> String {
@@ -125,6 +136,7 @@ async fn reconcile(context: &Context, name: &str) -> kube::Result<Requeue> {
     let mut components = candidates(cluster, name, &installed);
     let writer = ObjectWriter::new(context.client.clone());
     let key = label(name);
+    let mut rejected = None;
     for component in &mut components {
         let is_former = |(subscription, _): &Installed| belonged(component, subscription);
         let is_former = !installed.is_empty() && installed.iter().all(is_former);
@@ -135,8 +147,13 @@ async fn reconcile(context: &Context, name: &str) -> kube::Result<Requeue> {
         };
         let patch = json!({ "metadata": { "labels": { key.as_str(): value } } });
         match writer.patch(component, &patch).await {
-            Err(error) if classify(&error) == ErrorClass::NotFound => {}
-            written => *component = written?,
+            Ok(written) => *component = written,
+            Err(error) => match classify(&error) {
+                ErrorClass::NotFound => {}
+                // the others do not depend on it
+                ErrorClass::Forbidden | ErrorClass::Invalid => rejected = Some(error),
+                _ => return Err(error),
+            },
         }
     }
     components.retain(|component| operators_of(component).contains(key.trim_start_matches(keys::COMPONENT)));
@@ -159,7 +176,7 @@ async fn reconcile(context: &Context, name: &str) -> kube::Result<Requeue> {
     if let Some(written) = written {
         cluster.operators.update(name.to_owned(), watched::Object::new(written));
     }
-    Ok(Requeue::OnChange)
+    rejected.map_or(Ok(Requeue::OnChange), Err)
 }
 
 /// All objects of the caches with the label of an Operator, and those that belong to it and lack the label.
@@ -221,4 +238,68 @@ fn may_belong<K: Resource<DynamicType = ()>>(candidate: &K, installed: &[Install
                     || owned.any(|crd| Some(&crd.name) == metadata.name.as_ref())
             })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ServiceAccount;
+
+    use super::*;
+    use crate::testing::{self, Apiserver};
+
+    fn subscribe(cluster: &Cluster, package: &str, namespace: &str) {
+        let subscription: Subscription = serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": namespace},
+            "spec": {"name": package, "source": "c", "sourceNamespace": "ns"},
+            "status": {"installedCSV": "demo.v1", "lastUpdated": "2026-01-01T00:00:00Z"},
+        }))
+        .unwrap();
+        cluster.subscriptions.insert(format!("{namespace}/s"), watched::Object::new(subscription));
+    }
+
+    #[test]
+    fn operator_is_woken_by_a_label_that_is_cut() {
+        let (cluster, namespace) = (Cluster::new(), "n".repeat(40));
+        let package = "p".repeat(40);
+        subscribe(&cluster, &package, &namespace);
+        let whole = operator::name(&package, &namespace);
+        let account = json!({"metadata": {"name": "sa", "labels": {(label(&whole)): ""}}});
+        let account: ServiceAccount = serde_json::from_value(account).unwrap();
+        let after = Some(watched::Object::new(account));
+        let change = Change { key: "x/sa".to_owned(), before: None, after, is_answer: false };
+        assert!(operators(&cluster, &change).contains(&whole));
+    }
+
+    #[tokio::test]
+    async fn operator_is_written_although_a_component_is_rejected() {
+        let cluster = Cluster::new();
+        subscribe(&cluster, "demo", "ns");
+        let csv: ClusterServiceVersion = serde_json::from_value(json!({
+            "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+            "metadata": {"name": "demo.v1", "namespace": "ns", "labels": {"operators.coreos.com/demo.ns": ""}},
+            "spec": {"displayName": "demo", "install": {"strategy": "deployment"}},
+        }))
+        .unwrap();
+        cluster.csvs.insert("ns/demo.v1".to_owned(), watched::Object::new(csv));
+        let owners = json!([{"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion", "name": "demo.v1", "uid": "u"}]);
+        let account = json!({"metadata": {"name": "sa", "namespace": "ns", "ownerReferences": owners}});
+        let account: ServiceAccount = serde_json::from_value(account).unwrap();
+        cluster.accounts.insert("ns/sa".to_owned(), watched::Object::new(account));
+        let operator = json!({"apiVersion": "operators.coreos.com/v1", "kind": "Operator", "metadata": {"name": "demo.ns"}, "spec": {}});
+        let present: Operator = serde_json::from_value(operator.clone()).unwrap();
+        cluster.operators.insert("demo.ns".to_owned(), watched::Object::new(present));
+        let apiserver = Apiserver::new(move |_, uri| match uri.contains("/serviceaccounts/") {
+            true => (
+                403,
+                json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"}),
+            ),
+            false => (200, operator.clone()),
+        });
+        let context = testing::context(NAME, &apiserver, &cluster);
+        let error = reconcile(&context, "demo.ns").await.unwrap_err();
+        assert_eq!(classify(&error), ErrorClass::Forbidden, "it is tried again");
+        let requests = apiserver.requests();
+        let status = requests.iter().find(|line| line.starts_with("PUT ")).unwrap();
+        assert!(status.contains("/operators/demo.ns/status") && status.contains("demo.v1"), "{requests:?}");
+    }
 }
