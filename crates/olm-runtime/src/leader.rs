@@ -225,16 +225,20 @@ async fn renew(
     mut observed: ObservedLease,
     (mut renewed, metrics, stop, lost): (Moment, Metrics, Shutdown, Shutdown),
 ) {
+    let mut wait = election.timing.retry;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(election.timing.retry) => {}
+            () = tokio::time::sleep(wait) => {}
         }
+        wait = election.timing.retry;
         let deadline = renewed.monotonic + election.timing.renew;
         let begun = election.fence.now();
+        // a dropped request closes its connection: if that is dead, there is time for a request over another one
+        let limit = deadline.min(begun.monotonic + election.timing.renew / 2);
         let outcome = tokio::select! {
             () = stop.cancelled() => return,
-            outcome = tokio::time::timeout_at(deadline, attempt(&api, &election, &mut observed)) => outcome,
+            outcome = tokio::time::timeout_at(limit, attempt(&api, &election, &mut observed)) => outcome,
         };
         match outcome {
             // counted from before the request: the others count from when they see its effect, which is later
@@ -247,6 +251,10 @@ async fn renew(
                 break;
             }
             Ok(Attempt::Failed) if Instant::now() < deadline => {}
+            Err(_) if Instant::now() < deadline => {
+                tracing::warn!(lease = election.name, "renewing the lease takes too long, retrying");
+                wait = Duration::ZERO;
+            }
             Ok(Attempt::Failed) | Err(_) => {
                 tracing::error!(lease = election.name, "the lease could not be renewed in time");
                 break;
