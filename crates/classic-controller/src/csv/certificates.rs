@@ -323,11 +323,13 @@ mod tests {
         .unwrap()
     }
 
-    /// Puts the group of the CSV into the cache.
+    /// Puts the group of the CSV, with all namespaces as targets, into the cache.
     fn group(cluster: &Cluster, account: &str) {
         let (metadata, spec) =
             (json!({"namespace": "ns", "name": "g", "uid": "g"}), json!({"serviceAccountName": account}));
-        let group = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+        let status = json!({"namespaces": [""], "lastUpdated": "2026-01-01T00:00:00Z"});
+        let group =
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap();
         cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
     }
 
@@ -408,10 +410,6 @@ mod tests {
         let (csv, cluster) = (csv(), Cluster::new());
         group(&cluster, "");
         store(&cluster, &csv, state, mark);
-        let status = json!({"namespaces": [""], "lastUpdated": "2026-01-01T00:00:00Z"});
-        let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}, "status": status});
-        let group = serde_json::from_value(group).unwrap();
-        cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
         let csvs = Csvs::new(testing::context("csv", &apiserver, &cluster));
         csvs.keep_certificates(&csv).await;
         apiserver.requests()
