@@ -326,10 +326,11 @@ fn plan_until(
     }
 }
 
-/// The deadline changes in place, and without the content of the bundle.
+/// The deadline of an active revision changes in place, and without the content of the bundle.
 fn with_deadline(request: &ExtensionRequest, newest: Option<&Arc<ClusterObjectSet>>) -> Change {
     let deadline = request.progress_deadline_minutes;
-    let changed = newest.filter(|newest| newest.spec.progress_deadline_minutes != deadline);
+    let active = newest.filter(|newest| revision::is_active(newest));
+    let changed = active.filter(|newest| newest.spec.progress_deadline_minutes != deadline);
     changed.map_or(Change::Keep, |newest| {
         let mut set = ClusterObjectSet::clone(newest);
         set.spec.progress_deadline_minutes = deadline;

@@ -143,7 +143,8 @@ mod tests {
     }
 
     fn failure(code: u16) -> Value {
-        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "X", "message": "no"})
+        let reason = if code == 404 { "NotFound" } else { "X" };
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "no"})
     }
 
     /// Secrets with their versions, as one listing has them.

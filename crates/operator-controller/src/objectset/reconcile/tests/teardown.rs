@@ -243,19 +243,22 @@ async fn teardown_deletes_custom_resources_if_the_extension_follows() {
         (deleted(2, "Active", &[], &json!({})), [numbered(1, "Active", true, &json!({}))]);
     let apiserver = cluster(&[1, 2], extension(&json!({})));
     let context = controller(&apiserver, &siblings);
+    let show = |metadata: Option<Value>| {
+        let object: ClusterExtension = serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": metadata,
+            "spec": {"namespace": "a", "source": {"sourceType": "Catalog", "catalog": {"packageName": "a"}}},
+        }))
+        .unwrap();
+        let shown = Event::Apply(Object(Ok(Arc::new(object))));
+        context.extensions.0.apply(shown, |object: Object<ClusterExtension>| (object.name(), object));
+    };
+    show(extension(&json!({})));
     let (at, mut memory) = ((&apiserver, &context), Memory::default());
     for pass in 0..3 {
         assert_eq!(pass_of_teardown(at, &deleted, &mut memory).await, (String::new(), vec![]), "{pass}");
     }
     // the older revision has not taken the CRD back, and the extension is deleted
-    let metadata = extension(&json!({"resourceVersion": "6", "deletionTimestamp": "2000-01-01T00:00:00Z"}));
-    let object: ClusterExtension = serde_json::from_value(json!({
-        "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": metadata,
-        "spec": {"namespace": "a", "source": {"sourceType": "Catalog", "catalog": {"packageName": "a"}}},
-    }))
-    .unwrap();
-    let shown = Event::Apply(Object(Ok(Arc::new(object))));
-    context.extensions.0.apply(shown, |object: Object<ClusterExtension>| (object.name(), object));
+    show(extension(&json!({"resourceVersion": "6", "deletionTimestamp": "2000-01-01T00:00:00Z"})));
     let (detail, writes) = pass_of_teardown(at, &deleted, &mut memory).await;
     assert_eq!(detail, DELETE.0);
     assert_eq!(writes, DELETE.1);
