@@ -19,6 +19,9 @@ use crate::{has_conversion_webhook, served_versions, spec_member, version_list, 
 
 /// Violations that are reported of one object.
 const MOST_PROBLEMS: usize = 3;
+/// Violations of one object that are compared with those of the present schema, and bytes of the text of one: it may repeat an enum.
+const MAX_COMPARED: usize = 100;
+const MAX_TEXT: usize = 500;
 
 /// Bytes that all compiled patterns of a schema may take together, and those of one. A pattern of 30 characters can ask for
 /// gigabytes.
@@ -58,6 +61,8 @@ pub enum Fit {
     NeverDid,
     /// It fits the present schema, but not the new one: it could not be updated any more. The first problems.
     Broken(Vec<SchemaViolation>),
+    /// It was not checked, for this reason.
+    Unchecked(String),
 }
 
 /// Judges objects of one CRD that is about to change, given in one version.
@@ -90,14 +95,18 @@ impl Target {
         })
     }
 
-    /// Why an object cannot be written in this version.
-    fn problems(&self, object: &Value) -> Vec<SchemaViolation> {
+    /// Why an object cannot be written in this version: the first problems.
+    ///
+    /// # Errors
+    /// When its defaults are larger than the limit.
+    fn problems(&self, object: &Value) -> Result<Vec<SchemaViolation>, String> {
         let mut written = object.clone();
         if let Some(members) = written.as_object_mut() {
             members.insert("apiVersion".into(), Value::from(self.api_version.as_str()));
         }
-        apply_defaults(&self.schema, &mut written);
-        self.validator.iter_errors(&written).map(|error| problem(&error)).collect()
+        apply_defaults(&self.schema, &mut written)
+            .map_err(|problem| format!("schema of {}: {problem}", self.api_version))?;
+        Ok(self.validator.iter_errors(&written).take(MAX_COMPARED).map(|error| problem(&error)).collect())
     }
 }
 
@@ -158,12 +167,21 @@ impl ExistingObjects {
 
     #[must_use]
     pub fn check(&self, object: &Value) -> Fit {
-        let mut broken: Vec<SchemaViolation> =
-            self.after.iter().flat_map(|target| target.problems(object)).collect();
-        if broken.is_empty() {
-            return Fit::Fits;
+        self.judge(object).unwrap_or_else(Fit::Unchecked)
+    }
+
+    fn judge(&self, object: &Value) -> Result<Fit, String> {
+        let mut broken = Vec::new();
+        for target in &self.after {
+            broken.extend(target.problems(object)?);
         }
-        let known = self.before.problems(object);
+        if broken.is_empty() {
+            return Ok(Fit::Fits);
+        }
+        let known = self.before.problems(object)?;
+        if known.len() == MAX_COMPARED {
+            return Ok(Fit::NeverDid); // which of the new ones are among the others is not known
+        }
         broken.retain(|problem| !known.contains(problem));
         let mut unique: Vec<SchemaViolation> = Vec::new();
         for problem in broken {
@@ -171,15 +189,23 @@ impl ExistingObjects {
                 unique.push(problem);
             }
         }
-        if unique.is_empty() { Fit::NeverDid } else { Fit::Broken(unique) }
+        Ok(if unique.is_empty() { Fit::NeverDid } else { Fit::Broken(unique) })
     }
 }
 
 fn problem(error: &jsonschema::ValidationError<'_>) -> SchemaViolation {
     SchemaViolation {
-        path: error.instance_path().as_str().trim_start_matches('/').replace('/', "."),
-        message: error.masked().to_string(),
+        path: cut(error.instance_path().as_str().trim_start_matches('/').replace('/', ".")),
+        message: cut(error.masked().to_string()),
     }
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > MAX_TEXT {
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        text.push('…');
+    }
+    text
 }
 
 fn validator(version: &str, schema: &Value) -> Result<Validator, SchemaError> {
@@ -255,7 +281,44 @@ mod tests {
             Fit::Fits => "fits".to_owned(),
             Fit::NeverDid => "never did".to_owned(),
             Fit::Broken(problems) => problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+            Fit::Unchecked(why) => why,
         }
+    }
+
+    #[test]
+    #[rustfmt::skip]
+    fn defaults_of_an_object_are_limited() {
+        let list = |count: usize, y: Value| json!({"type": "array", "default": vec![json!({}); count], "items": {"type": "object", "properties": {"y": y}}});
+        let text = |length: usize| json!({"type": "string", "default": "x".repeat(length)});
+        let old = json!({"type": "object"});
+        let new = |a: Value| json!({"type": "object", "properties": {"a": a}});
+        for (case, schema, is_within) in [
+            ("two levels", list(40, list(40, json!({"type": "string"}))), true),
+            ("four levels", list(40, list(40, list(40, list(40, json!({"type": "string"}))))), false),
+            ("texts", list(100, text(10_000)), true),
+            ("long texts", list(100, text(200_000)), false),
+            ("a long name", json!({"type": "object", "default": {("n".repeat(200_000)): vec![0; 100]}}), false),
+        ] {
+            let verdict = verdict(&old, &new(schema), &json!({"a": null}));
+            let start = if is_within { "fits" } else { "schema of g.io/v1: defaults, the last of field " };
+            assert!(verdict.starts_with(start), "{case}: {verdict}");
+            assert_eq!(verdict.contains("would add more than 16777216 bytes to an object; publish a "), !is_within, "{verdict}");
+        }
+    }
+
+    #[test]
+    fn problems_of_an_object_are_limited() {
+        let list =
+            |items: Value| json!({"type": "object", "properties": {"l": {"type": "array", "items": items}}});
+        let names: Vec<String> = (0..1_000).map(|at| format!("name-{at}")).collect();
+        let (text, number, one_of) =
+            (list(json!({"type": "string"})), list(json!({"type": "integer"})), list(json!({"enum": names})));
+        let spec = |count: usize| json!({"l": vec!["x"; count]});
+        let broken = verdict(&text, &one_of, &spec(300));
+        assert!(broken.starts_with("spec.l.0: value is not one of "), "{broken}");
+        assert!(broken.len() < 2_000, "{}", broken.len());
+        assert_eq!(verdict(&number, &list(json!({"type": "boolean"})), &spec(300)), "never did");
+        assert!(verdict(&number, &list(json!({"type": "boolean"})), &spec(99)).starts_with("spec.l.0: "));
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn object_judge(
 }
 
 /// Whether an object of the definition, in the version of `judge`, is still valid with the new one. If not, and the new definition converts by
-/// webhook, the message of an event `CRDValidation`.
+/// webhook, or if it could not be checked, the message of an event `CRDValidation`.
 ///
 /// # Errors
 /// When it is not, and no webhook converts it.
@@ -80,6 +80,10 @@ pub fn check_object(
     let problems = match judge.check(object) {
         Fit::Fits | Fit::NeverDid => return Ok(None),
         Fit::Broken(problems) => problems,
+        Fit::Unchecked(why) => {
+            let (crd, object) = (new.name(), object_name(object));
+            return Ok(Some(format!("objects of {crd} were not checked, first {object}: {why}")));
+        }
     };
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let error = CrdUpdateError::Restrictive {

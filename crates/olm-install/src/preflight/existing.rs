@@ -28,6 +28,9 @@ struct Checked {
     objects: usize,
     broken: usize,
     never_fitted: usize,
+    unchecked: usize,
+    /// Why the first of them was not.
+    why: Option<String>,
     /// `<namespace>/<name>: <problem>` of the first broken ones.
     examples: Vec<String>,
     more: bool,
@@ -103,6 +106,10 @@ impl Checked {
         match existing.check(&value) {
             Fit::Fits => {}
             Fit::NeverDid => self.never_fitted += 1,
+            Fit::Unchecked(why) => {
+                self.unchecked += 1;
+                self.why.get_or_insert(why);
+            }
             Fit::Broken(problems) => {
                 self.broken += 1;
                 if self.examples.len() < MAX_EXAMPLES {
@@ -117,7 +124,7 @@ impl Checked {
     }
 
     fn report(self, crd: &str, found: &mut Found) {
-        let Self { objects, broken, never_fitted, examples, more } = self;
+        let Self { objects, broken, never_fitted, unchecked, why, examples, more } = self;
         if broken > 0 {
             let rest = if broken > examples.len() {
                 format!("; and {} more", broken - examples.len())
@@ -137,6 +144,11 @@ impl Checked {
         if never_fitted > 0 {
             found.warnings.push(format!(
                 "{never_fitted} of {objects} objects of CRD {crd:?} fit neither its present schema nor the new one"
+            ));
+        }
+        if let Some(why) = why {
+            found.warnings.push(format!(
+                "{unchecked} of {objects} objects of CRD {crd:?} were not checked against its new schema: {why}"
             ));
         }
         if more {
@@ -190,6 +202,14 @@ mod tests {
         assert_eq!(
             found.warnings,
             ["1 of 3 objects of CRD \"ws.g.io\" fit neither its present schema nor the new one"]
+        );
+        let mut found = Found::default();
+        let unchecked =
+            Checked { objects: 3, unchecked: 2, why: Some("too large".to_owned()), ..Checked::default() };
+        unchecked.report("ws.g.io", &mut found);
+        assert_eq!(
+            found.warnings,
+            ["2 of 3 objects of CRD \"ws.g.io\" were not checked against its new schema: too large"]
         );
         let found = judged(&vec![json!(9); 8]);
         let blocking = messages(&found.blocking).join("\n");

@@ -370,6 +370,17 @@ fn check_object_judges_each_version_that_stays_served() {
 }
 
 #[test]
+fn check_object_reports_defaults_that_are_too_large() {
+    let existing = crd_object(&[("v1", true)], 9);
+    let mut new = existing.clone();
+    let large = json!({"type": "string", "default": "x".repeat(17 << 20)});
+    new.0["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["large"] = large;
+    let warnings = checked(&existing, &new, false).unwrap();
+    let want = "objects of widgets.example.com were not checked, first n/w: schema of example.com/v1: defaults, the last of field \"large\"";
+    assert!(warnings.len() == 1 && warnings[0].starts_with(want), "{warnings:?}");
+}
+
+#[test]
 fn check_object_leaves_a_new_storage_version_to_the_webhook() {
     let existing = crd_object(&[("v1", true)], 9);
     let mut new = crd_object(&[("v2", true)], 3);
