@@ -30,7 +30,9 @@ pub(crate) fn crd_safety(input: &[u8]) {
             let findings = compare(&new, &new, Policy { profile });
             // what is wrong with a CRD in itself; the apiserver has neither
             let own = |finding: &Finding| {
-                finding.message.ends_with("has no schema") || finding.check == "storedVersionRemoval"
+                finding.message.ends_with("has no schema")
+                    || finding.check == "storedVersionRemoval"
+                    || finding.message.starts_with("the schemas were not compared")
             };
             assert!(findings.iter().all(own), "{findings:?}");
         }

@@ -11,6 +11,7 @@
 //!
 //! It does not know how a CRD got here, who applies it, or which objects exist.
 
+mod bounds;
 mod checks;
 mod existing;
 mod schema;
@@ -24,6 +25,8 @@ use std::fmt;
 
 use olm_core::{Cancellation, Object};
 use serde_json::Value;
+
+use crate::bounds::Bounds;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Profile {
@@ -76,6 +79,17 @@ impl Finding {
     pub fn fix(&self) -> &'static str {
         checks::fix(self.check)
     }
+
+    /// Bytes of its texts.
+    fn size(&self) -> usize {
+        let at = match &self.comparison {
+            Comparison::Crd => 0,
+            Comparison::Version { version: of, path } | Comparison::Served { pair: of, path } => {
+                of.len() + path.len()
+            }
+        };
+        at + self.message.len()
+    }
 }
 
 impl fmt::Display for Finding {
@@ -94,8 +108,8 @@ impl fmt::Display for Finding {
 
 /// Compares the CRD in the cluster (`old`, with its status) with the one that shall replace it.
 ///
-/// Findings are sorted by comparison, path and check; the change is safe if the list is empty. Cost: linear in the number of
-/// schema nodes, times the pairs of served versions.
+/// Findings are sorted by comparison, path and check; the change is safe if the list is empty. There is one that reports it if a schema or
+/// the findings are larger than the limits. Cost: linear in the number of schema nodes, times the pairs of served versions.
 #[must_use]
 pub fn compare(old: &Object, new: &Object, policy: Policy) -> Vec<Finding> {
     compare_until(old, new, policy, &Cancellation::default())
@@ -109,19 +123,14 @@ pub fn compare_until(
     policy: Policy,
     cancellation: &Cancellation,
 ) -> Vec<Finding> {
-    let mut findings = checks::crd::compare(old, new, policy.profile, cancellation);
-    for (version, old_schema) in versions(old).take_while(|_| !cancellation.is_cancelled()) {
+    let bounds = Bounds::new(policy.profile, cancellation);
+    let mut findings = checks::crd::compare(old, new, &bounds);
+    for (version, old_schema) in versions(old).take_while(|_| !bounds.is_over()) {
         let Some((_, new_schema)) = versions(new).find(|(name, _)| *name == version) else { continue };
         match (old_schema, new_schema) {
             (Some(old_schema), Some(new_schema)) => {
                 let comparison = |path: String| Comparison::Version { version: version.to_owned(), path };
-                findings.extend(checks::compare(
-                    old_schema,
-                    new_schema,
-                    policy.profile,
-                    cancellation,
-                    comparison,
-                ));
+                findings.extend(checks::compare(old_schema, new_schema, &bounds, comparison));
             }
             (_, None) => findings.push(no_schema(version)),
             (None, Some(_)) => {}
@@ -130,7 +139,11 @@ pub fn compare_until(
     if policy.profile == Profile::Corrected {
         drop_consequences(&mut findings);
     }
-    findings.extend(served::compare(old, new, policy.profile, cancellation));
+    findings.extend(served::compare(old, new, &bounds));
+    if let Some(problem) = bounds.problem() {
+        let message = format!("the schemas were not compared: {problem}");
+        return vec![Finding { comparison: Comparison::Crd, check: "unhandled", message }];
+    }
     findings.sort();
     findings.dedup();
     findings

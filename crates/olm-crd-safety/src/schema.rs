@@ -6,6 +6,7 @@ use olm_core::Cancellation;
 use serde_json::{Map, Value};
 
 use crate::Profile;
+use crate::bounds::{Bounds, Paths};
 
 /// Deepest nesting that is looked at; the apiserver refuses schemas far below this.
 const MAX_DEPTH: usize = 256;
@@ -14,18 +15,27 @@ const MAX_DEPTH: usize = 256;
 pub(crate) type Flat<'a> = BTreeMap<String, &'a Map<String, Value>>;
 
 /// Flattens a schema. The corrected profile stays out of `oneOf` and `not`, where wider is not safer: these are compared
-/// whole at their parent.
-pub(crate) fn flatten(schema: &Value, profile: Profile) -> Flat<'_> {
+/// whole at their parent. Once the comparison is over, nodes are missing.
+pub(crate) fn flatten<'a>(schema: &'a Value, bounds: &Bounds<'_>) -> Flat<'a> {
     let mut flat = Flat::new();
-    walk(schema, "^".to_owned(), profile, 0, &mut flat);
+    walk(schema, "^".to_owned(), bounds.profile, 0, &mut bounds.paths(), &mut flat);
     flat
 }
 
-fn walk<'a>(schema: &'a Value, path: String, profile: Profile, depth: usize, flat: &mut Flat<'a>) {
+fn walk<'a>(
+    schema: &'a Value,
+    path: String,
+    profile: Profile,
+    depth: usize,
+    paths: &mut Paths<'_>,
+    flat: &mut Flat<'a>,
+) {
     let Some(node) = schema.as_object() else { return };
     if depth < MAX_DEPTH {
         let mut child = |value: &'a Value, segment: String| {
-            walk(value, format!("{path}{segment}"), profile, depth + 1, flat);
+            if paths.has_room(&path, &segment) {
+                walk(value, format!("{path}{segment}"), profile, depth + 1, paths, flat);
+            }
         };
         for (keyword, value) in node {
             match (keyword.as_str(), value) {

@@ -5,25 +5,21 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use olm_core::{Cancellation, Object};
+use olm_core::Object;
 use serde_json::Value;
 
-use crate::{Comparison, Finding, Profile, checks, has_conversion_webhook, version_list};
+use crate::bounds::Bounds;
+use crate::{Comparison, Finding, checks, has_conversion_webhook, version_list};
 
-pub(crate) fn compare(
-    old: &Object,
-    new: &Object,
-    profile: Profile,
-    cancellation: &Cancellation,
-) -> Vec<Finding> {
+pub(crate) fn compare(old: &Object, new: &Object, bounds: &Bounds<'_>) -> Vec<Finding> {
     if has_conversion_webhook(new) {
         return Vec::new();
     }
-    let known: BTreeSet<Finding> = pairs(old, profile, cancellation).into_iter().collect();
-    pairs(new, profile, cancellation).into_iter().filter(|finding| !known.contains(finding)).collect()
+    let known: BTreeSet<Finding> = pairs(old, bounds).into_iter().collect();
+    pairs(new, bounds).into_iter().filter(|finding| !known.contains(finding)).collect()
 }
 
-fn pairs(crd: &Object, profile: Profile, cancellation: &Cancellation) -> Vec<Finding> {
+fn pairs(crd: &Object, bounds: &Bounds<'_>) -> Vec<Finding> {
     let mut served: Vec<(&str, &Value)> = version_list(crd)
         .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true))
         .filter_map(|version| {
@@ -33,9 +29,9 @@ fn pairs(crd: &Object, profile: Profile, cancellation: &Cancellation) -> Vec<Fin
     served.sort_by(|a, b| priority(a.0, b.0));
     let mut findings = Vec::new();
     for (at, (low, low_schema)) in served.iter().enumerate() {
-        for (high, high_schema) in served[at + 1..].iter().take_while(|_| !cancellation.is_cancelled()) {
+        for (high, high_schema) in served[at + 1..].iter().take_while(|_| !bounds.is_over()) {
             let comparison = |path: String| Comparison::Served { pair: format!("{low} -> {high}"), path };
-            findings.extend(checks::compare(low_schema, high_schema, profile, cancellation, comparison));
+            findings.extend(checks::compare(low_schema, high_schema, bounds, comparison));
         }
     }
     findings

@@ -1,8 +1,9 @@
 //! Checks on the CRD as a whole: scope, stored versions, fields that disappear. Rule: crd-upgrade-safety §4.1.
 
-use olm_core::{Cancellation, Object, go};
+use olm_core::{Object, go};
 use serde_json::Value;
 
+use crate::bounds::Bounds;
 use crate::schema::flatten;
 use crate::{Comparison, Finding, Profile, served_versions, versions};
 
@@ -14,14 +15,15 @@ pub(crate) fn removed(version: &str, path: &str) -> String {
     format!("removed field : {version}.{path}")
 }
 
-pub(crate) fn compare(
-    old: &Object,
-    new: &Object,
-    profile: Profile,
-    cancellation: &Cancellation,
-) -> Vec<Finding> {
+pub(crate) fn compare(old: &Object, new: &Object, bounds: &Bounds<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut report = |check, message| findings.push(Finding { comparison: Comparison::Crd, check, message });
+    let mut report = |check, message| {
+        let finding = Finding { comparison: Comparison::Crd, check, message };
+        if bounds.has_room(&finding) {
+            findings.push(finding);
+        }
+    };
+    let is_corrected = bounds.profile == Profile::Corrected;
 
     let scope = |crd: &Object| {
         let scope = crd.0.get("spec").and_then(|spec| spec.get("scope")).and_then(Value::as_str);
@@ -45,19 +47,19 @@ pub(crate) fn compare(
     let unserved: Vec<&str> = served_versions(old)
         .filter(|version| !stored.contains(version) && !served_versions(new).any(|name| name == *version))
         .collect();
-    if profile == Profile::Corrected && !unserved.is_empty() {
+    if is_corrected && !unserved.is_empty() {
         report(
             "servedVersionRemoval",
             format!("served versions no longer served : [{}]", unserved.join(" ")),
         );
     }
 
-    for (version, old_schema) in versions(old).take_while(|_| !cancellation.is_cancelled()) {
+    for (version, old_schema) in versions(old).take_while(|_| !bounds.is_over()) {
         let new_schema = versions(new).find(|(name, _)| *name == version).and_then(|(_, schema)| schema);
         let (Some(old_schema), Some(new_schema)) = (old_schema, new_schema) else { continue };
-        let kept = flatten(new_schema, profile);
-        for path in flatten(old_schema, profile).into_keys() {
-            let branch = profile == Profile::Corrected && super::in_combinator(&path);
+        let kept = flatten(new_schema, bounds);
+        for path in flatten(old_schema, bounds).into_keys().take_while(|_| !bounds.is_over()) {
+            let branch = is_corrected && super::in_combinator(&path);
             if !kept.contains_key(&path) && !branch {
                 report(REMOVED, removed(version, &path));
             }

@@ -7,22 +7,22 @@ pub(crate) mod crd;
 mod property;
 mod unhandled;
 
-use olm_core::Cancellation;
 use serde_json::{Map, Value};
 
+use crate::bounds::Bounds;
 use crate::schema::{align, flatten, rule_identity, without_texts};
 use crate::{Comparison, Finding, Profile};
 
 /// Two copies of one node, old and new, from which checks take what they have judged.
-pub(crate) struct Pair {
+pub(crate) struct Pair<'a> {
     pub(crate) old: Map<String, Value>,
     pub(crate) new: Map<String, Value>,
     /// The new node with its `properties`, for checks that look at a child's default.
-    pub(crate) children: Map<String, Value>,
+    pub(crate) children: &'a Map<String, Value>,
     pub(crate) profile: Profile,
 }
 
-impl Pair {
+impl Pair<'_> {
     /// Takes a keyword out of both copies.
     pub(crate) fn take(&mut self, keyword: &str) -> (Option<Value>, Option<Value>) {
         (present(self.old.remove(keyword)), present(self.new.remove(keyword)))
@@ -48,34 +48,33 @@ fn present(value: Option<Value>) -> Option<Value> {
 pub(crate) fn compare(
     old: &Value,
     new: &Value,
-    profile: Profile,
-    cancellation: &Cancellation,
+    bounds: &Bounds<'_>,
     comparison: impl Fn(String) -> Comparison,
 ) -> Vec<Finding> {
     let aligned;
-    let new = match profile {
+    let new = match bounds.profile {
         Profile::Corrected => {
-            aligned = align(old, new, cancellation);
+            aligned = align(old, new, bounds.cancellation());
             &aligned
         }
         Profile::Parity => new,
     };
-    let old = flatten(old, profile);
-    let new = flatten(new, profile);
+    let old = flatten(old, bounds);
+    let new = flatten(new, bounds);
     let nothing = Map::new();
     let mut findings = Vec::new();
-    for (path, old_node) in old.into_iter().take_while(|_| !cancellation.is_cancelled()) {
+    for (path, old_node) in old.into_iter().take_while(|_| !bounds.is_over()) {
         let successor = new.get(&path).copied();
-        if profile == Profile::Corrected && successor.is_none() && in_combinator(&path) {
+        if bounds.profile == Profile::Corrected && successor.is_none() && in_combinator(&path) {
             continue; // the parent judges branches that come or go
         }
         let new_node = successor.unwrap_or(&nothing);
-        let found = node(old_node, new_node, profile);
-        findings.extend(found.into_iter().map(|(check, message)| Finding {
+        let found = node(old_node, new_node, bounds.profile).into_iter().map(|(check, message)| Finding {
             comparison: comparison(path.clone()),
             check,
             message,
-        }));
+        });
+        findings.extend(found.take_while(|finding| bounds.has_room(finding)));
     }
     findings
 }
@@ -85,11 +84,12 @@ fn in_combinator(path: &str) -> bool {
 }
 
 fn node(old: &Map<String, Value>, new: &Map<String, Value>, profile: Profile) -> Vec<(&'static str, String)> {
-    let children = new.clone();
-    let mut pair = Pair { old: old.clone(), new: new.clone(), children, profile };
-    for keyword in ["properties", "items"] {
-        pair.take(keyword);
-    }
+    // children have their own paths
+    let own = |node: &Map<String, Value>| -> Map<String, Value> {
+        let own = node.iter().filter(|(keyword, _)| !matches!(keyword.as_str(), "properties" | "items"));
+        own.map(|(keyword, value)| (keyword.clone(), value.clone())).collect()
+    };
+    let mut pair = Pair { old: own(old), new: own(new), children: new, profile };
     if pair.corrected() {
         prepare(&mut pair);
     }
@@ -99,7 +99,7 @@ fn node(old: &Map<String, Value>, new: &Map<String, Value>, profile: Profile) ->
 }
 
 /// The corrected profile's extra knowledge: texts are no difference, children of map values and branches speak for themselves.
-fn prepare(pair: &mut Pair) {
+fn prepare(pair: &mut Pair<'_>) {
     for keyword in ["description", "title", "example", "externalDocs"] {
         pair.take(keyword);
     }
@@ -113,7 +113,7 @@ fn prepare(pair: &mut Pair) {
             *rules = rules.iter().map(rule_identity).collect();
         }
     }
-    let both_schemas = |keyword: &str, pair: &Pair| {
+    let both_schemas = |keyword: &str, pair: &Pair<'_>| {
         pair.old.get(keyword).is_some_and(Value::is_object)
             && pair.new.get(keyword).is_some_and(Value::is_object)
     };

@@ -1,5 +1,7 @@
 //! Checks on one schema node. Rule: crd-upgrade-safety §4.2; what the corrected profile lets through: decision 12.
 
+use std::collections::BTreeSet;
+
 use olm_core::go;
 use serde_json::Value;
 
@@ -8,8 +10,14 @@ use crate::schema::is_text;
 
 type CheckResult = Option<(&'static str, String)>;
 
+/// Those of `list` that are not `known`.
+fn missing(known: &[String], list: Vec<String>) -> Vec<String> {
+    let known: BTreeSet<&str> = known.iter().map(String::as_str).collect();
+    list.into_iter().filter(|text| !known.contains(text.as_str())).collect()
+}
+
 /// All property checks, in the reference's order of names.
-pub(super) fn all(pair: &mut Pair) -> Vec<(&'static str, String)> {
+pub(super) fn all(pair: &mut Pair<'_>) -> Vec<(&'static str, String)> {
     let mut found = vec![default(pair), enumeration(pair)];
     pair.take("description");
     for check in ["maximum", "maxItems", "maxLength", "maxProperties"] {
@@ -22,7 +30,7 @@ pub(super) fn all(pair: &mut Pair) -> Vec<(&'static str, String)> {
     found.into_iter().flatten().collect()
 }
 
-fn default(pair: &mut Pair) -> CheckResult {
+fn default(pair: &mut Pair<'_>) -> CheckResult {
     let (old, new) = (pair.old.remove("default"), pair.new.remove("default"));
     let quoted = |value: &Value| go::quote(&value.to_string());
     let message = match (old, new) {
@@ -36,7 +44,7 @@ fn default(pair: &mut Pair) -> CheckResult {
     Some(("default", message))
 }
 
-fn enumeration(pair: &mut Pair) -> CheckResult {
+fn enumeration(pair: &mut Pair<'_>) -> CheckResult {
     let values = |value: Option<Value>| {
         let mut list: Vec<String> = match value {
             Some(Value::Array(list)) => list.iter().map(Value::to_string).collect(),
@@ -56,12 +64,12 @@ fn enumeration(pair: &mut Pair) -> CheckResult {
     if new.is_empty() && pair.corrected() {
         return None;
     }
-    let removed: Vec<String> = old.into_iter().filter(|value| !new.contains(value)).collect();
+    let removed = missing(&new, old);
     (!removed.is_empty()).then(|| ("enum", format!("allowed enum values removed : [{}]", removed.join(" "))))
 }
 
 /// A bound of a number (`maximum`, `minimum`) is shown as `%v` prints it (`3e+07`), a length as an integer.
-fn limit(pair: &mut Pair, check: &'static str, upper: bool) -> CheckResult {
+fn limit(pair: &mut Pair<'_>, check: &'static str, upper: bool) -> CheckResult {
     let (old, new) = pair.take(check);
     let new = new.as_ref().and_then(Value::as_f64)?;
     let (name, change) = if upper { ("maximum", "decreased") } else { ("minimum", "increased") };
@@ -78,7 +86,7 @@ fn limit(pair: &mut Pair, check: &'static str, upper: bool) -> CheckResult {
     Some((check, message))
 }
 
-fn nullable(pair: &mut Pair) -> CheckResult {
+fn nullable(pair: &mut Pair<'_>) -> CheckResult {
     let (old, new) = pair.take("nullable");
     let on = |value: Option<Value>| value == Some(Value::Bool(true));
     match (on(old), on(new)) {
@@ -88,24 +96,21 @@ fn nullable(pair: &mut Pair) -> CheckResult {
     }
 }
 
-fn one_of(pair: &mut Pair) -> CheckResult {
+fn one_of(pair: &mut Pair<'_>) -> CheckResult {
     let schemas = |value: Option<Value>| match value {
-        Some(Value::Array(list)) => list.iter().map(without_top_texts).collect(),
+        Some(Value::Array(list)) => list.iter().map(|schema| without_top_texts(schema).to_string()).collect(),
         _ => Vec::new(),
     };
     let (old, new) = pair.take("oneOf");
-    let (old, new): (Vec<Value>, Vec<Value>) = (schemas(old), schemas(new));
-    let missing = |from: &[Value], list: &[Value]| -> Vec<String> {
-        list.iter().filter(|schema| !from.contains(schema)).map(Value::to_string).collect()
-    };
+    let (old, new): (Vec<String>, Vec<String>) = (schemas(old), schemas(new));
     if old.is_empty() && !new.is_empty() {
-        let all = missing(&old, &new).join(" ");
+        let all = new.join(" ");
         return Some(("oneOf", format!("oneOf constraint added when there was none previously: [{all}]")));
     }
     if new.is_empty() && pair.corrected() {
         return None; // without the constraint, more is allowed
     }
-    let (removed, added) = (missing(&new, &old).join(" "), missing(&old, &new).join(" "));
+    let (removed, added) = (missing(&new, old.clone()).join(" "), missing(&old, new).join(" "));
     if !removed.is_empty() {
         return Some(("oneOf", format!("allowed oneOf schemas removed: [{removed}]")));
     }
@@ -120,7 +125,7 @@ fn without_top_texts(schema: &Value) -> Value {
     schema
 }
 
-fn pattern(pair: &mut Pair) -> CheckResult {
+fn pattern(pair: &mut Pair<'_>) -> CheckResult {
     let (old, new) = pair.take("pattern");
     let text = |value: &Option<Value>| go::quote(value.as_ref().and_then(Value::as_str).unwrap_or_default());
     let (from, to) = (text(&old), text(&new));
@@ -133,14 +138,13 @@ fn pattern(pair: &mut Pair) -> CheckResult {
     Some(("pattern", format!("pattern {word} : {from} -> {to}")))
 }
 
-fn required(pair: &mut Pair) -> CheckResult {
+fn required(pair: &mut Pair<'_>) -> CheckResult {
     let (old, new) = pair.take("required");
     let names = |value: &Option<Value>| -> Vec<String> {
         let list = value.as_ref().and_then(Value::as_array).into_iter().flatten();
         list.filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let before = names(&old);
-    let mut added: Vec<String> = names(&new).into_iter().filter(|name| !before.contains(name)).collect();
+    let mut added = missing(&names(&old), names(&new));
     if pair.corrected() {
         // the apiserver fills a default in before it validates
         let has_default = |name: &String| {
@@ -152,7 +156,7 @@ fn required(pair: &mut Pair) -> CheckResult {
     (!added.is_empty()).then(|| ("required", format!("new required fields: [{}]", added.join(" "))))
 }
 
-fn type_(pair: &mut Pair) -> CheckResult {
+fn type_(pair: &mut Pair<'_>) -> CheckResult {
     let (old, new) = pair.take("type");
     let text = |value: Option<Value>| value.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
     let (old, new) = (text(old), text(new));

@@ -1,6 +1,8 @@
 //! Whatever no check understands. The parity profile blocks every such difference; the corrected one knows which
 //! directions only widen. Rule: crd-upgrade-safety §4.3, decision 12.
 
+use std::collections::BTreeSet;
+
 use olm_core::go;
 use serde_json::Value;
 
@@ -34,7 +36,7 @@ const LABELS: [(&str, &str); 24] = [
     ("x-kubernetes-map-type", "XMapType"),
 ];
 
-pub(super) fn compare(pair: &mut Pair) -> Option<(&'static str, String)> {
+pub(super) fn compare(pair: &mut Pair<'_>) -> Option<(&'static str, String)> {
     let mut changes = Vec::new();
     let mut differs = false;
     for (keyword, label) in LABELS {
@@ -100,9 +102,10 @@ fn branches(value: Option<&Value>) -> usize {
 }
 
 fn rules_removed(old: Option<&Value>, new: Option<&Value>) -> bool {
-    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
-    let before = list(old);
-    list(new).iter().all(|rule| before.contains(rule))
+    let texts = |value: Option<&Value>| -> BTreeSet<String> {
+        value.and_then(Value::as_array).into_iter().flatten().map(Value::to_string).collect()
+    };
+    texts(new).is_subset(&texts(old))
 }
 
 /// The value of a keyword as the condensed text of an unhandled change shows it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use olm_core::{Cancellation, Object};
 use olm_crd_safety::{Finding, Policy, Profile, compare, compare_until, error_message};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// `name[!served][*stored]` and the schema of `^.spec`'s properties.
 fn version(name: &str, served: bool, properties: &Value) -> Value {
@@ -325,6 +325,42 @@ fn removed_field_is_one_finding() {
             "v1: ^.spec.b: type: type changed : \"string\" -> \"integer\""
         ]
     );
+}
+
+#[test]
+#[rustfmt::skip]
+fn paths_and_findings_of_a_crd_are_limited() {
+    let below = |name: usize, fields: usize| {
+        let fields: Map<String, Value> = (0..fields).map(|at| (format!("f{at}"), json!({"type": "string"}))).collect();
+        version("v1", true, &json!({("n".repeat(name)): {"type": "object", "properties": fields}}))
+    };
+    let one = |version: Value| crd("Namespaced", vec![version], &["v1"], None);
+    // each differs from the one before
+    let versions = |count: usize| {
+        let kind = |at: usize| json!({"a": {"type": format!("{}{at}", "t".repeat(1_000))}});
+        let versions = (1..=count).map(|at| version(&format!("v{at}"), true, &kind(at))).collect();
+        crd("Namespaced", versions, &["v1"], None)
+    };
+    let small = one(below(1, 1));
+    for (case, old, new, problem) in [
+        ("long paths", &small, one(below(7_000, 1_000)), None),
+        ("longer paths", &small, one(below(9_000, 1_000)), Some("the paths of the schema's fields take more than 8388608 bytes")),
+        ("one name", &small, one(below(9 << 20, 1)), Some("publish a CRD with shorter names of fields or fewer levels")),
+        ("many findings", &versions(1), versions(40), None),
+        ("more findings", &versions(1), versions(80), Some("the findings take more than 4194304 bytes; publish a CRD ")),
+    ] {
+        for profile in [Profile::Parity, Profile::Corrected] {
+            let found = texts(&compare(old, &new, Policy { profile }));
+            let stopped: Vec<&String> = found.iter().filter(|text| text.contains("were not compared")).collect();
+            match problem {
+                None => assert!(stopped.is_empty(), "{case}: {stopped:?}"),
+                Some(problem) => {
+                    assert_eq!(found.len(), 1, "{case}");
+                    assert!(found[0].contains(problem) && found[0].len() < 500, "{case}: {}", found[0]);
+                }
+            }
+        }
+    }
 }
 
 /// Versions and branches are compared in pairs, and a bundle of the permitted size has many.

@@ -1,0 +1,88 @@
+//! What ends a comparison early: it is cancelled, or a schema or the findings are too large.
+
+use std::cell::{Cell, RefCell};
+
+use olm_core::Cancellation;
+
+use crate::{Finding, Profile};
+
+/// Bytes that the paths of one schema may take. A long name is in the path of each field below it.
+const MAX_PATHS: usize = 8 << 20;
+/// Bytes that the findings about one CRD may take. Each pair of versions may repeat them.
+const MAX_FINDINGS: usize = 4 << 20;
+/// Bytes of a path or a finding without its text.
+const ENTRY: usize = 64;
+/// Bytes of a path that a message shows.
+const MAX_SHOWN: usize = 100;
+
+pub(crate) struct Bounds<'a> {
+    pub(crate) profile: Profile,
+    cancellation: &'a Cancellation,
+    /// Of [`MAX_FINDINGS`].
+    findings: Cell<usize>,
+    problem: RefCell<Option<String>>,
+}
+
+impl<'a> Bounds<'a> {
+    pub(crate) fn new(profile: Profile, cancellation: &'a Cancellation) -> Self {
+        Self { profile, cancellation, findings: Cell::new(MAX_FINDINGS), problem: RefCell::default() }
+    }
+
+    pub(crate) fn cancellation(&self) -> &Cancellation {
+        self.cancellation
+    }
+
+    /// Whether the comparison must end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.cancellation.is_cancelled() || self.problem.borrow().is_some()
+    }
+
+    /// What was too large.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.problem.borrow().clone()
+    }
+
+    /// The room for the paths of one schema.
+    pub(crate) fn paths(&self) -> Paths<'_> {
+        Paths { bounds: self, left: MAX_PATHS }
+    }
+
+    /// Whether there is room for the finding.
+    pub(crate) fn has_room(&self, finding: &Finding) -> bool {
+        match self.findings.get().checked_sub(finding.size() + ENTRY) {
+            Some(left) => self.findings.set(left),
+            None => self.stop(format!(
+                "the findings take more than {MAX_FINDINGS} bytes; publish a CRD that differs less from the one in the cluster, and \
+                 whose versions differ less"
+            )),
+        }
+        !self.is_over()
+    }
+
+    fn stop(&self, problem: String) {
+        *self.problem.borrow_mut() = Some(problem);
+    }
+}
+
+pub(crate) struct Paths<'a> {
+    bounds: &'a Bounds<'a>,
+    /// Of [`MAX_PATHS`].
+    left: usize,
+}
+
+impl Paths<'_> {
+    /// Whether there is room for `path` with this segment behind it.
+    pub(crate) fn has_room(&mut self, path: &str, segment: &str) -> bool {
+        match self.left.checked_sub(path.len() + segment.len() + ENTRY) {
+            Some(left) => self.left = left,
+            None => {
+                let start: String = path.chars().chain(segment.chars()).take(MAX_SHOWN).collect();
+                self.bounds.stop(format!(
+                    "the paths of the schema's fields take more than {MAX_PATHS} bytes, the last is {start:?}; publish a CRD with \
+                     shorter names of fields or fewer levels"
+                ));
+            }
+        }
+        !self.bounds.is_over()
+    }
+}
