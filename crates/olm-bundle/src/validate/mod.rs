@@ -21,7 +21,7 @@ pub fn validate(bundle: &RegistryV1) -> Vec<String> {
 
 /// As [`validate`]. No further check begins once it is cancelled.
 pub(crate) fn validate_until(bundle: &RegistryV1, cancellation: &Cancellation) -> Vec<String> {
-    let checks: [fn(&RegistryV1, &mut Vec<String>); 17] = [
+    let checks: [fn(&RegistryV1, &mut Findings); 17] = [
         deployment_names_are_unique,
         deployment_names_are_subdomains,
         crd_names_are_unique,
@@ -41,26 +41,41 @@ pub(crate) fn validate_until(bundle: &RegistryV1, cancellation: &Cancellation) -
         webhook_services_are_distinct,
     ];
     // findings repeat these names, for each rule and each CRD
-    let webhook_names =
-        bundle.csv.webhooks.iter().flat_map(|webhook| [&webhook.generate_name, &webhook.deployment]);
+    let webhook_names = bundle.csv.webhooks.iter().flat_map(|webhook| {
+        let port = webhook.target_port.as_ref().and_then(Value::as_str).unwrap_or_default();
+        [webhook.generate_name.as_str(), webhook.deployment.as_str(), port]
+    });
     if let Some(name) = webhook_names.into_iter().find(|name| name.len() > MAX_NAME) {
         let start = &name[..name.floor_char_boundary(50)];
         return vec![format!(
-            "a webhook or its deployment has a name of {} bytes: {start:?}…; names have at most 253",
+            "a webhook, its deployment or its target port has a name of {} bytes: {start:?}…; names have at most 253",
             name.len()
         )];
     }
-    let mut findings = Vec::new();
+    let mut findings = Findings::default();
     for check in checks.into_iter().take_while(|_| !cancellation.is_cancelled()) {
         check(bundle, &mut findings);
-        findings.truncate(MAX_FINDINGS);
     }
-    findings
+    findings.0
 }
 
 /// Bytes of a name above which nothing else is checked.
 const MAX_NAME: usize = 1_000;
 const MAX_FINDINGS: usize = 1_000;
+/// Webhooks that the finding about a CRD names.
+const MAX_WEBHOOKS: usize = 20;
+
+/// The first findings.
+#[derive(Default)]
+struct Findings(Vec<String>);
+
+impl Findings {
+    fn push(&mut self, finding: String) {
+        if self.0.len() < MAX_FINDINGS {
+            self.0.push(finding);
+        }
+    }
+}
 
 /// Names that occur more than once, sorted.
 fn repeated<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
@@ -68,14 +83,14 @@ fn repeated<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
     names.into_iter().filter(|name| !seen.insert(*name)).collect()
 }
 
-fn deployment_names_are_unique(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn deployment_names_are_unique(bundle: &RegistryV1, findings: &mut Findings) {
     for name in repeated(bundle.csv.deployments.iter().map(|deployment| deployment.name.as_str())) {
         findings
             .push(format!("cluster service version contains duplicate strategy deployment spec '{name}'"));
     }
 }
 
-fn deployment_names_are_subdomains(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn deployment_names_are_subdomains(bundle: &RegistryV1, findings: &mut Findings) {
     let names: BTreeSet<_> =
         bundle.csv.deployments.iter().map(|deployment| deployment.name.as_str()).collect();
     for name in names {
@@ -89,13 +104,13 @@ fn deployment_names_are_subdomains(bundle: &RegistryV1, findings: &mut Vec<Strin
     }
 }
 
-fn crd_names_are_unique(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn crd_names_are_unique(bundle: &RegistryV1, findings: &mut Findings) {
     for name in repeated(bundle.crds.iter().map(olm_core::Object::name)) {
         findings.push(format!("bundle contains duplicate custom resource definition '{name}'"));
     }
 }
 
-fn owned_crds_are_present(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn owned_crds_are_present(bundle: &RegistryV1, findings: &mut Findings) {
     let present: BTreeSet<_> = bundle.crds.iter().map(olm_core::Object::name).collect();
     let owned: BTreeSet<_> = bundle.csv.owned_crds.iter().map(String::as_str).collect();
     for name in owned.difference(&present) {
@@ -105,7 +120,7 @@ fn owned_crds_are_present(bundle: &RegistryV1, findings: &mut Vec<String>) {
     }
 }
 
-fn package_name_is_present(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn package_name_is_present(bundle: &RegistryV1, findings: &mut Findings) {
     if bundle.package_name.is_empty() {
         findings.push("package name is empty".to_owned());
     }
@@ -115,7 +130,7 @@ fn of_kind<'a>(bundle: &'a RegistryV1, kind: &'a WebhookType) -> impl Iterator<I
     bundle.csv.webhooks.iter().filter(move |webhook| webhook.kind == *kind)
 }
 
-fn conversion_needs_all_namespaces(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn conversion_needs_all_namespaces(bundle: &RegistryV1, findings: &mut Findings) {
     let modes = &bundle.csv.install_modes;
     let only_all: InstallModes = [InstallMode::AllNamespaces].into_iter().collect();
     if *modes == only_all {
@@ -130,7 +145,7 @@ fn conversion_needs_all_namespaces(bundle: &RegistryV1, findings: &mut Vec<Strin
     }
 }
 
-fn webhook_deployments_exist(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn webhook_deployments_exist(bundle: &RegistryV1, findings: &mut Findings) {
     let known: BTreeSet<_> =
         bundle.csv.deployments.iter().map(|deployment| deployment.name.as_str()).collect();
     let mut dangling: Vec<_> = bundle
@@ -148,7 +163,7 @@ fn webhook_deployments_exist(bundle: &RegistryV1, findings: &mut Vec<String>) {
     }
 }
 
-fn webhook_names_are_unique(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn webhook_names_are_unique(bundle: &RegistryV1, findings: &mut Findings) {
     let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for webhook in &bundle.csv.webhooks {
         names.entry(webhook.kind.as_str()).or_default().push(webhook.name());
@@ -160,7 +175,7 @@ fn webhook_names_are_unique(bundle: &RegistryV1, findings: &mut Vec<String>) {
     }
 }
 
-fn webhook_names_are_subdomains(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn webhook_names_are_subdomains(bundle: &RegistryV1, findings: &mut Findings) {
     let names: BTreeSet<_> =
         bundle.csv.webhooks.iter().map(|webhook| (webhook.kind.as_str(), webhook.name())).collect();
     for (kind, name) in names {
@@ -172,25 +187,25 @@ fn webhook_names_are_subdomains(bundle: &RegistryV1, findings: &mut Vec<String>)
     }
 }
 
-fn crds_have_one_conversion(bundle: &RegistryV1, findings: &mut Vec<String>) {
-    let mut converters: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for webhook in of_kind(bundle, &WebhookType::Conversion) {
-        for crd in &webhook.conversion_crds {
-            converters.entry(crd).or_default().push(&webhook.generate_name);
-        }
+fn crds_have_one_conversion(bundle: &RegistryV1, findings: &mut Findings) {
+    let mut converters: Vec<(&str, &str, usize)> = Vec::new();
+    for (at, webhook) in of_kind(bundle, &WebhookType::Conversion).enumerate() {
+        let name = webhook.generate_name.as_str();
+        converters.extend(webhook.conversion_crds.iter().map(|crd| (crd.as_str(), name, at)));
     }
-    for (crd, mut names) in converters {
-        if names.len() > 1 {
-            names.sort_unstable();
-            findings.push(format!(
-                "conversion webhooks [{}] reference same custom resource definition '{crd}'",
-                names.join(",")
-            ));
-        }
+    converters.sort_unstable();
+    converters.dedup(); // a webhook may list a CRD twice
+    for of_crd in converters.chunk_by(|one, next| one.0 == next.0).filter(|of_crd| of_crd.len() > 1) {
+        let names: Vec<&str> = of_crd.iter().map(|(_, name, _)| *name).take(MAX_WEBHOOKS).collect();
+        findings.push(format!(
+            "conversion webhooks [{}] reference same custom resource definition '{}'",
+            names.join(","),
+            of_crd[0].0
+        ));
     }
 }
 
-fn conversion_crds_are_owned(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn conversion_crds_are_owned(bundle: &RegistryV1, findings: &mut Findings) {
     let owned: BTreeSet<_> = bundle.csv.owned_crds.iter().map(String::as_str).collect();
     let mut foreign: Vec<_> = of_kind(bundle, &WebhookType::Conversion)
         .flat_map(|webhook| {
@@ -206,7 +221,12 @@ fn conversion_crds_are_owned(bundle: &RegistryV1, findings: &mut Vec<String>) {
     }
 }
 
-fn webhook_rules_are_harmless(bundle: &RegistryV1, findings: &mut Vec<String>) {
+/// The texts in a list of a rule.
+fn texts<'a>(rule: &'a Value, member: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+    rule.get(member).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn webhook_rules_are_harmless(bundle: &RegistryV1, findings: &mut Findings) {
     const ADMISSION: &str = "admissionregistration.k8s.io";
     // `*/*` matches every resource as well as every sub-resource
     const GUARDED: [&str; 6] = [
@@ -217,10 +237,6 @@ fn webhook_rules_are_harmless(bundle: &RegistryV1, findings: &mut Vec<String>) {
         "validatingwebhookconfiguration",
         "validatingwebhookconfigurations",
     ];
-    let texts = |rule: &Value, member: &str| -> Vec<String> {
-        let listed = rule.get(member).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        listed.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
     for webhook in &bundle.csv.webhooks {
         if !matches!(webhook.kind, WebhookType::Validating | WebhookType::Mutating) {
             continue;
@@ -230,11 +246,11 @@ fn webhook_rules_are_harmless(bundle: &RegistryV1, findings: &mut Vec<String>) {
             webhook.generate_name
         );
         for rule in &webhook.rules {
-            let groups = texts(rule, "apiGroups");
-            for group in groups.iter().filter(|group| *group == "*" || *group == "olm.operatorframework.io") {
+            let is_forbidden = |group: &&str| ["*", "olm.operatorframework.io"].contains(group);
+            for group in texts(rule, "apiGroups").filter(is_forbidden) {
                 findings.push(format!("{start} API group {group:?}"));
             }
-            if groups.iter().any(|group| group == ADMISSION) {
+            if texts(rule, "apiGroups").any(|group| group == ADMISSION) {
                 for resource in texts(rule, "resources") {
                     if GUARDED.contains(&resource.to_lowercase().as_str()) {
                         findings.push(format!("{start} resource {resource:?} for API group {ADMISSION:?}"));
@@ -245,7 +261,7 @@ fn webhook_rules_are_harmless(bundle: &RegistryV1, findings: &mut Vec<String>) {
     }
 }
 
-fn other_kinds_are_supported(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn other_kinds_are_supported(bundle: &RegistryV1, findings: &mut Findings) {
     for object in &bundle.others {
         if kinds::scope(object.kind()).is_none() {
             findings.push(format!("unsupported resource {:?} with kind {:?}", object.name(), object.kind()));
@@ -253,7 +269,7 @@ fn other_kinds_are_supported(bundle: &RegistryV1, findings: &mut Vec<String>) {
     }
 }
 
-fn webhook_types_are_known(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn webhook_types_are_known(bundle: &RegistryV1, findings: &mut Findings) {
     for webhook in &bundle.csv.webhooks {
         if let WebhookType::Other(kind) = &webhook.kind {
             findings.push(format!("webhook '{}' has unknown type '{kind}'", webhook.generate_name));
@@ -261,7 +277,7 @@ fn webhook_types_are_known(bundle: &RegistryV1, findings: &mut Vec<String>) {
     }
 }
 
-fn webhook_names_have_three_segments(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn webhook_names_have_three_segments(bundle: &RegistryV1, findings: &mut Findings) {
     for webhook in &bundle.csv.webhooks {
         let admission = matches!(webhook.kind, WebhookType::Validating | WebhookType::Mutating);
         let name = webhook.name();
@@ -274,7 +290,7 @@ fn webhook_names_have_three_segments(bundle: &RegistryV1, findings: &mut Vec<Str
     }
 }
 
-fn webhook_ports_agree(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn webhook_ports_agree(bundle: &RegistryV1, findings: &mut Findings) {
     let mut ports: BTreeMap<(&str, i64), (&Webhook, Value)> = BTreeMap::new();
     for webhook in &bundle.csv.webhooks {
         let target = webhook.target_port.clone().unwrap_or_else(|| webhook.port().into());
@@ -289,7 +305,7 @@ fn webhook_ports_agree(bundle: &RegistryV1, findings: &mut Vec<String>) {
     }
 }
 
-fn webhook_services_are_distinct(bundle: &RegistryV1, findings: &mut Vec<String>) {
+fn webhook_services_are_distinct(bundle: &RegistryV1, findings: &mut Findings) {
     let mut services: BTreeMap<String, &str> = BTreeMap::new();
     let served: BTreeSet<_> = bundle.csv.webhooks.iter().map(|webhook| webhook.deployment.as_str()).collect();
     for deployment in served {

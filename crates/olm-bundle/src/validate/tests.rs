@@ -174,6 +174,27 @@ fn webhook_rules() {
 }
 
 #[test]
+fn findings_of_a_bundle_are_limited() {
+    let rules = json!({"rules": [{"apiGroups": vec!["*"; 2_000]}]});
+    let ruled = |kind: &str| findings(webhooks(&[webhook(kind, "a.example.com", rules.clone())]), &[]);
+    assert_eq!(ruled("ValidatingAdmissionWebhook").len(), MAX_FINDINGS);
+    let convert = |count: usize, crds: Value| {
+        let one =
+            |at: usize| webhook("ConversionWebhook", &format!("c{at:03}"), json!({"conversionCRDs": crds}));
+        findings(webhooks(&(0..count).map(one).collect::<Vec<_>>()), &[])
+    };
+    assert_eq!(convert(1, json!(["as.example.com", "as.example.com"])), Vec::<String>::new(), "listed twice");
+    assert_eq!(convert(1, json!(vec!["x"; 2_000])).len(), MAX_FINDINGS);
+    let found = convert(100, json!(["as.example.com"]));
+    assert!(found.len() == 1 && found[0].contains(",c019] reference same"), "{found:?}");
+    let found = findings(
+        webhooks(&[webhook("MutatingAdmissionWebhook", "a.b.c", json!({"targetPort": "p".repeat(2_000)}))]),
+        &[],
+    );
+    assert!(found.len() == 1 && found[0].contains("its target port has a name of 2000 bytes"), "{found:?}");
+}
+
+#[test]
 fn webhook_ports_and_services() {
     let validating = "ValidatingAdmissionWebhook";
     assert_eq!(
