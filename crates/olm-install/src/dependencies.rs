@@ -5,20 +5,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use kube::api::ListParams;
 use kube::discovery::Discovery;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::classic::ClusterServiceVersion;
 use olm_api::{ClusterObjectSet, annotations, labels};
-use olm_core::VersionRelease;
 use olm_core::openshift::RECORDED_PROPERTIES;
-use olm_resolver::{DependencyFacts, GvkRef, InstalledPackage, Needed, Property, Resolution};
+use olm_core::{CatalogName, VersionRelease};
+use olm_resolver::{
+    DependencyFacts, DependencyReport, GvkRef, InstalledPackage, Needed, PackageGraph, Property, Resolution,
+};
 use olm_runtime::apply::{ErrorClass, classify};
 use serde_json::Value;
 
 use crate::preflight::crds;
 use crate::resolution::{BundleFacts, Class, PassError, RevisionStates, revision};
+use crate::work;
 
 /// ClusterServiceVersions of one page.
 const MAX_CSVS: u32 = 50;
@@ -71,6 +75,25 @@ impl FromStr for DependencyCheck {
 pub fn are_due(chosen: &Resolution, bundle: &BundleFacts, states: &RevisionStates) -> bool {
     let present = states.newest().is_some_and(|newest| newest.bundle.is_same(bundle));
     !present && chosen.graph.first_dependency(chosen.index).is_some()
+}
+
+/// Checks what `chosen` needs, on a thread of its own if that is much. `offers` as for `olm_resolver::dependencies`.
+///
+/// # Errors
+/// When it takes too long.
+pub async fn check(
+    chosen: &Resolution,
+    facts: &Arc<DependencyFacts>,
+    offers: Vec<(CatalogName, Arc<PackageGraph>)>,
+) -> Result<DependencyReport, PassError> {
+    let (graph, bundle, facts) = (Arc::clone(&chosen.graph), chosen.index, Arc::clone(facts));
+    let size = graph.properties(bundle).iter().map(|property| property.value.len()).sum();
+    work::run("checking its dependencies", size, move |_| {
+        let offers: Vec<(CatalogName, &PackageGraph)> =
+            offers.iter().map(|(catalog, graph)| (catalog.clone(), &**graph)).collect();
+        olm_resolver::dependencies(&graph, bundle, &facts, &offers)
+    })
+    .await
 }
 
 /// APIs and installed packages, as far as they matter for `needed`.

@@ -3,6 +3,7 @@
 //! Rule: decision 25, with the meaning of constraints from update-graph §7.2. A need is met when the cluster serves the
 //! API, or when one installed bundle, or the bundle itself, satisfies the whole of it.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use olm_core::{CatalogName, PackageName, Range, VersionRelease, go};
@@ -10,6 +11,41 @@ use serde_json::{Value, json};
 
 use crate::constraint::{self, Constraint, Facts, Need, WARN_CONSTRAINT, cel};
 use crate::graph::{BundleIndex, GvkRef, PackageGraph, Property};
+
+/// Steps that the constraints of one bundle may take: those of their CEL rules, and entries looked at. The search for packages that
+/// provide what is missing has as many.
+const MAX_STEPS: usize = 10_000_000;
+/// Steps for each byte of a constraint that is read: it may have patterns to compile.
+const READING: usize = 50;
+
+/// What is left of [`MAX_STEPS`].
+struct Work(Cell<usize>);
+
+impl Work {
+    fn new() -> Self {
+        Self(Cell::new(MAX_STEPS))
+    }
+
+    /// Takes so many steps; `false` if fewer are left, and then none are.
+    fn take(&self, steps: usize) -> bool {
+        let left = self.0.get().checked_sub(steps);
+        self.0.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    fn is_spent(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    /// Reads a property that declares a need which decision 25 checks; labels are known to OLM Classic alone.
+    fn read(&self, property: &Property) -> Option<Result<Need, String>> {
+        match &*property.kind {
+            "olm.label.required" => None,
+            "olm.constraint" if !self.take(property.value.len() * READING) => None,
+            _ => constraint::read(property),
+        }
+    }
+}
 
 #[derive(Debug, Clone, Default)]
 pub struct DependencyFacts {
@@ -101,11 +137,12 @@ pub struct Needed {
     pub opaque: bool,
 }
 
-/// What the needs of a bundle speak of. Needs that cannot be understood are left out.
+/// What the needs of a bundle speak of. Needs that cannot be understood are left out, and those above the limit of work.
 #[must_use]
 pub fn needed(graph: &PackageGraph, bundle: BundleIndex) -> Needed {
     let mut needed = Needed::default();
-    for need in graph.properties(bundle).iter().filter_map(|property| read(property)?.ok()) {
+    let work = Work::new();
+    for need in graph.properties(bundle).iter().filter_map(|property| work.read(property)?.ok()) {
         needed.add(&need.constraint);
     }
     needed
@@ -129,11 +166,6 @@ impl Needed {
     }
 }
 
-/// Reads a property that declares a need which decision 25 checks; labels are known to OLM Classic alone.
-fn read(property: &Property) -> Option<Result<Need, String>> {
-    (&*property.kind != "olm.label.required").then(|| constraint::read(property)).flatten()
-}
-
 /// One who may satisfy a need.
 struct Candidate<'a> {
     package: Option<&'a str>,
@@ -142,6 +174,7 @@ struct Candidate<'a> {
     properties: &'a [Property],
     /// Stands in for `provides` when that is not known.
     apis: &'a BTreeSet<GvkRef>,
+    work: &'a Work,
 }
 
 /// Checks what a bundle needs. `catalogs` are the packages that could be installed instead of what is missing; they
@@ -153,20 +186,36 @@ pub fn dependencies(
     catalogs: &[(CatalogName, &PackageGraph)],
 ) -> DependencyReport {
     let nothing = BTreeSet::new();
-    let own = of_bundle(graph, bundle, &nothing);
-    let cluster =
-        Candidate { package: None, version: None, provides: None, properties: &[], apis: &facts.apis };
+    let (work, offers) = (Work::new(), Work::new());
+    let own = of_bundle(graph, bundle, &nothing, &work);
+    let cluster = Candidate {
+        package: None,
+        version: None,
+        provides: None,
+        properties: &[],
+        apis: &facts.apis,
+        work: &work,
+    };
     let installed = facts.installed.iter().map(|installed| Candidate {
         package: Some(installed.package.as_str()),
         version: Some(&installed.version),
         provides: installed.provides.as_deref(),
         properties: &installed.properties,
         apis: &facts.apis,
+        work: &work,
     });
     let there: Vec<Candidate<'_>> = [own, cluster].into_iter().chain(installed).collect();
     let mut report = DependencyReport::default();
     for property in graph.properties(bundle) {
-        let Some(read) = read(property) else { continue };
+        let read = work.read(property);
+        let is_met = |need: &Need| there.iter().any(|candidate| need.constraint.holds_for(candidate));
+        let is_met = read.as_ref().is_some_and(|read| read.as_ref().is_ok_and(is_met));
+        // then it is not known
+        if work.is_spent() {
+            report.unmet.push(too_much_work(property));
+            break;
+        }
+        let Some(read) = read else { continue };
         if &*property.kind == "olm.constraint" && property.value.len() > WARN_CONSTRAINT {
             report.warnings.push(format!(
                 "an olm.constraint of {} bytes is larger than the documented {WARN_CONSTRAINT}",
@@ -175,8 +224,11 @@ pub fn dependencies(
         }
         let unmet = match read {
             Err(problem) => Some((problem, None, Vec::new())),
-            Ok(need) if there.iter().any(|candidate| need.constraint.holds_for(candidate)) => None,
-            Ok(need) => Some((need.constraint.describe(), need.message.clone(), providers(&need, catalogs))),
+            Ok(_) if is_met => None,
+            Ok(need) => {
+                let providers = providers(&need, catalogs, &offers);
+                Some((need.constraint.describe(), need.message, providers))
+            }
         };
         if let Some((need, message, providers)) = unmet {
             report.unmet.push(Unmet { property: property.kind.to_string(), need, message, providers });
@@ -185,8 +237,15 @@ pub fn dependencies(
     report
 }
 
-/// The best bundle of each package that meets a need. The parts of `all` may come from several.
-fn providers(need: &Need, catalogs: &[(CatalogName, &PackageGraph)]) -> Vec<Provider> {
+fn too_much_work(property: &Property) -> Unmet {
+    let need = format!(
+        "its constraints take more work than the limit of {MAX_STEPS} steps; the bundle must have fewer or simpler ones"
+    );
+    Unmet { property: property.kind.to_string(), need, message: None, providers: Vec::new() }
+}
+
+/// The best bundle of each package that meets a need, as far as the limit of work allows. The parts of `all` may come from several.
+fn providers(need: &Need, catalogs: &[(CatalogName, &PackageGraph)], work: &Work) -> Vec<Provider> {
     let nothing = BTreeSet::new();
     let mut found: Vec<Provider> = catalogs
         .iter()
@@ -194,7 +253,9 @@ fn providers(need: &Need, catalogs: &[(CatalogName, &PackageGraph)]) -> Vec<Prov
             let bundle = graph
                 .preference()
                 .iter()
-                .find(|&&bundle| need.constraint.holds_for(&of_bundle(graph, bundle, &nothing)))?;
+                .take_while(|_| !work.is_spent())
+                .find(|&&bundle| need.constraint.holds_for(&of_bundle(graph, bundle, &nothing, work)))
+                .filter(|_| !work.is_spent())?;
             Some(Provider {
                 package: graph.package().to_owned(),
                 catalog: catalog.to_string(),
@@ -210,6 +271,7 @@ fn of_bundle<'a>(
     graph: &'a PackageGraph,
     bundle: BundleIndex,
     nothing: &'a BTreeSet<GvkRef>,
+    work: &'a Work,
 ) -> Candidate<'a> {
     Candidate {
         package: Some(graph.package()),
@@ -217,19 +279,22 @@ fn of_bundle<'a>(
         provides: Some(graph.provides(bundle)),
         properties: graph.properties(bundle),
         apis: nothing,
+        work,
     }
 }
 
 impl Facts for Candidate<'_> {
     fn provides(&self, gvk: &GvkRef) -> bool {
         match self.provides {
-            Some(provides) => provides.contains(gvk),
-            None => self.apis.contains(gvk),
+            Some(provides) => self.work.take(provides.len()) && provides.contains(gvk),
+            None => self.work.take(1) && self.apis.contains(gvk),
         }
     }
 
     fn is_of(&self, package: &str, range: &Range) -> bool {
-        self.package == Some(package) && self.version.is_some_and(|version| range.contains(&version.version))
+        self.work.take(1)
+            && self.package == Some(package)
+            && self.version.is_some_and(|version| range.contains(&version.version))
     }
 
     /// Labels are no dependencies here.
@@ -238,7 +303,13 @@ impl Facts for Candidate<'_> {
     }
 
     fn meets(&self, rule: &cel::Rule) -> bool {
-        self.package.is_some() && rule.holds(&self.seen_by_rules())
+        let bytes: usize = self.properties.iter().map(|property| property.value.len()).sum();
+        let seen = bytes / 16 + self.properties.len() + self.provides.map_or(0, <[_]>::len);
+        if self.package.is_none() || !self.work.take(seen) {
+            return false;
+        }
+        let (is_true, steps) = rule.evaluate(&self.seen_by_rules());
+        self.work.take(steps) && is_true
     }
 }
 

@@ -176,6 +176,26 @@ fn dependencies_that_are_malformed_are_unmet() {
     assert!(report.warnings[0].contains("larger than the documented 65536"), "{:?}", report.warnings);
 }
 
+/// A constraint of 60,000 bytes that is read takes a third of what there is, and a rule up to 200,000 steps.
+#[test]
+fn work_for_the_dependencies_of_a_bundle_is_limited() {
+    let list = format!("[{}]", ["1"; 60].join(","));
+    let rule = format!("{list}.all(a, {list}.all(b, {list}.all(c, a + b + c > 0))) && false");
+    let rule = constraint(json!({"cel": {"rule": rule}}));
+    let met =
+        constraint(json!({"failureMessage": "m".repeat(60_000), "package": needs_package("red", ">=1.0.0")}));
+    for (large, rules, unmet, is_within) in
+        [(3, 0, 0, true), (4, 0, 1, false), (3, 2, 2, true), (3, 9, 5, false)]
+    {
+        let needs = [vec![met.clone(); large], vec![rule.clone(); rules]].concat();
+        let report = check(&needs, &DependencyFacts::default(), &[]);
+        assert_eq!(report.unmet.len(), unmet, "{large} {rules}");
+        let want = "its constraints take more work than the limit of 10000000 steps; the bundle must have fewer or simpler ones";
+        let is_limited = report.unmet.last().is_some_and(|unmet| unmet.need == want);
+        assert_eq!(is_limited, !is_within, "{large} {rules}");
+    }
+}
+
 #[test]
 fn dependencies_error_names_missing_and_providers() {
     let provider = |name: &str, versions: &[&str]| {

@@ -1,6 +1,6 @@
 //! The dependencies of a chosen bundle, checked before anything is written. No dependency is ever installed.
 //!
-//! `olm_install::dependencies` reads the cluster and `olm_resolver::dependencies` decides; this module calls both and, only if
+//! `olm_install::dependencies` reads the cluster and lets `olm_resolver::dependencies` decide; this module calls it and, only if
 //! something is missing, finds the packages of catalogs that provide it. Rule: decision 25.
 
 use std::collections::BTreeSet;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use olm_api::annotations;
 use olm_core::{CatalogName, PackageName};
-use olm_install::dependencies::{DependencyCheck, are_due, facts};
+use olm_install::dependencies::{self, DependencyCheck, are_due, facts};
 use olm_install::resolution::{
     BundleFacts, Cause, Class, ExtensionRequest, PassError, RevisionStates, refused,
 };
-use olm_resolver::{Needed, PackageGraph, Resolution, dependencies, needed};
+use olm_resolver::{Needed, PackageGraph, Resolution, needed};
 
 use super::context::Context;
 use super::result::Notice;
@@ -53,13 +53,11 @@ pub async fn check(
     context.wait_for(request, Some(needed.clone()));
     let known = context.revisions.all();
     let revisions = known.iter().map(AsRef::as_ref);
-    let facts = facts(&context.client, revisions, &request.name, &needed).await?;
-    let mut report = dependencies(&chosen.graph, chosen.index, &facts, &[]);
+    let facts = Arc::new(facts(&context.client, revisions, &request.name, &needed).await?);
+    let mut report = dependencies::check(chosen, &facts, Vec::new()).await?;
     if !report.unmet.is_empty() {
         let offers = context.workers.away(offers(context, &needed)).await.unwrap_or_default();
-        let offers: Vec<(CatalogName, &PackageGraph)> =
-            offers.iter().map(|(catalog, graph)| (catalog.clone(), &**graph)).collect();
-        report = dependencies(&chosen.graph, chosen.index, &facts, &offers);
+        report = dependencies::check(chosen, &facts, offers).await?;
     }
     let mut notices: Vec<Notice> =
         report.warnings.iter().map(|text| Notice::warning("BundleWarning", text.clone())).collect();

@@ -72,6 +72,11 @@ pub(crate) fn crd_of(count: usize, field: &Value) -> Crd {
         .fold(Crd::new("Widget", "hostile.kit.test"), |crd, at| crd.field(&format!("f{at}"), field.clone()))
 }
 
+/// A CRD that is in the cluster, with one object.
+pub(crate) fn present() -> Crd {
+    Crd::new("Gadget", "hostile.kit.test")
+}
+
 fn nested(depth: usize, leaf: Value) -> Value {
     (0..depth).fold(leaf, |inner, _| json!({"type": "object", "properties": {"a": inner}}))
 }
@@ -289,6 +294,48 @@ pub(crate) const SHAPES: &[Shape] = &[
         },
     },
     Shape {
+        name: "crd: a field of 14 MB above 1,000 others, in the cluster before",
+        short: true,
+        expect: Expect::Refused("the paths of the schema's fields take more than 8388608 bytes"),
+        make: |registry| {
+            let fields: Map<String, Value> = (0..1_000).map(|at| (format!("f{at}"), json!({"type": "string"}))).collect();
+            let name = "n".repeat(14_000_000);
+            bundle(registry, &described().crds([present().field(&name, json!({"type": "object", "properties": fields}))]))
+        },
+    },
+    Shape {
+        name: "crd: defaults that make 10^9 objects, in the cluster before",
+        short: true,
+        expect: Expect::Refused("removed field : v1.^.spec.size"),
+        make: |registry| {
+            let list = |y: Value| {
+                json!({"type": "array", "default": vec![json!({}); 200], "items": {"type": "object", "properties": {"y": y}}})
+            };
+            let field = (0..4).fold(json!({"type": "string"}), |inner, _| list(inner));
+            bundle(registry, &described().crds([present().without_field("size").field("x", field)]))
+        },
+    },
+    Shape {
+        name: "csv: 1,000,000 groups of a webhook's rule",
+        short: true,
+        expect: Expect::Refused("cannot reference API group"),
+        make: |registry| {
+            let webhook = json!({"type": "ValidatingAdmissionWebhook", "generateName": "w".repeat(1_000), "deploymentName": "hostile-ctrl",
+                "rules": [{"apiGroups": vec!["*"; 1_000_000]}]});
+            bundle(registry, &described().webhook(webhook))
+        },
+    },
+    Shape {
+        name: "csv: a CRD 1,000,000 times in conversionCRDs",
+        short: false,
+        expect: Expect::Refused("not owned bundle"),
+        make: |registry| {
+            let webhook = json!({"type": "ConversionWebhook", "generateName": "w".repeat(1_000), "deploymentName": "hostile-ctrl",
+                "conversionCRDs": vec!["a"; 1_000_000]});
+            bundle(registry, &described().webhook(webhook))
+        },
+    },
+    Shape {
         name: "crd: 500 rules of CEL",
         short: false,
         expect: Expect::Refused("validating: apiextensions.k8s.io/v1"),
@@ -308,6 +355,18 @@ pub(crate) const SHAPES: &[Shape] = &[
             let constraint =
                 json!({"type": "olm.constraint", "value": {"failureMessage": "m", "cel": {"rule": rule}}});
             properties(registry, vec![constraint; 300])
+        },
+    },
+    Shape {
+        name: "cel: 10,000 constraints that take all steps of a rule",
+        short: true,
+        expect: Expect::Refused("more work than the limit of"),
+        make: |registry| {
+            let list = format!("[{}]", ["1"; 60].join(","));
+            let rule = format!("{list}.all(a, {list}.all(b, {list}.all(c, a + b + c > 0))) && false");
+            let constraint =
+                json!({"type": "olm.constraint", "value": {"failureMessage": "m", "cel": {"rule": rule}}});
+            properties(registry, vec![constraint; 10_000])
         },
     },
     Shape {

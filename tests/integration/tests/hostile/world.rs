@@ -93,6 +93,11 @@ impl World {
                 .apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"))
                 .await?;
         }
+        let present = bundles::present();
+        cluster.apply(&present.manifest().to_string()).await?;
+        let object = json!({"apiVersion": "hostile.kit.test/v1", "kind": "Gadget",
+            "metadata": {"name": "present", "namespace": bundles::PACKAGE}, "spec": {"size": 1}});
+        cluster.apply(&object.to_string()).await?;
         let groups =
             [MemoryCgroup::create("catalogd", LIMIT), MemoryCgroup::create("operator-controller", LIMIT)];
         let within = |program: Program, group: &Option<MemoryCgroup>| match group {
