@@ -463,9 +463,34 @@ mod tests {
     }
 
     #[test]
+    fn schemas_of_the_apiserver_are_usable() {
+        let of = |a: Value| json!({"type": "object", "properties": {"a": a, "b": {"type": "string"}}});
+        let old = of(json!({"type": "string"}));
+        for pattern in [
+            "(?i)^abc$",
+            "(?P<n>x)",
+            r"\Aa\z",
+            r"^\pL+$",
+            "^[[:alpha:]]+$",
+            "^}$",
+            "^[a-z]([-a-z0-9]*[a-z0-9])?$",
+        ] {
+            let new = of(json!({"type": "string", "pattern": pattern, "maxLength": 1}));
+            assert!(verdict(&old, &new, &json!({"a": "ab"})).contains("longer than 1"), "{pattern}");
+        }
+        for keyword in ["exclusiveMinimum", "exclusiveMaximum"] {
+            let new = of(json!({"type": "string", keyword: false}));
+            assert_eq!(verdict(&old, &new, &json!({"a": "x"})), "fits", "{keyword}");
+        }
+        let mut new = of(json!({"type": "string"}));
+        new["required"] = json!(["b", "b"]);
+        assert_eq!(verdict(&old, &new, &json!({"a": "x"})), "spec: \"b\" is a required property");
+    }
+
+    #[test]
     fn existing_objects_name_the_version_of_a_bad_pattern() {
         let old = single_version(&json!({"type": "object"}));
-        let new = single_version(&json!({"type": "string", "pattern": "("}));
+        let new = single_version(&json!({"type": "string", "pattern": "(?=a)"}));
         let error = ExistingObjects::new(&old, &new).unwrap_err().to_string();
         assert!(error.starts_with("schema of version v1: "), "{error}");
     }

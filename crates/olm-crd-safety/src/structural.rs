@@ -1,8 +1,12 @@
 //! A CRD's structural schema as JSON Schema (draft 4, whose `exclusiveMaximum` is a switch too), and its defaults.
 //!
 //! What the apiserver adds to JSON Schema is translated: `nullable`, `x-kubernetes-int-or-string`, sets, embedded objects. CEL
-//! rules and the uniqueness of map keys are not: only the apiserver evaluates these.
+//! rules and the uniqueness of map keys are not: only the apiserver evaluates these. Nor are patterns that Go has and ECMAScript does not,
+//! which a schema of draft 4 must not have.
 
+use std::collections::BTreeSet;
+
+use jsonschema::draft4;
 use serde_json::{Map, Value, json};
 
 /// Deepest nesting that is translated or defaulted; the apiserver refuses schemas far below this.
@@ -33,6 +37,11 @@ fn translate(node: &Value, depth: usize) -> Value {
                 Value::Array(list.iter().map(one).collect())
             }
             ("enum" | "required", Value::Array(list)) if list.is_empty() => continue,
+            ("required", Value::Array(list)) => {
+                let names: BTreeSet<&str> = list.iter().filter_map(Value::as_str).collect();
+                json!(names)
+            }
+            ("pattern", Value::String(_)) if !draft4::meta::is_valid(&json!({"pattern": value})) => continue,
             (
                 "type" | "enum" | "format" | "pattern" | "maximum" | "minimum" | "exclusiveMaximum"
                 | "exclusiveMinimum" | "maxLength" | "minLength" | "maxItems" | "minItems" | "maxProperties"
@@ -42,6 +51,11 @@ fn translate(node: &Value, depth: usize) -> Value {
             _ => continue,
         };
         schema.insert(keyword.clone(), translated);
+    }
+    for (switch, bound) in [("exclusiveMaximum", "maximum"), ("exclusiveMinimum", "minimum")] {
+        if !schema.contains_key(bound) {
+            schema.remove(switch);
+        }
     }
     let is_true = |keyword: &str| node.get(keyword).and_then(Value::as_bool).unwrap_or(false);
     if is_true("x-kubernetes-int-or-string") {

@@ -18,7 +18,8 @@ use crate::compute::compute;
 const PAGE: u32 = 100;
 
 /// Judges the objects of the definition `existing` by `new`, and returns messages of events `CRDValidation`: about the first object of each
-/// version that does not fit, if the new definition converts by webhook, and about a webhook that does not convert them now.
+/// version that does not fit, if the new definition converts by webhook, about a webhook that does not convert them now, and about a schema
+/// that cannot be used.
 ///
 /// # Errors
 /// When an object does not fit, and no webhook converts it, or when objects cannot be listed.
@@ -30,8 +31,14 @@ pub(super) async fn check(
 ) -> Result<Vec<String>, Failed> {
     let mut warnings = Vec::new();
     for version in judged_versions(existing, new) {
-        let judge = object_judge(existing, new, version, is_converted).map_err(StepError::from)?;
-        let Some(judge) = judge else { continue };
+        let judge = match object_judge(existing, new, version, is_converted) {
+            Ok(None) => continue,
+            Ok(Some(judge)) => judge,
+            Err(warning) => {
+                warnings.push(warning);
+                continue;
+            }
+        };
         let (judge, definition) = (Arc::new(judge), Arc::new(new.clone()));
         let judge = move |objects: &[Value]| {
             let mut checked = objects.iter().map(|object| check_object(&definition, &judge, object));

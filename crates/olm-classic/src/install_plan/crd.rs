@@ -27,8 +27,6 @@ pub enum CrdUpdateError {
         go::quote(object)
     )]
     Restrictive { crd: String, gvk: String, object: String, problems: String },
-    #[error("schema of {} cannot be used: {problem}; publish the bundle with a valid schema", go::quote(crd))]
-    Schema { crd: String, problem: String },
 }
 
 /// The definition to write, with what is to be reported about it.
@@ -49,13 +47,13 @@ pub fn judged_versions<'a>(existing: &'a Object, new: &Object) -> Vec<&'a str> {
 /// so that they need not be listed. `is_converted` as for [`update_crd`].
 ///
 /// # Errors
-/// When a schema cannot be used.
+/// The message of an event `CRDValidation`, when a schema cannot be used: that of the cluster may be one, and no bundle changes it.
 pub fn object_judge(
     existing: &Object,
     new: &Object,
     version: &str,
     is_converted: bool,
-) -> Result<Option<ExistingObjects>, CrdUpdateError> {
+) -> Result<Option<ExistingObjects>, String> {
     let judge = if is_converted {
         let mut converting = new.clone();
         let conversion = json!({"strategy": "Webhook"});
@@ -64,7 +62,7 @@ pub fn object_judge(
     } else {
         ExistingObjects::in_version(existing, new, version)
     };
-    judge.map_err(|error| CrdUpdateError::Schema { crd: new.name().to_owned(), problem: error.to_string() })
+    judge.map_err(|error| format!("objects of {} were not checked in version {version}: {error}", new.name()))
 }
 
 /// Whether an object of the definition, in the version of `judge`, is still valid with the new one. If not, and the new definition converts by

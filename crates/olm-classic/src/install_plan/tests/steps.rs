@@ -333,7 +333,14 @@ fn update_crd_protects_stored_versions_and_objects() {
 fn checked(existing: &Object, new: &Object, is_converted: bool) -> Result<Vec<String>, CrdUpdateError> {
     let mut warnings = Vec::new();
     for version in judged_versions(existing, new) {
-        let Some(judge) = object_judge(existing, new, version, is_converted)? else { continue };
+        let judge = match object_judge(existing, new, version, is_converted) {
+            Ok(None) => continue,
+            Ok(Some(judge)) => judge,
+            Err(warning) => {
+                warnings.push(warning);
+                continue;
+            }
+        };
         let widget = json!({"apiVersion": format!("example.com/{version}"), "kind": "Widget",
             "metadata": {"name": "w", "namespace": "n"}, "spec": {"size": 7}});
         warnings.extend(check_object(new, &judge, &widget)?);
@@ -367,6 +374,19 @@ fn check_object_judges_each_version_that_stays_served() {
     assert!(warnings[0].starts_with(&want("v1")) && warnings[1].starts_with(&want("v2")), "{warnings:?}");
     narrow_v2.0["spec"]["versions"][1]["served"] = false.into();
     assert_eq!(checked(&existing, &narrow_v2, false), Ok(vec![]), "it is no longer served");
+}
+
+#[test]
+fn object_judge_reports_a_schema_that_it_cannot_use() {
+    let existing = crd_object(&[("v1", true)], 9);
+    let mut new = existing.clone();
+    let text = json!({"type": "string", "pattern": "(?=a)"});
+    new.0["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["text"] = text;
+    let start = "objects of widgets.example.com were not checked in version v1: schema of version v1: ";
+    for (existing, new) in [(&existing, &new), (&new, &existing)] {
+        let warnings = checked(existing, new, false).unwrap();
+        assert!(warnings.len() == 1 && warnings[0].starts_with(start), "{warnings:?}");
+    }
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl World<'_> {
                 let owner = (namespace.as_str(), step.resolving.as_str());
                 let update = update_crd(&existing, &made, owner, &csvs, is_converted)?;
                 for version in judged_versions(&existing, &made) {
-                    let Some(judge) = object_judge(&existing, &made, version, is_converted)? else {
+                    let Some(judge) = object_judge(&existing, &made, version, is_converted).unwrap() else {
                         continue;
                     };
                     for mut object in live.clone() {
