@@ -7,6 +7,8 @@ pub(crate) mod crd;
 mod property;
 mod unhandled;
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use crate::bounds::Bounds;
@@ -69,7 +71,11 @@ pub(crate) fn compare(
             continue; // the parent judges branches that come or go
         }
         let new_node = successor.unwrap_or(&nothing);
-        let found = node(old_node, new_node, bounds.profile).into_iter().map(|(check, message)| Finding {
+        let mut found = node(old_node, new_node, bounds.profile);
+        if bounds.profile == Profile::Corrected && in_combinator(&path) && successor.is_some() {
+            found.extend(added_to_branch(old_node, new_node));
+        }
+        let found = found.into_iter().map(|(check, message)| Finding {
             comparison: comparison(path.clone()),
             check,
             message,
@@ -77,6 +83,20 @@ pub(crate) fn compare(
         findings.extend(found.take_while(|finding| bounds.has_room(finding)));
     }
     findings
+}
+
+/// New fields and items of a branch of `anyOf` or `allOf`, or of what is inside of one. They are no new optional fields: they constrain
+/// what is declared outside.
+fn added_to_branch(old: &Map<String, Value>, new: &Map<String, Value>) -> Option<(&'static str, String)> {
+    fn fields(node: &Map<String, Value>) -> impl Iterator<Item = &str> {
+        let items = node.get("items").map(|_| "items");
+        let properties = node.get("properties").and_then(Value::as_object);
+        items.into_iter().chain(properties.into_iter().flat_map(Map::keys).map(String::as_str))
+    }
+    let known: BTreeSet<&str> = fields(old).collect();
+    let added: Vec<&str> = fields(new).filter(|name| !known.contains(name)).collect();
+    let message = format!("unhandled changes found (fields added to a branch: [{}])", added.join(" "));
+    (!added.is_empty()).then_some(("unhandled", message))
 }
 
 fn in_combinator(path: &str) -> bool {

@@ -225,6 +225,19 @@ fn wider_at_any_depth_is_allowed_and_narrower_is_not() {
         corrected(json!({"maxLength": 2}), json!({"maxLength": 1})),
         ["v1: ^.spec.m.additionalProperties.items.x.anyOf[1]: maxLength: maximum decreased : 2 -> 1"]
     );
+    let (bare, field, items) = (
+        json!({"required": ["a"]}),
+        json!({"required": ["a"], "properties": {"a": {"maxLength": 3}}}),
+        json!({"required": ["a"], "items": {"maxLength": 3}}),
+    );
+    let added = |name: &str| {
+        format!(
+            "v1: ^.spec.m.additionalProperties.items.x.anyOf[1]: unhandled: unhandled changes found (fields added to a branch: [{name}])"
+        )
+    };
+    assert_eq!(corrected(bare.clone(), field.clone()), [added("a")]);
+    assert_eq!(corrected(bare.clone(), items), [added("items")]);
+    assert_eq!(corrected(field, bare), Vec::<String>::new());
 }
 
 #[test]

@@ -26,6 +26,15 @@ fn several(one: &Value, other: &Value) -> Object {
     crd
 }
 
+/// A branch of `allOf` or `anyOf`.
+fn branch() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!({"required": ["a"]})),
+        Just(json!({"properties": {"a": {"maxLength": 1}}})),
+        Just(json!({"required": ["a"], "properties": {"a": {"enum": ["a"]}}})),
+    ]
+}
+
 /// A schema as a CRD may have it.
 fn schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -43,6 +52,8 @@ fn schema() -> impl Strategy<Value = Value> {
                 let required: Vec<_> = members.keys().take(1).cloned().collect();
                 json!({"type": "object", "properties": members, "required": required})
             }),
+            (prop::collection::btree_map("[a-f]", inner.clone(), 1..4), branch(), prop::sample::select(vec!["allOf", "anyOf"]))
+                .prop_map(|(members, branch, keyword)| json!({"type": "object", "properties": members, keyword: [branch]})),
             inner.clone().prop_map(|items| json!({"type": "array", "items": items, "maxItems": 4})),
             inner.clone().prop_map(|values| json!({"type": "object", "additionalProperties": values})),
             (inner.clone(), inner).prop_map(|(a, b)| json!({"type": "object", "oneOf": [a, b]})),
