@@ -44,7 +44,6 @@ pub fn lint(bundle: &RegistryV1) -> Vec<Finding> {
     permissions(bundle, &mut findings);
     images(bundle, &mut findings);
     services(bundle, &mut findings);
-    definitions(bundle, &mut findings);
     annotations(bundle, &mut findings);
     ignored(bundle, &mut findings);
     findings.0.sort_by_key(|finding| finding.level);
@@ -170,21 +169,6 @@ fn services(bundle: &RegistryV1, findings: &mut Findings) {
     }
 }
 
-/// Every version of a definition needs a schema.
-fn definitions(bundle: &RegistryV1, findings: &mut Findings) {
-    for crd in &bundle.crds {
-        let versions = crd.0.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
-        for version in versions.into_iter().flatten() {
-            if version.pointer("/schema/openAPIV3Schema").is_none_or(|schema| !schema.is_object()) {
-                let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
-                let message =
-                    format!("custom resource definition {:?} has no schema for version {name:?}", crd.name());
-                findings.add(Level::Error, "no-schema", message);
-            }
-        }
-    }
-}
-
 /// Annotations of the CSV go to every pod.
 fn annotations(bundle: &RegistryV1, findings: &mut Findings) {
     let size: usize = bundle.csv.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
@@ -301,7 +285,7 @@ mod tests {
         let findings = lint(&fixture::bundle(&json!({}), &[bare]).unwrap());
         assert_eq!(
             (findings[0].rule, findings[0].message.as_str()),
-            ("no-schema", "custom resource definition \"b\" has no schema for version \"v1\"")
+            ("invalid", "custom resource definition \"b\" has no schema for version \"v1\"; give it an openAPIV3Schema")
         );
         assert_eq!(found(&json!({"spec": {"minKubeVersion": "", "nativeAPIs": []}})), baseline);
     }

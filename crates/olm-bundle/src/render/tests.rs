@@ -226,11 +226,13 @@ fn render_limits_objects() {
 #[test]
 fn user_roles_of_each_served_version() {
     let owned = json!({"spec": {"customresourcedefinitions": {"owned": [{"name": "as.example.com"}, {"name": "ws.example.com"}]}}});
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
     let widgets = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "ws.example.com"},
         "spec": {"group": "example.com", "names": {"plural": "ws", "kind": "W"}, "scope": "Namespaced", "versions": [
-            {"name": "v1alpha1", "served": false, "storage": false}, {"name": "v1", "served": true, "storage": true},
-            {"name": "v2", "served": true, "storage": false}]},
+            {"name": "v1alpha1", "served": false, "storage": false, "schema": schema},
+            {"name": "v1", "served": true, "storage": true, "schema": schema},
+            {"name": "v2", "served": true, "storage": false, "schema": schema}]},
     });
     let bundle = bundle(&owned, &[widgets]).unwrap();
     let roles = |user_roles: bool| -> Vec<Value> {

@@ -1,14 +1,14 @@
 //! The checks of a bundle's own consistency: all run, findings are listed in this order. Rule: bundle-rendering §7.
 //!
 //! The first thirteen and their messages are the reference's. The rest refuse what no API server would accept or what
-//! the reference silently ignores (bundle-rendering §16 rows 5, 7, 9, 15 and 31).
+//! the reference silently ignores (bundle-rendering §16 rows 5, 7, 9, 15, 31 and 34).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_core::Cancellation;
 use serde_json::Value;
 
-use crate::csv::{Webhook, WebhookType};
+use crate::csv::{Webhook, WebhookType, short};
 use crate::dns::subdomain_problems;
 use crate::kinds;
 use crate::modes::{InstallMode, InstallModes};
@@ -21,7 +21,7 @@ pub fn validate(bundle: &RegistryV1) -> Vec<String> {
 
 /// As [`validate`]. No further check begins once it is cancelled.
 pub(crate) fn validate_until(bundle: &RegistryV1, cancellation: &Cancellation) -> Vec<String> {
-    let checks: [fn(&RegistryV1, &mut Findings); 17] = [
+    let checks: [fn(&RegistryV1, &mut Findings); 18] = [
         deployment_names_are_unique,
         deployment_names_are_subdomains,
         crd_names_are_unique,
@@ -39,6 +39,7 @@ pub(crate) fn validate_until(bundle: &RegistryV1, cancellation: &Cancellation) -
         webhook_names_have_three_segments,
         webhook_ports_agree,
         webhook_services_are_distinct,
+        crd_versions_have_schemas,
     ];
     // findings repeat these names, for each rule and each CRD
     let webhook_names = bundle.csv.webhooks.iter().flat_map(|webhook| {
@@ -316,6 +317,22 @@ fn webhook_services_are_distinct(bundle: &RegistryV1, findings: &mut Findings) {
             ));
         } else {
             services.insert(service, deployment);
+        }
+    }
+}
+
+fn crd_versions_have_schemas(bundle: &RegistryV1, findings: &mut Findings) {
+    for crd in &bundle.crds {
+        let versions = crd.0.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
+        for version in versions.into_iter().flatten() {
+            if version.pointer("/schema/openAPIV3Schema").is_none_or(|schema| !schema.is_object()) {
+                let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
+                findings.push(format!(
+                    "custom resource definition {:?} has no schema for version {:?}; give it an openAPIV3Schema",
+                    short(crd.name()),
+                    short(name)
+                ));
+            }
         }
     }
 }

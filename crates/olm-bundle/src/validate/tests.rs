@@ -65,6 +65,21 @@ fn deployments_and_definitions() {
 }
 
 #[test]
+fn crd_versions_without_schema() {
+    let versions = json!([
+        {"name": "v1", "schema": {"openAPIV3Schema": {"type": "object"}}}, {"name": "v2"},
+        {"name": "v3", "schema": {"openAPIV3Schema": null}},
+    ]);
+    let crd = crate::fixture::patched(crd("b"), &json!({"spec": {"versions": versions}}));
+    assert_eq!(
+        findings(json!({}), &[crd]),
+        ["v2", "v3"].map(|version| format!(
+            "custom resource definition \"b\" has no schema for version {version:?}; give it an openAPIV3Schema"
+        ))
+    );
+}
+
+#[test]
 fn package_name() {
     let mut empty = bundle(&json!({}), &[]).unwrap();
     empty.package_name.clear();
