@@ -8,6 +8,9 @@ use olm_core::Object;
 use serde_json::{Map, Value, json};
 
 const V1: &str = "apiextensions.k8s.io/v1";
+const KEEP_UNKNOWN: &str = "x-kubernetes-preserve-unknown-fields";
+/// Deepest nesting that is looked at; the apiserver refuses schemas far below this.
+const MAX_DEPTH: usize = 256;
 
 /// Converts a v1beta1 definition to v1; returns whether there was anything to do.
 pub(crate) fn upgrade(crd: &mut Object) -> bool {
@@ -70,8 +73,37 @@ fn root_schema(version: &mut Map<String, Value>, keep_unknown: bool) {
     let Some(root) = root.as_object_mut() else { return };
     root.entry("type").or_insert_with(|| "object".into());
     if keep_unknown {
-        root.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+        root.insert(KEEP_UNKNOWN.to_owned(), true.into());
+        keep_below(root, 0);
     }
+}
+
+/// Lets each object below the node keep unknown members: v1 prunes again wherever a schema has an object. Metadata is never pruned, and its
+/// schema must have no such field.
+fn keep_below(node: &mut Map<String, Value>, depth: usize) {
+    let is_resource =
+        depth == 0 || node.get("x-kubernetes-embedded-resource").and_then(Value::as_bool) == Some(true);
+    for (keyword, value) in node.iter_mut() {
+        match (keyword.as_str(), value) {
+            ("properties", Value::Object(properties)) => {
+                let pruned = properties.iter_mut().filter(|(name, _)| !is_resource || *name != "metadata");
+                pruned.for_each(|(_, child)| keep(child, depth + 1));
+            }
+            ("items" | "additionalProperties", child) => keep(child, depth + 1),
+            _ => {}
+        }
+    }
+}
+
+fn keep(schema: &mut Value, depth: usize) {
+    let Some(node) = schema.as_object_mut().filter(|_| depth < MAX_DEPTH) else { return };
+    let is_object =
+        node.get("type").and_then(Value::as_str) == Some("object") || node.contains_key("properties");
+    // what has a schema for each member has no unknown one
+    if is_object && !node.contains_key("additionalProperties") {
+        node.insert(KEEP_UNKNOWN.to_owned(), true.into());
+    }
+    keep_below(node, depth);
 }
 
 fn upgrade_conversion(spec: &mut Map<String, Value>) {
@@ -109,6 +141,35 @@ mod tests {
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
             }]})
         );
+    }
+
+    #[test]
+    fn v1beta1_keeps_unknown_members_of_nested_objects() {
+        let schema = |keep: bool| {
+            let object = |mut more: Value| {
+                more["type"] = "object".into();
+                if keep {
+                    more[KEEP_UNKNOWN] = true.into();
+                }
+                more
+            };
+            let template = json!({"metadata": {"type": "object"}, "spec": object(json!({}))});
+            let template = object(json!({"x-kubernetes-embedded-resource": true, "properties": template}));
+            let items = object(json!({"properties": {"metadata": object(json!({}))}}));
+            let spec = json!({
+                "text": {"type": "string"}, "template": template, "list": {"type": "array", "items": items},
+                "map": {"type": "object", "additionalProperties": object(json!({"properties": {"a": {"type": "string"}}}))},
+            });
+            let properties =
+                json!({"metadata": {"type": "object"}, "spec": object(json!({"properties": spec}))});
+            json!({"openAPIV3Schema": object(json!({"properties": properties}))})
+        };
+        for keep in [true, false] {
+            let crd = upgraded(
+                json!({"group": "g", "version": "v1", "preserveUnknownFields": keep, "validation": schema(false)}),
+            );
+            assert_eq!(crd["versions"][0]["schema"], schema(keep), "{keep}");
+        }
     }
 
     #[test]
