@@ -1,13 +1,13 @@
 //! Lists of a pod that server-side apply takes for maps must not repeat a key, though pods may: published bundles repeat
 //! environment variables and ports. What the API server would reject is listed once, with the entry that the kubelet would use.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, hash_map};
 
 use serde_json::{Map, Value};
 
 use crate::csv::{short, warn};
 
-/// Removes repeated variables and ports of every container; returns a warning for each variable.
+/// Removes repeated variables and ports of every container; returns a warning for each variable, and for each port with two names.
 pub(super) fn tidy(deployment: &str, pod: &mut Map<String, Value>) -> Vec<String> {
     let mut warnings = Vec::new();
     for list in ["containers", "initContainers"] {
@@ -22,12 +22,63 @@ pub(super) fn tidy(deployment: &str, pod: &mut Map<String, Value>) -> Vec<String
                 }));
             }
             if let Some(Value::Array(ports)) = container.get_mut("ports") {
-                let mut seen = HashSet::new();
-                ports.retain(|port| seen.insert(port.clone()));
+                let repeated = merged(ports);
+                warn(
+                    &mut warnings,
+                    repeated.iter().map(|(port, first, other)| {
+                        format!(
+                            "{place}: port {port} has the names {first:?} and {other:?}; the first one counts"
+                        )
+                    }),
+                );
             }
         }
     }
     warnings
+}
+
+/// Ports of a container with two names that are reported.
+const MAX_RENAMED: usize = 100;
+
+/// Makes one of the ports with the same number and protocol: the first, with the members that only others have. Returns the ports that had
+/// another name, each with both.
+fn merged(ports: &mut Vec<Value>) -> Vec<(String, String, String)> {
+    let mut places: HashMap<(String, String), usize> = HashMap::new();
+    let mut kept: Vec<Value> = Vec::with_capacity(ports.len());
+    let mut renamed = Vec::new();
+    for port in ports.drain(..) {
+        let Some(number) = port.get("containerPort") else {
+            kept.push(port);
+            continue;
+        };
+        let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or("TCP");
+        match places.entry((number.to_string(), short(protocol).to_owned())) {
+            hash_map::Entry::Vacant(place) => {
+                place.insert(kept.len());
+                kept.push(port);
+            }
+            hash_map::Entry::Occupied(place) => {
+                let (Some(first), Value::Object(port)) = (kept[*place.get()].as_object_mut(), port) else {
+                    continue;
+                };
+                let name = |port: &Map<String, Value>| {
+                    port.get("name").and_then(Value::as_str).map(|name| short(name).to_owned())
+                };
+                if let (Some(one), Some(other)) = (name(first), name(&port))
+                    && one != other
+                    && renamed.len() < MAX_RENAMED
+                {
+                    let (number, protocol) = place.key();
+                    renamed.push((format!("{number}/{protocol}"), one, other));
+                }
+                for (member, value) in port {
+                    first.entry(member).or_insert(value);
+                }
+            }
+        }
+    }
+    *ports = kept;
+    renamed
 }
 
 /// Keeps the last entry of each name where the first one is; returns the names that were repeated.
@@ -65,7 +116,8 @@ mod tests {
         let mut pod = json!({
             "containers": [
                 {"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "B"}, {"name": "A", "value": "2"}],
-                 "ports": [{"containerPort": 80}, {"containerPort": 80}, {"containerPort": 80, "name": "web"}]},
+                 "ports": [{"containerPort": 80}, {"containerPort": 80, "protocol": "TCP"}, {"containerPort": 80, "name": "web"},
+                           {"containerPort": 80, "protocol": "UDP"}, {"containerPort": 80, "name": "other"}]},
                 {"name": "d"},
             ],
             "initContainers": [{"name": "i", "env": [{"name": "X"}, {"name": "X"}, {"name": "X"}]}],
@@ -75,6 +127,7 @@ mod tests {
             warnings,
             [
                 "deployment \"dep\", container \"c\": environment variable \"A\" is given more than once; the last one counts",
+                "deployment \"dep\", container \"c\": port 80/TCP has the names \"web\" and \"other\"; the first one counts",
                 "deployment \"dep\", container \"i\": environment variable \"X\" is given more than once; the last one counts",
             ]
         );
@@ -83,7 +136,7 @@ mod tests {
             json!({
                 "containers": [
                     {"name": "c", "env": [{"name": "A", "value": "2"}, {"name": "B"}],
-                     "ports": [{"containerPort": 80}, {"containerPort": 80, "name": "web"}]},
+                     "ports": [{"containerPort": 80, "protocol": "TCP", "name": "web"}, {"containerPort": 80, "protocol": "UDP"}]},
                     {"name": "d"},
                 ],
                 "initContainers": [{"name": "i", "env": [{"name": "X"}]}],
