@@ -44,13 +44,13 @@ pub fn reachable(
         .collect()
 }
 
-/// Breadth first from the installed bundle; every bundle is entered once, so the cost is bundles times entries.
+/// Breadth first from the installed bundle; every bundle is entered once, and looked at until then.
 struct Search<'a> {
     graph: &'a PackageGraph,
     installed: &'a Installed,
     asked: &'a dyn Fn(ChannelIndex) -> bool,
-    /// Bundles that may be hops.
-    passes: &'a dyn Fn(BundleIndex) -> bool,
+    /// Bundles that may be hops and were not found yet, the best first.
+    left: Vec<BundleIndex>,
     /// How each bundle was found: from where (`None`: from what is installed) and by which edge.
     reached: Vec<Option<(Option<BundleIndex>, Edge)>>,
     /// Where to look next; `None` is what is installed.
@@ -68,33 +68,40 @@ impl<'a> Search<'a> {
     ) -> Self {
         let reached = vec![None; graph.bundles().len()];
         let waiting = VecDeque::from([None]);
-        Self { graph, installed, asked, passes, reached, waiting, fresh: VecDeque::new() }
+        let is_hop = |bundle: &BundleIndex| graph.version(*bundle).is_ok() && passes(*bundle);
+        let left = graph.preference().iter().copied().filter(is_hop).collect();
+        Self { graph, installed, asked, left, reached, waiting, fresh: VecDeque::new() }
     }
 
     /// Enters all bundles that follow one.
     fn expand(&mut self, from: Option<BundleIndex>) {
-        let graph = self.graph;
+        if self.left.is_empty() {
+            return;
+        }
+        let (graph, installed, asked) = (self.graph, self.installed, self.asked);
         let (name, version) = match from {
-            None => (graph.name_id(self.installed.name.as_str()), &self.installed.version),
+            None => (graph.name_id(installed.name.as_str()), &installed.version),
             Some(bundle) => match graph.version(bundle) {
                 Ok(version) => (Some(graph.bundle(bundle).name), version),
                 Err(_) => return,
             },
         };
-        let leaving = Leaving::new(graph, name, &version.version, self.asked);
-        for &bundle in graph.preference() {
-            let Ok(candidate) = graph.version(bundle) else { continue };
-            if self.reached[bundle.0 as usize].is_some() || candidate == version || !(self.passes)(bundle) {
-                continue;
+        let leaving = Leaving::new(graph, name, &version.version, asked);
+        let Self { left, reached, waiting, fresh, .. } = self;
+        left.retain(|&bundle| {
+            let Ok(candidate) = graph.version(bundle) else { return false };
+            if candidate == version {
+                return true;
             }
-            let edge = leaving
-                .edge_to(bundle, self.asked)
-                .filter(|&edge| edge_holds(edge, Some(candidate), version));
-            let Some(edge) = edge else { continue };
-            self.reached[bundle.0 as usize] = Some((from, edge));
-            self.waiting.push_back(Some(bundle));
-            self.fresh.push_back(bundle);
-        }
+            let edge = leaving.edge_to(bundle, asked);
+            let Some(edge) = edge.filter(|&edge| edge_holds(edge, Some(candidate), version)) else {
+                return true;
+            };
+            reached[bundle.0 as usize] = Some((from, edge));
+            waiting.push_back(Some(bundle));
+            fresh.push_back(bundle);
+            false
+        });
     }
 
     fn unwind(&self, target: BundleIndex) -> Vec<(BundleIndex, Edge)> {

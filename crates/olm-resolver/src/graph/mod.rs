@@ -10,6 +10,7 @@ mod contents;
 pub use build::{BundleDraft, ChannelDraft, EnvironmentDraft, GraphDraft, ReleaseField};
 
 use std::cell::Cell;
+use std::collections::HashMap;
 
 use olm_core::{BundleName, Range, Version, VersionRelease};
 
@@ -398,7 +399,7 @@ pub(crate) struct Leaving<'a> {
     graph: &'a PackageGraph,
     version: &'a Version,
     /// The best named edge to each bundle.
-    named: Vec<Option<Edge>>,
+    named: HashMap<BundleIndex, Edge>,
     /// Which distinct skipRanges hold the version, as far as asked.
     held: Vec<Cell<Option<bool>>>,
 }
@@ -410,12 +411,11 @@ impl<'a> Leaving<'a> {
         version: &'a Version,
         asked: impl Fn(ChannelIndex) -> bool,
     ) -> Self {
-        let mut named = vec![None; graph.bundles.len()];
+        let mut named = HashMap::new();
         for &(bundle, edge) in name.map(|name| &*graph.followers[name.0 as usize]).unwrap_or_default() {
-            let best = &mut named[bundle.0 as usize];
-            // they are sorted: the first one asked for is the best
-            if best.is_none() && asked(edge.channel) {
-                *best = Some(edge);
+            if asked(edge.channel) {
+                // they are sorted: the first one asked for is the best
+                named.entry(bundle).or_insert(edge);
             }
         }
         Self { graph, version, named, held: vec![Cell::new(None); graph.ranges.len()] }
@@ -423,7 +423,7 @@ impl<'a> Leaving<'a> {
 
     /// The best edge to a bundle in the channels asked for.
     pub(crate) fn edge_to(&self, bundle: BundleIndex, asked: impl Fn(ChannelIndex) -> bool) -> Option<Edge> {
-        self.named[bundle.0 as usize].or_else(|| {
+        self.named.get(&bundle).copied().or_else(|| {
             self.graph
                 .places(bundle)
                 .find(|&(channel, entry)| {

@@ -131,6 +131,31 @@ fn reasons_name_edge_and_channel() {
     }
 }
 
+/// Each bundle leads to each later one: what was found is not looked at again.
+#[test]
+fn reachable_bundles_of_a_common_range_are_found_fast() {
+    let name = |at: usize| format!("p.v1.{at}.0");
+    let count = 20_000;
+    let entry = |at: usize| ChannelEntry {
+        name: name(at),
+        skip_range: "<2.0.0".to_owned(),
+        ..ChannelEntry::default()
+    };
+    let bundle = |at: usize| BundleDraft {
+        name: name(at),
+        version: Ok((format!("1.{at}.0"), None)),
+        ..BundleDraft::default()
+    };
+    let graph = GraphDraft {
+        package: "p".to_owned(),
+        channels: vec![ChannelDraft { name: "c".to_owned(), entries: (0..count).map(entry).collect() }],
+        bundles: (0..count).map(bundle).collect(),
+        ..GraphDraft::default()
+    };
+    let graph = graph.build(ReleaseField::Counts);
+    assert_eq!(hops(&graph, "1.0.0").len(), count - 1);
+}
+
 /// Many heads over one long chain, and long skips: the cost must not be their product.
 #[test]
 fn path_of_a_broad_package_is_fast() {
