@@ -324,7 +324,8 @@ fn retain(
     });
 }
 
-/// A first install waits for unreadable catalogs that could still win; what is installed waits for none.
+/// A first install waits for unreadable catalogs that could still win, which one of a lower priority could if the best bundle is deprecated;
+/// what is installed waits for none.
 fn wait_for_unreadable(report: &Report, best: Option<usize>) -> Result<(), ResolveError> {
     let unreadable: Vec<(&CatalogReport, &crate::CatalogReadError)> = report
         .catalogs
@@ -336,7 +337,10 @@ fn wait_for_unreadable(report: &Report, best: Option<usize>) -> Result<(), Resol
         .collect();
     let readable = report.catalogs.len() - unreadable.len();
     let waits = |catalog: &CatalogReport| match (best, &report.request.installed) {
-        (Some(best), None) => catalog.priority >= report.catalogs[best].priority,
+        (Some(best), None) => {
+            let best = &report.catalogs[best];
+            catalog.priority >= best.priority || best.best_is_deprecated()
+        }
         (None, None) => true,
         (Some(_), Some(_)) => false,
         (None, Some(_)) => readable == 0,

@@ -358,6 +358,13 @@ fn decision_05_who_waits_for_unreadable_catalogs() {
             "{priority}"
         );
     }
+    let deprecated = catalog("m", 5, &p().deprecate_bundles(&["3.0.0", "2.0.0", "1.0.2", "0.1.0"]));
+    assert_eq!(
+        resolve_short(NO, "p", &[deprecated.clone(), broken("z", 4, "gone")]),
+        r#"E: error walking catalogs: error getting package "p" from catalog "z": gone"#,
+        "what is not deprecated would win"
+    );
+    assert_eq!(resolve_short(NO, "p", &[deprecated]), "3.0.0@m");
     let outcome = resolve(&NO.request("p"), &[good.clone(), broken("z", 5, "gone")]);
     let error = outcome.result.unwrap_err();
     assert!(matches!(error, ResolveError::Catalog { .. }));
