@@ -23,6 +23,11 @@ const MOST_PROBLEMS: usize = 3;
 const MAX_COMPARED: usize = 100;
 const MAX_TEXT: usize = 500;
 
+/// Checks of one object that are made: its values, times what the schema asks for at one place.
+const MAX_CHECKS: usize = 10_000_000;
+/// Checks up to which problems are named: each that fails takes memory before the first is seen.
+const MAX_NAMED: usize = 200_000;
+
 /// Bytes that all compiled patterns of a schema may take together, and those of one. A pattern of 30 characters can ask for
 /// gigabytes.
 const MAX_PATTERNS: usize = 64 << 20;
@@ -83,6 +88,15 @@ struct Target {
     api_version: String,
     schema: Value,
     validator: Validator,
+    /// Checks of one value.
+    checks: usize,
+}
+
+/// Why an object cannot be written.
+struct Problems {
+    first: Vec<SchemaViolation>,
+    /// Whether there are no others.
+    is_complete: bool,
 }
 
 impl Target {
@@ -92,21 +106,39 @@ impl Target {
             api_version: format!("{group}/{version}"),
             validator: validator(version, schema)?,
             schema: schema.clone(),
+            checks: checks(schema),
         })
     }
 
-    /// Why an object cannot be written in this version: the first problems.
+    /// Why an object cannot be written in this version.
     ///
     /// # Errors
-    /// When its defaults are larger than the limit.
-    fn problems(&self, object: &Value) -> Result<Vec<SchemaViolation>, String> {
+    /// When its defaults or its checks are more than the limit.
+    fn problems(&self, object: &Value) -> Result<Problems, String> {
         let mut written = object.clone();
         if let Some(members) = written.as_object_mut() {
             members.insert("apiVersion".into(), Value::from(self.api_version.as_str()));
         }
         apply_defaults(&self.schema, &mut written)
             .map_err(|problem| format!("schema of {}: {problem}", self.api_version))?;
-        Ok(self.validator.iter_errors(&written).take(MAX_COMPARED).map(|error| problem(&error)).collect())
+        let checks = values(&written).saturating_mul(self.checks);
+        if checks > MAX_CHECKS {
+            return Err(format!(
+                "schema of {}: an object takes {checks} checks, at most {MAX_CHECKS} are made; publish a bundle whose schema has \
+                 shorter lists of branches, required fields and values",
+                self.api_version
+            ));
+        }
+        let first: Vec<SchemaViolation> = if checks <= MAX_NAMED {
+            self.validator.iter_errors(&written).take(MAX_COMPARED).map(|error| problem(&error)).collect()
+        } else if self.validator.is_valid(&written) {
+            Vec::new()
+        } else {
+            let message = "the object does not fit; its schema is too large to name the field".to_owned();
+            vec![SchemaViolation { path: String::new(), message }]
+        };
+        let is_complete = first.is_empty() || (checks <= MAX_NAMED && first.len() < MAX_COMPARED);
+        Ok(Problems { first, is_complete })
     }
 }
 
@@ -173,16 +205,16 @@ impl ExistingObjects {
     fn judge(&self, object: &Value) -> Result<Fit, String> {
         let mut broken = Vec::new();
         for target in &self.after {
-            broken.extend(target.problems(object)?);
+            broken.extend(target.problems(object)?.first);
         }
         if broken.is_empty() {
             return Ok(Fit::Fits);
         }
         let known = self.before.problems(object)?;
-        if known.len() == MAX_COMPARED {
+        if !known.is_complete {
             return Ok(Fit::NeverDid); // which of the new ones are among the others is not known
         }
-        broken.retain(|problem| !known.contains(problem));
+        broken.retain(|problem| !known.first.contains(problem));
         let mut unique: Vec<SchemaViolation> = Vec::new();
         for problem in broken {
             if unique.len() < MOST_PROBLEMS && !unique.contains(&problem) {
@@ -216,6 +248,31 @@ fn validator(version: &str, schema: &Value) -> Result<Validator, SchemaError> {
         .with_pattern_options(PatternOptions::regex().size_limit(limit).dfa_size_limit(limit))
         .build(&json_schema(schema))
         .map_err(|error| SchemaError { version: version.to_owned(), message: error.masked().to_string() })
+}
+
+/// How many values there are, at any depth.
+fn values(value: &Value) -> usize {
+    match value {
+        Value::Object(members) => 1 + members.values().map(values).sum::<usize>(),
+        Value::Array(items) => 1 + items.iter().map(values).sum::<usize>(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
+    }
+}
+
+/// How many checks of one value the schema asks for, at the place where these are most. What is inside of a branch may be about one value.
+fn checks(schema: &Value) -> usize {
+    let (mut here, mut below) = (1, 1);
+    for (keyword, value) in schema.as_object().into_iter().flatten() {
+        match (keyword.as_str(), value) {
+            ("required" | "enum" | "allOf" | "anyOf" | "oneOf" | "not", value) => here += values(value),
+            ("properties", Value::Object(fields)) => {
+                below = fields.values().map(checks).fold(below, usize::max);
+            }
+            ("items" | "additionalProperties", value) => below = below.max(checks(value)),
+            _ => {}
+        }
+    }
+    here.max(below)
 }
 
 /// How many patterns the schema has.
@@ -307,10 +364,34 @@ mod tests {
     }
 
     #[test]
+    fn checks_of_an_object_are_limited() {
+        let list =
+            |items: Value| json!({"type": "object", "properties": {"l": {"type": "array", "items": items}}});
+        let names: Vec<String> = (0..1_000).map(|at| format!("n{at}")).collect();
+        let old = list(json!({"type": "object"}));
+        let branch = json!({"required": names});
+        for items in
+            [json!({"type": "object", "required": names}), json!({"type": "object", "allOf": [branch]})]
+        {
+            let verdict =
+                |count: usize| verdict(&old, &list(items.clone()), &json!({"l": vec![json!({}); count]}));
+            assert!(
+                verdict(100).starts_with("spec.l.0: \"n0\" is a required property; "),
+                "{}",
+                verdict(100)
+            );
+            assert_eq!(verdict(300), "the object does not fit; its schema is too large to name the field");
+            let many = verdict(11_000);
+            assert!(many.starts_with("schema of g.io/v1: an object takes 11"), "{many}");
+            assert!(many.contains(" checks, at most 10000000 are made; publish a bundle whose "), "{many}");
+        }
+    }
+
+    #[test]
     fn problems_of_an_object_are_limited() {
         let list =
             |items: Value| json!({"type": "object", "properties": {"l": {"type": "array", "items": items}}});
-        let names: Vec<String> = (0..1_000).map(|at| format!("name-{at}")).collect();
+        let names: Vec<String> = (0..300).map(|at| format!("name-{at}")).collect();
         let (text, number, one_of) =
             (list(json!({"type": "string"})), list(json!({"type": "integer"})), list(json!({"enum": names})));
         let spec = |count: usize| json!({"l": vec!["x"; count]});
