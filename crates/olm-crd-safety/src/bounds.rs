@@ -1,4 +1,4 @@
-//! What ends a comparison early: it is cancelled, or a schema or the findings are too large.
+//! The limits of a comparison, which ends early when it is cancelled, and when a schema or the findings are too large.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,8 +12,8 @@ const MAX_PATHS: usize = 8 << 20;
 const MAX_FINDINGS: usize = 4 << 20;
 /// Bytes of a path or a finding without its text.
 const ENTRY: usize = 64;
-/// Bytes of a path that a message shows.
-const MAX_SHOWN: usize = 100;
+/// Characters of a path that a message has.
+const MAX_EXAMPLE: usize = 100;
 
 pub(crate) struct Bounds<'a> {
     pub(crate) profile: Profile,
@@ -37,18 +37,18 @@ impl<'a> Bounds<'a> {
         self.cancellation.is_cancelled() || self.problem.borrow().is_some()
     }
 
-    /// What was too large.
+    /// The error message, if something was too large.
     pub(crate) fn problem(&self) -> Option<String> {
         self.problem.borrow().clone()
     }
 
-    /// The room for the paths of one schema.
+    /// The limit of the paths of one schema.
     pub(crate) fn paths(&self) -> Paths<'_> {
         Paths { bounds: self, left: MAX_PATHS }
     }
 
-    /// Whether there is room for the finding.
-    pub(crate) fn has_room(&self, finding: &Finding) -> bool {
+    /// Whether the finding is within the limit.
+    pub(crate) fn take(&self, finding: &Finding) -> bool {
         match self.findings.get().checked_sub(finding.size() + ENTRY) {
             Some(left) => self.findings.set(left),
             None => self.stop(format!(
@@ -71,12 +71,12 @@ pub(crate) struct Paths<'a> {
 }
 
 impl Paths<'_> {
-    /// Whether there is room for `path` with this segment behind it.
-    pub(crate) fn has_room(&mut self, path: &str, segment: &str) -> bool {
+    /// Whether `path` with this segment behind it is within the limit.
+    pub(crate) fn take(&mut self, path: &str, segment: &str) -> bool {
         match self.left.checked_sub(path.len() + segment.len() + ENTRY) {
             Some(left) => self.left = left,
             None => {
-                let start: String = path.chars().chain(segment.chars()).take(MAX_SHOWN).collect();
+                let start: String = path.chars().chain(segment.chars()).take(MAX_EXAMPLE).collect();
                 self.bounds.stop(format!(
                     "the paths of the schema's fields take more than {MAX_PATHS} bytes, the last is {start:?}; publish a CRD with \
                      shorter names of fields or fewer levels"

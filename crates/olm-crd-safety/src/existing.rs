@@ -93,7 +93,7 @@ struct Target {
 }
 
 /// Why an object cannot be written.
-struct Problems {
+struct Violations {
     first: Vec<SchemaViolation>,
     /// Whether there are no others.
     is_complete: bool,
@@ -114,7 +114,7 @@ impl Target {
     ///
     /// # Errors
     /// When its defaults or its checks are more than the limit.
-    fn problems(&self, object: &Value) -> Result<Problems, String> {
+    fn problems(&self, object: &Value) -> Result<Violations, String> {
         let mut written = object.clone();
         if let Some(members) = written.as_object_mut() {
             members.insert("apiVersion".into(), Value::from(self.api_version.as_str()));
@@ -138,7 +138,7 @@ impl Target {
             vec![SchemaViolation { path: String::new(), message }]
         };
         let is_complete = first.is_empty() || (checks <= MAX_NAMED && first.len() < MAX_COMPARED);
-        Ok(Problems { first, is_complete })
+        Ok(Violations { first, is_complete })
     }
 }
 

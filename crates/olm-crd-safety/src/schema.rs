@@ -33,7 +33,7 @@ fn walk<'a>(
     let Some(node) = schema.as_object() else { return };
     if depth < MAX_DEPTH {
         let mut child = |value: &'a Value, segment: String| {
-            if paths.has_room(&path, &segment) {
+            if paths.take(&path, &segment) {
                 walk(value, format!("{path}{segment}"), profile, depth + 1, paths, flat);
             }
         };

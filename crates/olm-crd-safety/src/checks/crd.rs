@@ -19,7 +19,7 @@ pub(crate) fn compare(old: &Object, new: &Object, bounds: &Bounds<'_>) -> Vec<Fi
     let mut findings = Vec::new();
     let mut report = |check, message| {
         let finding = Finding { comparison: Comparison::Crd, check, message };
-        if bounds.has_room(&finding) {
+        if bounds.take(&finding) {
             findings.push(finding);
         }
     };

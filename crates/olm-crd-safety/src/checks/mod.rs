@@ -80,7 +80,7 @@ pub(crate) fn compare(
             check,
             message,
         });
-        findings.extend(found.take_while(|finding| bounds.has_room(finding)));
+        findings.extend(found.take_while(|finding| bounds.take(finding)));
     }
     findings
 }
