@@ -184,7 +184,7 @@ pub const EVENTS: &[Event] = &[
     warning(
         PLAN,
         "CRDValidation",
-        "Objects do not fit the new CustomResourceDefinition of a step, which converts them by webhook, or the webhook fails.",
+        "Objects do not fit the new CustomResourceDefinition of a step, which converts them by webhook, or the webhook fails, or objects could not be checked.",
     ),
     normal(
         PLAN,
