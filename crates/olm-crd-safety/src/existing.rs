@@ -27,6 +27,8 @@ const MAX_TEXT: usize = 500;
 const MAX_CHECKS: usize = 10_000_000;
 /// Checks up to which problems are named: each that fails takes memory before the first is seen.
 const MAX_NAMED: usize = 200_000;
+/// The problem of an object above that.
+const UNNAMED: &str = "the object does not fit; its schema is too large to name the field";
 
 /// Bytes that all compiled patterns of a schema may take together, and those of one. A pattern of 30 characters can ask for
 /// gigabytes.
@@ -134,8 +136,7 @@ impl Target {
         } else if self.validator.is_valid(&written) {
             Vec::new()
         } else {
-            let message = "the object does not fit; its schema is too large to name the field".to_owned();
-            vec![SchemaViolation { path: String::new(), message }]
+            vec![SchemaViolation { path: String::new(), message: UNNAMED.to_owned() }]
         };
         let is_complete = first.is_empty() || (checks <= MAX_NAMED && first.len() < MAX_COMPARED);
         Ok(Violations { first, is_complete })
@@ -214,7 +215,9 @@ impl ExistingObjects {
         if !known.is_complete {
             return Ok(Fit::NeverDid); // which of the new ones are among the others is not known
         }
-        broken.retain(|problem| !known.first.contains(problem));
+        // without a name it may be one of those of the present schema
+        let may_be_known = |problem: &SchemaViolation| !known.first.is_empty() && problem.message == UNNAMED;
+        broken.retain(|problem| !known.first.contains(problem) && !may_be_known(problem));
         let mut unique: Vec<SchemaViolation> = Vec::new();
         for problem in broken {
             if unique.len() < MOST_PROBLEMS && !unique.contains(&problem) {
@@ -380,10 +383,24 @@ mod tests {
                 "{}",
                 verdict(100)
             );
-            assert_eq!(verdict(300), "the object does not fit; its schema is too large to name the field");
+            assert_eq!(verdict(300), UNNAMED);
             let many = verdict(11_000);
             assert!(many.starts_with("schema of g.io/v1: an object takes 11"), "{many}");
             assert!(many.contains(" checks, at most 10000000 are made; publish a bundle whose "), "{many}");
+        }
+        let with = |items: Value| {
+            let mut schema = list(items);
+            schema["properties"]["a"] = json!({"type": "integer"});
+            schema
+        };
+        let (old, new) = (with(json!({"type": "string"})), with(json!({"type": "string", "enum": names})));
+        for (a, item, want) in [
+            (json!(1), "n0", "fits"),
+            (json!(1), "x", UNNAMED),
+            // `a` never fitted, and that is all that the new schema may complain of
+            (json!("x"), "n0", "never did"),
+        ] {
+            assert_eq!(verdict(&old, &new, &json!({"a": a, "l": vec![item; 300]})), want);
         }
     }
 
