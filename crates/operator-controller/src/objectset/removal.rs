@@ -462,6 +462,11 @@ impl Removing<'_> {
             Err(error) if error.is_no_match() => return Ok(None),
             Err(error) => return Err(format!("getting {}: {error}", key.objref())),
         };
+        // a successor may never come to it: meanwhile, passes need no request
+        let cached = watch.get(key).map(|live| live.object());
+        if cached.is_some_and(|crd| self.successor(key, &crd).is_some()) {
+            return Ok(None);
+        }
         let found = watch.requests(self.context.client.clone(), key).get_opt().await;
         let Some(crd) = found.map_err(|error| format!("getting {}: {}", key.objref(), text(&error)))? else {
             return Ok(None);

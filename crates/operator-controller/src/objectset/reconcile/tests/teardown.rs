@@ -257,6 +257,9 @@ async fn teardown_deletes_custom_resources_if_the_extension_follows() {
     for pass in 0..3 {
         assert_eq!(pass_of_teardown(at, &deleted, &mut memory).await, (String::new(), vec![]), "{pass}");
     }
+    let path = "GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions/ks.g.io";
+    let reads: Vec<String> = apiserver.requests().into_iter().filter(|line| line.starts_with(path)).collect();
+    assert_eq!(reads, Vec::<String>::new(), "the watch shows whose it will be");
     // the older revision has not taken the CRD back, and the extension is deleted
     show(extension(&json!({"resourceVersion": "6", "deletionTimestamp": "2000-01-01T00:00:00Z"})));
     let (detail, writes) = pass_of_teardown(at, &deleted, &mut memory).await;
