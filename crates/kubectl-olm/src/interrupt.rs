@@ -1,9 +1,12 @@
-//! Ctrl-C in verbs that wait: it ends a wait, and nothing is changed after it.
+//! Ctrl-C in verbs that wait: it ends a wait, and nothing is changed after it. The second one ends the process.
 
 use std::sync::OnceLock;
 
 use futures::FutureExt as _;
 use tokio::sync::watch;
+
+/// 128 and the number of SIGINT, as a shell reports it.
+const CODE: i32 = 130;
 
 static RECEIVED: OnceLock<watch::Receiver<bool>> = OnceLock::new();
 
@@ -36,7 +39,10 @@ fn listen() -> watch::Receiver<bool> {
         };
         if result.is_ok() {
             send.send_replace(true);
-            send.closed().await;
+            // what does not wait for it, such as a request without an answer, does not hold up the second one
+            if tokio::signal::ctrl_c().await.is_ok() {
+                std::process::exit(CODE);
+            }
         }
     });
     receiver

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -79,6 +79,47 @@ fn interrupt_keeps_the_next_extension_unchanged() -> Result<()> {
     let requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
     let changes: Vec<&String> = requests.iter().filter(|request| request.starts_with("PATCH ")).collect();
     ensure!(changes.len() == 1 && changes[0].contains("/clusterextensions/a"), "{requests:?}");
+    Ok(())
+}
+
+#[test]
+fn second_interrupt_ends_a_request_without_an_answer() -> Result<()> {
+    static CHILD: OnceLock<u32> = OnceLock::new();
+    let home = tempfile::tempdir()?;
+    let kubeconfig = apiserver::start(home.path(), move |request| {
+        let [a, b] = ["a", "b"].map(|name| extension(name, ""));
+        if request.contains("/clusterextensions/a") {
+            return a;
+        }
+        if request.contains("/clusterextensions/b") {
+            if request.starts_with("PATCH ") {
+                let child = CHILD.wait().to_string();
+                for _ in 0..2 {
+                    let killed = Command::new("kill").args(["-INT", &child]).status();
+                    assert!(killed.is_ok_and(|status| status.success()), "kill fails");
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+                std::thread::sleep(Duration::from_secs(60));
+            }
+            return b;
+        }
+        match (request.contains("/clusterextensions?"), request.contains("fieldSelector=")) {
+            (true, false) => list(&[a, b]),
+            (true, true) => list(&[a]),
+            (false, _) => list(&[]),
+        }
+    })?;
+    let words = ["upgrade", "--all", "--any-version", "--force", "--wait", "--settle", "0s"];
+    let started = Instant::now();
+    let child = command(home.path(), &[&words[..], &["--kubeconfig", kubeconfig.as_str()]].concat())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    CHILD.get_or_init(|| child.id());
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(130), "{output:?}");
+    ensure!(started.elapsed() < Duration::from_secs(30), "it waits for the answer");
     Ok(())
 }
 
