@@ -94,7 +94,8 @@ impl Image {
         };
         result.unwrap_or_else(|_| {
             // the thread panicked; its panic has been printed
-            Err(Error::Apply(ImageError::Content("the reader of the image failed".into())).into())
+            let source = std::io::Error::other("the reader of the image failed");
+            Err(Error::Apply(ImageError::Io { path: PathBuf::from("thread"), source }).into())
         })
     }
 

@@ -10,7 +10,7 @@ use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Resource as _};
-use olm_api::classic::{InstallPlan, InstallPlanStatus, Subscription};
+use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, Subscription};
 use olm_classic::install_plan::{
     PlanError, PlannedBundle, REQUEUE, StepManifest, UnpackNext, UnpackSettings, WAITING_EVENT,
     bundle_lookup, plan_wait,
@@ -132,16 +132,34 @@ impl Subscriptions {
                 Attempt::new(Next::OnChange)
             }
             Ok(Pass::Write(changes)) => {
-                let adopted = changes.iter().filter(|(_, rule, _)| *rule == StateRule::Adopted);
-                let note =
-                    |csv: &str| format!("continues with ClusterServiceVersion {csv}, which is installed");
-                let events =
-                    adopted.map(|(index, _, values)| (*index, "Adopted", note(&values.installed_csv)));
-                let events = events.collect();
-                let values = changes.into_iter().map(|(index, _, values)| (index, values)).collect();
-                Attempt { values, events, ..Attempt::new(Next::OnChange) }
+                let mut attempt = Attempt::new(Next::OnChange);
+                for (index, rule, values) in changes {
+                    if rule == StateRule::Adopted {
+                        let csv = &values.installed_csv;
+                        if !self.is_live(&observed.namespace, csv).await {
+                            attempt.next = Next::Backoff;
+                            continue;
+                        }
+                        let note = format!("continues with ClusterServiceVersion {csv}, which is installed");
+                        attempt.events.push((index, "Adopted", note));
+                    }
+                    attempt.values.insert(index, values);
+                }
+                attempt
             }
             Ok(Pass::Resolve) => self.resolve(observed, facts).await,
+        }
+    }
+
+    /// Whether the apiserver has the ClusterServiceVersion, and it is not being deleted: a watch may be late.
+    async fn is_live(&self, namespace: &str, csv: &str) -> bool {
+        let api: Api<ClusterServiceVersion> = Api::namespaced(self.context.client.clone(), namespace);
+        match api.get_metadata_opt(csv).await {
+            Ok(found) => found.is_some_and(|csv| csv.metadata.deletion_timestamp.is_none()),
+            Err(error) => {
+                tracing::warn!(namespace, csv, %error, "cannot read the ClusterServiceVersion that a Subscription is to adopt");
+                false
+            }
         }
     }
 
@@ -538,6 +556,57 @@ mod tests {
         }
     }
 
+    fn subscriptions(apiserver: &Apiserver, cluster: &Arc<Cluster>) -> Subscriptions {
+        let images: Arc<dyn ImageSource> = Arc::new(Registry);
+        let context = testing::context(NAME, apiserver, cluster);
+        Subscriptions {
+            catalogs: Catalogs::new(&apiserver.client(), Arc::clone(&images)),
+            unpacks: Unpacks::new(&images),
+            solved: Solved::default(),
+            recorded: metrics::register(&context.metrics, cluster),
+            context,
+        }
+    }
+
+    #[tokio::test]
+    async fn csv_that_is_gone_is_not_adopted() {
+        let csv = |deleted: Value| {
+            json!({
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+                "metadata": {"namespace": "ns", "name": "a.v1", "labels": {"operators.coreos.com/a.ns": ""}, "deletionTimestamp": deleted},
+                "spec": {"displayName": "a", "install": {"strategy": "deployment"}}, "status": {"phase": "Succeeded"},
+            })
+        };
+        let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+        for (code, live, is_adopted) in [
+            (200, csv(Value::Null), true),
+            (200, csv(json!("2026-01-01T00:00:00Z")), false),
+            (404, gone, false),
+            (500, json!({}), false),
+        ] {
+            let apiserver = Apiserver::new(move |_, _| (code, live.clone()));
+            let cluster = Cluster::new();
+            let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}});
+            cluster.groups.insert("ns/g".to_owned(), Cached::new(serde_json::from_value(group).unwrap()));
+            let spec = json!({"name": "a", "source": "a", "sourceNamespace": "ns"});
+            let subscription = json!({"metadata": {"namespace": "ns", "name": "a"}, "spec": spec});
+            let subscription = Cached::new(serde_json::from_value(subscription).unwrap());
+            cluster.subscriptions.insert("ns/a".to_owned(), subscription);
+            let cached = Cached::new(serde_json::from_value(csv(Value::Null)).unwrap());
+            cluster.csvs.insert("ns/a.v1".to_owned(), cached);
+            let subscriptions = subscriptions(&apiserver, &cluster);
+            let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
+            let catalogs = observed.catalog_facts();
+            let attempt = subscriptions.attempt(&observed, &observed.facts("olm", &catalogs)).await;
+            assert_eq!(
+                (attempt.values.len(), attempt.events.len()),
+                (is_adopted.into(), is_adopted.into()),
+                "{code}"
+            );
+            assert_eq!(matches!(attempt.next, Next::Backoff), !is_adopted, "{code}");
+        }
+    }
+
     #[tokio::test]
     async fn bundle_that_cannot_be_read_stops_only_its_catalog() {
         let apiserver = Apiserver::new(|_, _| (404, json!({})));
@@ -553,15 +622,7 @@ mod tests {
             cluster.catalogs.insert(key.clone(), Cached::new(serde_json::from_value(source).unwrap()));
             cluster.subscriptions.insert(key, Cached::new(serde_json::from_value(subscription).unwrap()));
         }
-        let images: Arc<dyn ImageSource> = Arc::new(Registry);
-        let context = testing::context(NAME, &apiserver, &cluster);
-        let subscriptions = Subscriptions {
-            catalogs: Catalogs::new(&apiserver.client(), Arc::clone(&images)),
-            unpacks: Unpacks::new(&images),
-            solved: Solved::default(),
-            recorded: metrics::register(&context.metrics, &cluster),
-            context,
-        };
+        let subscriptions = subscriptions(&apiserver, &cluster);
         let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
         let catalogs = observed.catalog_facts();
         let attempt = subscriptions.resolve(&observed, &observed.facts("olm", &catalogs)).await;
