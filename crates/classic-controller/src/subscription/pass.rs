@@ -493,7 +493,7 @@ mod tests {
     use futures::FutureExt as _;
     use futures::future::BoxFuture;
     use olm_api::classic::CatalogSource;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::{NAME, Solved, Unpacks, metrics};
     use super::*;
