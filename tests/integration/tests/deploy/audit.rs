@@ -28,12 +28,14 @@ const TAIL: &str = "
 
 | ClusterRole | allows |
 |---|---|
-| `operator-controller-clusterextension-viewer-role` | every verb of `kubectl olm` that reads: ClusterExtensions, ClusterObjectSets, ClusterCatalogs, the content of catalogs through the apiserver, CustomResourceDefinitions, and for `upgrade-check` the ClusterVersion and ClusterServiceVersions |
+| `operator-controller-clusterextension-viewer-role` | every verb of `kubectl olm` that reads, but for those of `classic`: ClusterExtensions, ClusterObjectSets, ClusterCatalogs, the content of catalogs through the apiserver, CustomResourceDefinitions, and for `upgrade-check` the ClusterVersion and ClusterServiceVersions |
 | `operator-controller-clusterextension-editor-role` | the same, and ClusterExtensions to be written |
 
 Neither is bound. `kubectl apply -k manifests/options/aggregated-roles` (chart: `aggregatedRoles: true`) adds the first to the
 cluster's `view`, `edit` and `admin`, the second to `admin`; a ClusterRoleBinding of `admin` then allows to install everything that the catalogs
 offer.
+
+The verbs of `kubectl olm classic` also read CatalogSources, InstallPlans, OperatorGroups and Subscriptions, which neither role allows.
 
 The viewer role leaves out the Secrets of `olmv1-system`, which hold the objects of revisions beside credentials. Without the right to `get` them
 `status` shows a revision without its objects, `uninstall --dry-run` counts no custom resources, and `diff` names the right and ends. `status` shows the
