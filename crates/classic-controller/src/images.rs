@@ -1,4 +1,4 @@
-//! Images of catalogs and bundles: pulled in the process with the credentials of a catalog, kept on disk by digest.
+//! Images of catalogs and bundles: pulled in the process with the credentials of a catalog and of the process, kept on disk by digest.
 //!
 //! Rule: classic-apis §2.1 (`secrets`), decision 53.
 
@@ -35,6 +35,10 @@ pub(crate) struct Images {
     /// Without credentials.
     bundles: BundleFetcher,
     accounts: Objects<ServiceAccount>,
+    /// The Secret of `--global-pull-secret`.
+    global: Option<NamespacedName>,
+    /// The account that the process runs as.
+    own_account: Option<NamespacedName>,
     /// Catalogs on disk that the last collection found unused.
     unused: Arc<Mutex<BTreeSet<Digest>>>,
 }
@@ -65,6 +69,8 @@ impl Images {
             catalogs: store("catalogs")?,
             bundles: bundles.with_limits(limits.0, limits.1).quarantining(),
             accounts: Objects::by_namespace(),
+            global: None,
+            own_account: None,
             unused: Arc::default(),
         })
     }
@@ -73,6 +79,16 @@ impl Images {
     #[must_use]
     pub(crate) fn with_accounts(self, accounts: Objects<ServiceAccount>) -> Self {
         Self { accounts, ..self }
+    }
+
+    /// Uses this Secret and the pull secrets of the account that the process runs as, for every catalog.
+    #[must_use]
+    pub(crate) fn with_secrets_of_process(
+        self,
+        global: Option<NamespacedName>,
+        own_account: Option<NamespacedName>,
+    ) -> Self {
+        Self { global, own_account, ..self }
     }
 
     /// Reads catalogs with the credentials of a catalog.
@@ -120,20 +136,28 @@ impl Images {
         secrets.map(|secret| secret.name.clone()).collect()
     }
 
-    async fn puller(&self, source: &CatalogSource) -> Result<Puller, String> {
-        let mut keyring = Keyring::new();
+    /// The credentials for a catalog: those of the process, which its own secrets override.
+    async fn keyring(&self, source: &CatalogSource) -> Result<Keyring, String> {
+        let mut places = pull_secrets::places(&self.client, self.global.as_ref(), self.own_account.as_ref())
+            .await
+            .map_err(|error| chain(&error))?;
         let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
-        for name in self.secrets(source) {
-            let place = NamespacedName { namespace: namespace.to_owned(), name };
-            let documents = pull_secrets::read(&self.client, Some(&place), None).await;
-            for (place, document) in documents.map_err(|error| chain(&error))? {
-                let added = match &document {
-                    Document::ConfigJson(bytes) => keyring.add_config_json(bytes),
-                    Document::DockerCfg(bytes) => keyring.add_dockercfg(bytes),
-                };
-                added.map_err(|error| format!("error reading pull secret {place}: {}", chain(&error)))?;
-            }
+        let own = self.secrets(source).into_iter();
+        places.extend(own.map(|name| NamespacedName { namespace: namespace.to_owned(), name }));
+        let documents = pull_secrets::documents(&self.client, places).await.map_err(|error| chain(&error))?;
+        let mut keyring = Keyring::new();
+        for (place, document) in &documents {
+            let added = match document {
+                Document::ConfigJson(bytes) => keyring.add_config_json(bytes),
+                Document::DockerCfg(bytes) => keyring.add_dockercfg(bytes),
+            };
+            added.map_err(|error| format!("error reading pull secret {place}: {}", chain(&error)))?;
         }
+        Ok(keyring)
+    }
+
+    async fn puller(&self, source: &CatalogSource) -> Result<Puller, String> {
+        let keyring = self.keyring(source).await?;
         if keyring.is_empty() {
             return Ok(self.anonymous.clone());
         }
@@ -146,6 +170,9 @@ impl Images {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::ByteString;
+    use k8s_openapi::api::core::v1::Secret;
+    use olm_oci::Credential;
     use serde_json::{Value, json};
 
     use super::*;
@@ -173,6 +200,42 @@ mod tests {
         assert_eq!(secrets("main", json!([])), ["of-ns"]);
         assert_eq!(secrets("main", json!(["mine", ""])), ["mine"]);
         assert_eq!(secrets("another", json!([""])), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn pull_secrets_of_the_process_count_for_every_catalog() {
+        let secret = |host: &str, user: &str| {
+            let login = json!({"auths": {host: {"username": user, "password": "p"}}}).to_string();
+            let data = [(".dockerconfigjson".to_owned(), ByteString(login.into_bytes()))].into();
+            (200, serde_json::to_value(Secret { data: Some(data), ..Secret::default() }).unwrap())
+        };
+        let apiserver = Apiserver::new(move |_, uri| match uri {
+            "/api/v1/namespaces/olm/secrets/global" => secret("global.test", "global"),
+            "/api/v1/namespaces/olm/serviceaccounts/controller" => {
+                let metadata = json!({"namespace": "olm", "name": "controller"});
+                (200, json!({"metadata": metadata, "imagePullSecrets": [{"name": "account"}]}))
+            }
+            "/api/v1/namespaces/olm/secrets/account" => secret("account.test", "account"),
+            "/api/v1/namespaces/ns/secrets/mine" => secret("account.test", "mine"),
+            _ => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+        });
+        let place = |name: &str| Some(NamespacedName { namespace: "olm".to_owned(), name: name.to_owned() });
+        let cache = tempfile::tempdir().unwrap();
+        let limits = (Limits::bundle(), BundleLimits::default());
+        let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
+        let images = images.with_secrets_of_process(place("global"), place("controller"));
+        for (secrets, of_account) in
+            [(json!([]), "account"), (json!(["mine"]), "mine"), (json!(["absent"]), "account")]
+        {
+            let spec = json!({"sourceType": "grpc", "image": "i", "secrets": secrets});
+            let source = json!({"metadata": {"namespace": "ns", "name": "main"}, "spec": spec});
+            let source: CatalogSource = serde_json::from_value(source).unwrap();
+            let keyring = images.keyring(&source).await.unwrap();
+            for (registry, user) in [("global.test", "global"), ("account.test", of_account)] {
+                let want = Credential::Basic { username: user.to_owned(), password: "p".to_owned() };
+                assert_eq!(keyring.lookup(registry, "c"), Some(&want), "{registry} {secrets}");
+            }
+        }
     }
 
     #[tokio::test]

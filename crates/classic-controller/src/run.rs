@@ -7,6 +7,7 @@ use olm_certificates::Source;
 use olm_runtime::args::{Serving, service_names};
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, KubeReviews, Metrics};
+use olm_runtime::pull_secrets::{self, NamespacedName};
 use olm_runtime::{client, health, listen, serve, shutdown, task, tls};
 
 use crate::args::ServeArgs;
@@ -26,6 +27,7 @@ const SERVICE: &str = "classic-controller-service";
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let limits = args.limits()?;
     let tls_settings = args.tls.settings()?;
+    let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| NamespacedName { namespace, name });
     args.logs.init()?;
     tls::install_provider();
     let stop = shutdown::on_signal().context("cannot install signal handlers")?;
@@ -79,7 +81,8 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         repair_deployments: args.repair_deployments,
         protected_namespaces: args.protected_namespaces(),
     };
-    let images = Images::open(writing.clone(), &args.cache_dir, args.pull.cas_dir(), limits)?;
+    let images = Images::open(writing.clone(), &args.cache_dir, args.pull.cas_dir(), limits)?
+        .with_secrets_of_process(pull_secret, pull_secrets::own_account());
     let work = controllers::run(
         writing,
         args,
