@@ -22,7 +22,7 @@ pub const GATES: &[Gate] = &[
 
 /// Unpacks catalog images and serves their content to the cluster.
 #[derive(Debug, Parser)]
-#[command(name = "catalogd", disable_version_flag = true)]
+#[command(name = "catalogd", disable_version_flag = true, args_override_self = true)]
 pub struct Cli {
     /// Another job than serving.
     #[command(subcommand)]
@@ -198,6 +198,21 @@ mod tests {
         ] {
             assert_eq!(parse(&["--external-address", address]).unwrap().serve.own_names(), want);
         }
+    }
+
+    #[test]
+    fn args_last_value_of_a_flag_wins() {
+        let flags = [
+            "--v=4",
+            "--pull-cas-dir=/a",
+            "--v=2",
+            "--pull-cas-dir=/b",
+            "--limit=image-layers=1",
+            "--limit=image-layers=2",
+        ];
+        let serve = parse(&flags).unwrap().serve;
+        assert_eq!((serve.run.logs.v, serve.pull.cas_dir()), (2, Some(std::path::Path::new("/b"))));
+        assert_eq!(serve.limits().unwrap().0.layers, 2);
     }
 
     #[test]

@@ -16,7 +16,7 @@ const GLOBAL_NAMESPACE: &str = "GLOBAL_CATALOG_NAMESPACE";
 
 /// OLM Classic: installs and upgrades what Subscriptions request.
 #[derive(Debug, Parser)]
-#[command(name = "classic-controller", disable_version_flag = true)]
+#[command(name = "classic-controller", disable_version_flag = true, args_override_self = true)]
 pub struct Cli {
     /// Another job than controlling.
     #[command(subcommand)]
@@ -225,6 +225,21 @@ mod tests {
         ] {
             assert!(parse(flags).unwrap().protected_namespaces().iter().eq(want), "{flags:?}");
         }
+    }
+
+    #[test]
+    fn args_last_value_of_a_flag_wins() {
+        let flags = [
+            "--v=4",
+            "--pull-cas-dir=/a",
+            "--v=2",
+            "--pull-cas-dir=/b",
+            "--limit=image-layers=1",
+            "--limit=image-layers=2",
+        ];
+        let serve = parse(&flags).unwrap();
+        assert_eq!((serve.logs.v, serve.pull.cas_dir()), (2, Some(std::path::Path::new("/b"))));
+        assert_eq!(serve.limits().unwrap().0.layers, 2);
     }
 
     #[test]

@@ -7,7 +7,7 @@ pub use crate::owner::Manage;
 
 /// Reports in the ClusterOperator `olm` the state of OLM, and whether installed bundles stand in the way of an update of the cluster.
 #[derive(Debug, Parser)]
-#[command(name = "cluster-operator", disable_version_flag = true)]
+#[command(name = "cluster-operator", disable_version_flag = true, args_override_self = true)]
 pub struct Cli {
     /// Another job than reporting.
     #[command(subcommand)]
@@ -75,6 +75,13 @@ mod tests {
         );
         assert_eq!(plain.manage, Manage::Auto);
         assert!(parse(&["--manage=sometimes"]).is_err());
+    }
+
+    #[test]
+    fn args_last_value_of_a_flag_wins() {
+        let flags = ["cluster-operator", "--v=4", "--leader-elect", "--v=2", "--leader-elect=false"];
+        let run = Cli::try_parse_from(flags).unwrap().serve.run;
+        assert_eq!((run.logs.v, run.leader_elect), (2, false));
     }
 
     #[test]

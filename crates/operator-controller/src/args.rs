@@ -40,7 +40,7 @@ pub const GATES: &[Gate] = &[
 
 /// Installs what ClusterExtensions ask for and keeps it installed.
 #[derive(Debug, Parser)]
-#[command(name = "operator-controller", disable_version_flag = true)]
+#[command(name = "operator-controller", disable_version_flag = true, args_override_self = true)]
 pub struct Cli {
     /// Another job than controlling.
     #[command(subcommand)]
@@ -297,6 +297,21 @@ mod tests {
             assert_eq!(parse(flags).unwrap().serve.gates().is_err(), refused, "{flags:?}");
         }
         assert!(parse(&["--webhook-cert-provider=mine"]).is_err());
+    }
+
+    #[test]
+    fn args_last_value_of_a_flag_wins() {
+        let flags = [
+            "--v=4",
+            "--pull-cas-dir=/a",
+            "--v=2",
+            "--pull-cas-dir=/b",
+            "--limit=image-layers=1",
+            "--limit=image-layers=2",
+        ];
+        let serve = parse(&flags).unwrap().serve;
+        assert_eq!((serve.run.logs.v, serve.pull.cas_dir()), (2, Some(std::path::Path::new("/b"))));
+        assert_eq!(serve.limits().unwrap().0.layers, 2);
     }
 
     #[test]
