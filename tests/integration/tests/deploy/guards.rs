@@ -73,6 +73,12 @@ async fn guard_rails_allow_listed_values_only() -> Result<()> {
         .await?;
     }
     configure(json!({"packages": "cert-manager\n  prometheus\n\n", "catalogs": "operatorhubio", "catalog-images": "registry.example.com/catalogs/\n"})).await?;
+    let from_template = |template: &str| {
+        let mut object = catalog(images);
+        object["metadata"]["annotations"] = json!({(annotations::CATALOG_IMAGE_TEMPLATE): template});
+        object
+    };
+    let wrong_template = "metadata.annotations[olm.catalogImageTemplate]: catalogs may come from these places only: registry.example.com/catalogs/";
     let cases = [
         (extension("cert-manager", Some("operatorhubio")), None),
         (extension("prometheus", Some("operatorhubio")), None),
@@ -90,6 +96,8 @@ async fn guard_rails_allow_listed_values_only() -> Result<()> {
             catalog("registry.example.com/catalogs-of-mine/one:v1"),
             Some("catalogs may come from these places only: registry.example.com/catalogs/"),
         ),
+        (from_template("registry.example.com/catalogs/one:v{kube_major_version}"), None),
+        (from_template("evil.example.com/one:v1"), Some(wrong_template)),
     ];
     // policies and lists count from a moment after they are stored, each from its own
     eventually("the lists count", LIMIT, || async {
@@ -104,6 +112,13 @@ async fn guard_rails_allow_listed_values_only() -> Result<()> {
         Ok(())
     })
     .await?;
+    let catalogs: Api<ClusterCatalog> = Api::all(cluster.client().await?);
+    let stored = catalogs.create(&PostParams::default(), &serde_json::from_value(catalog(images))?).await?;
+    let patch = json!({"metadata": {"annotations": {(annotations::CATALOG_IMAGE_TEMPLATE): "evil.example.com/one:v1"}}});
+    let name = stored.metadata.name.unwrap_or_default();
+    let changed = catalogs.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    let text = changed.err().context("the annotation of a catalog is accepted")?.to_string();
+    ensure!(text.contains(wrong_template), "{text}");
     // an empty list allows nothing
     configure(json!({"packages": ""})).await?;
     eventually("the empty list counts", LIMIT, || async {
