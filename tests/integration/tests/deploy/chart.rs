@@ -174,6 +174,8 @@ fn general_cases() -> Vec<Case> {
             json!("--otlp-endpoint=http://collector:4318")),
         case("all", json!({"otlp": {"endpoint": "http://collector:4318"}}), "Deployment", controller, args,
             json!("--otlp-endpoint=http://collector:4318")),
+        case("all", json!({"otlp": {"endpoint": "http://collector:4318"}}), "Deployment", classic_manager, args,
+            json!("--otlp-endpoint=http://collector:4318")),
         case("all", monitor, "ServiceMonitor", "operator-controller-metrics-monitor", "/spec/endpoints/0/tlsConfig/ca/configMap/name",
             json!("operator-controller-serving-cert")),
         case("all", json!({"metrics": {"serviceMonitor": {"enabled": true}}}), "Secret", "metrics-reader-token", "/type",
