@@ -25,7 +25,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- /* Labels of the pods of the program `name` with the values `values`. Those that selectors use win. */ -}}
 {{- define "olm.podLabels" -}}
 {{- $fixed := dict "app.kubernetes.io/part-of" "olm" "app.kubernetes.io/name" .name "app.kubernetes.io/instance" .root.Release.Name "control-plane" (printf "%s-controller-manager" .name) -}}
-{{- toYaml (merge $fixed .values.podLabels) -}}
+{{- toYaml (merge $fixed (.values.podLabels | default dict)) -}}
 {{- end -}}
 
 {{- /* Annotations of the pods; `hostVolumes` is true if OpenShift mounts folders of the node. */ -}}
@@ -35,7 +35,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $_ := set $annotations "openshift.io/required-scc" "privileged" -}}
 {{- $_ := set $annotations "target.workload.openshift.io/management" `{"effect": "PreferredDuringScheduling"}` -}}
 {{- end -}}
-{{- toYaml (merge (deepCopy .values.podAnnotations) $annotations) -}}
+{{- toYaml (merge (deepCopy (.values.podAnnotations | default dict)) $annotations) -}}
 {{- end -}}
 
 {{- define "olm.image" -}}
@@ -92,10 +92,10 @@ securityContext:
 {{- if .httpsProxy }}{{ $env = append $env (dict "name" "HTTPS_PROXY" "value" .httpsProxy) }}{{ end -}}
 {{- if or .httpProxy .httpsProxy -}}
 {{- $direct := list "$(KUBERNETES_SERVICE_HOST)" ".svc" ".cluster.local" "localhost" "127.0.0.1" -}}
-{{- $env = append $env (dict "name" "NO_PROXY" "value" (concat $direct .noProxy | join ",")) -}}
+{{- $env = append $env (dict "name" "NO_PROXY" "value" (concat $direct (.noProxy | default list) | join ",")) -}}
 {{- end -}}
 {{- end -}}
-{{- with concat $env .values.extraEnv -}}
+{{- with concat $env (.values.extraEnv | default list) -}}
 env:
 {{ toYaml . }}
 {{- end -}}
@@ -145,10 +145,11 @@ rollingUpdate:
 {{- /* The volume of the cache. */ -}}
 {{- define "olm.cacheVolume" -}}
 {{- $cache := .values.cache -}}
+{{- $persistence := $cache.persistence | default dict -}}
 - name: cache
-{{- if $cache.persistence.enabled }}
+{{- if $persistence.enabled }}
   persistentVolumeClaim:
-    claimName: {{ $cache.persistence.existingClaim | default (printf "%s-cache" .name) }}
+    claimName: {{ $persistence.existingClaim | default (printf "%s-cache" .name) }}
 {{- else if $cache.volume }}
   {{- toYaml $cache.volume | nindent 2 }}
 {{- else }}

@@ -388,6 +388,25 @@ fn chart_rejects_invalid_values() -> Result<()> {
     Ok(())
 }
 
+/// A key without a value in a file of values is null.
+#[test]
+fn chart_takes_empty_values_for_absent() -> Result<()> {
+    let program = json!({
+        "extraEnv": null, "podLabels": null, "podAnnotations": null, "cache": {"persistence": null},
+    });
+    let on = json!({
+        "classic": {"enabled": true}, "proxy": {"httpProxy": "http://proxy:1"},
+        "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true}},
+    });
+    let mut empty = json!({
+        "catalogd": program, "operatorController": program, "classicController": program, "proxy": {"noProxy": null},
+        "metrics": {"serviceMonitor": {"labels": null}, "prometheusRule": {"labels": null}},
+    });
+    merge(&mut empty, &on);
+    ensure!(template(&empty)? == template(&on)?, "an empty value is not the same as none");
+    Ok(())
+}
+
 #[tokio::test]
 async fn chart_is_accepted_by_the_apiserver() -> Result<()> {
     let cluster = Cluster::start_with(&Options { api_only: true, ..Options::default() }).await?;
