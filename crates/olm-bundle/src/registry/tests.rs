@@ -216,6 +216,16 @@ fn registry_stops_when_cancelled() {
     assert!(matches!(error, ParseError::Cancelled), "{error}");
 }
 
+#[test]
+fn keys_of_a_bundle_are_limited() {
+    for (bytes, is_read) in [(4_096, true), (4_097, false)] {
+        let object = format!("{{\"kind\": \"ConfigMap\", \"data\": [{{\"{}\": 1}}]}}", "k".repeat(bytes));
+        let error = parse_with(&[("manifests/x.json", object.as_str())]).map_err(|error| error.to_string());
+        let is_refused = error.is_err_and(|error| error.contains("a key of 4097 bytes"));
+        assert_eq!(is_refused, !is_read, "{bytes}");
+    }
+}
+
 /// Counted over all files, in the order of their paths, and with what aliases expand to.
 #[test]
 fn nodes_are_limited_over_all_files() {
