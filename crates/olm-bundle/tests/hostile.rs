@@ -90,8 +90,9 @@ fn bundle_findings_do_not_repeat_long_names() {
             r#"{modes},"webhookdefinitions":[{{"type":"{kind}","generateName":"{long}","deploymentName":"d",{more}}}]"#
         )
     };
+    let key = "x".repeat(4_096);
     let crd = format!(
-        r#"{{"kind":"CustomResourceDefinition","metadata":{{"name":"c"}},"spec":{{"versions":[{{"name":"v1","schema":{{"openAPIV3Schema":{{"properties":{{"{long}":{{{}}}}}}}}}}}]}}}}"#,
+        r#"{{"kind":"CustomResourceDefinition","metadata":{{"name":"c"}},"spec":{{"versions":[{{"name":"v1","schema":{{"openAPIV3Schema":{{"properties":{{"{key}":{{{}}}}}}}}}}}]}}}}"#,
         distinct(r##""u#":0"##)
     );
     let rules = format!(r#""rules":[{{"apiGroups":[{}]}}]"#, many(r#""*""#));
