@@ -1,6 +1,7 @@
 //! Verbs about a cluster, with a stand-in for its apiserver.
 
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,33 @@ fn list(items: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
 }
 
+/// Lists of extensions `a` and `b`, a list with a selector of `a` alone; no other objects.
+fn listed(request: &str, a: Value, b: Value) -> Value {
+    match (request.contains("/clusterextensions?"), request.contains("fieldSelector=")) {
+        (true, false) => list(&[a, b]),
+        (true, true) => list(&[a]),
+        (false, _) => list(&[]),
+    }
+}
+
+/// What Ctrl-C sends.
+fn interrupt(process: u32) {
+    let killed = Command::new("kill").args(["-INT", &process.to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()), "kill fails");
+}
+
+/// `upgrade --all --wait` as a process, whose identifier `child` has while it runs.
+fn upgrade_all(home: &Path, kubeconfig: &str, child: &OnceLock<u32>) -> Result<Output> {
+    let words = ["upgrade", "--all", "--any-version", "--force", "--wait", "--settle", "0s"];
+    let process = command(home, &[&words[..], &["--kubeconfig", kubeconfig]].concat())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    child.get_or_init(|| process.id());
+    Ok(process.wait_with_output()?)
+}
+
 #[test]
 fn interrupt_keeps_the_next_extension_unchanged() -> Result<()> {
     static CHILD: OnceLock<u32> = OnceLock::new();
@@ -52,27 +80,14 @@ fn interrupt_keeps_the_next_extension_unchanged() -> Result<()> {
             return a;
         }
         if request.contains("/clusterextensions/b") {
-            // Ctrl-C after the wait for the first one
-            let child = CHILD.wait().to_string();
-            let killed = Command::new("kill").args(["-INT", &child]).status();
-            assert!(killed.is_ok_and(|status| status.success()), "kill fails");
+            // after the wait for the first one
+            interrupt(*CHILD.wait());
             std::thread::sleep(Duration::from_millis(500));
             return b;
         }
-        match (request.contains("/clusterextensions?"), request.contains("fieldSelector=")) {
-            (true, false) => list(&[a, b]),
-            (true, true) => list(&[a]),
-            (false, _) => list(&[]),
-        }
+        listed(request, a, b)
     })?;
-    let words = ["upgrade", "--all", "--any-version", "--force", "--wait", "--settle", "0s"];
-    let child = command(home.path(), &[&words[..], &["--kubeconfig", kubeconfig.as_str()]].concat())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    CHILD.get_or_init(|| child.id());
-    let output = child.wait_with_output()?;
+    let output = upgrade_all(home.path(), kubeconfig.as_str(), &CHILD)?;
     let (out, error) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
     ensure!((output.status.code(), out.as_str()) == (Some(130), "a is Ready\n"), "{out}{error}");
     ensure!(error.contains("interrupted; ClusterExtension \"b\" is not changed"), "{error}");
@@ -93,31 +108,18 @@ fn second_interrupt_ends_a_request_without_an_answer() -> Result<()> {
         }
         if request.contains("/clusterextensions/b") {
             if request.starts_with("PATCH ") {
-                let child = CHILD.wait().to_string();
                 for _ in 0..2 {
-                    let killed = Command::new("kill").args(["-INT", &child]).status();
-                    assert!(killed.is_ok_and(|status| status.success()), "kill fails");
+                    interrupt(*CHILD.wait());
                     std::thread::sleep(Duration::from_secs(1));
                 }
                 std::thread::sleep(Duration::from_secs(60));
             }
             return b;
         }
-        match (request.contains("/clusterextensions?"), request.contains("fieldSelector=")) {
-            (true, false) => list(&[a, b]),
-            (true, true) => list(&[a]),
-            (false, _) => list(&[]),
-        }
+        listed(request, a, b)
     })?;
-    let words = ["upgrade", "--all", "--any-version", "--force", "--wait", "--settle", "0s"];
     let started = Instant::now();
-    let child = command(home.path(), &[&words[..], &["--kubeconfig", kubeconfig.as_str()]].concat())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    CHILD.get_or_init(|| child.id());
-    let output = child.wait_with_output()?;
+    let output = upgrade_all(home.path(), kubeconfig.as_str(), &CHILD)?;
     ensure!(output.status.code() == Some(130), "{output:?}");
     ensure!(started.elapsed() < Duration::from_secs(30), "it waits for the answer");
     Ok(())
