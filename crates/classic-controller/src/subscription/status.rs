@@ -74,8 +74,8 @@ impl Subscriptions {
 }
 
 /// Writes what `derive` makes of a Subscription as its status; if it has changed meanwhile, what `derive` makes of it then, up to `tries`
-/// times in all. `None`: nothing was written, because the status stays, the Subscription is gone, or it changed each time. The change
-/// itself leads to another pass.
+/// times in all. `None`: nothing was written, because the status stays, the Subscription is gone or was created again, or it changed each
+/// time. The change itself leads to another pass.
 async fn write_derived(
     api: &Api<Subscription>,
     read: &Subscription,
@@ -90,7 +90,7 @@ async fn write_derived(
             Ok(written) => return Ok(written),
             Err(error) if error.is_conflict() && left > 0 => {
                 live = api.get_opt(&read.name_any()).await.map_err(|error| error.to_string())?;
-                if live.is_none() {
+                if live.as_ref().is_none_or(|live| live.metadata.uid != read.metadata.uid) {
                     return Ok(None);
                 }
             }
@@ -166,12 +166,15 @@ mod tests {
     #[tokio::test]
     async fn deleted_subscription_gets_no_status() {
         let of = |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code});
-        let (conflict, missing) = (of(409, "Conflict"), of(404, "NotFound"));
-        let apiserver = Apiserver::new(move |method, _| match method {
-            "GET" => (404, missing.clone()),
-            _ => (409, conflict.clone()),
-        });
-        assert!(written(&apiserver, TRIES).await.is_none());
-        assert_eq!(apiserver.requests().len(), 2);
+        let mut again = subscription(1, "stable");
+        again["metadata"]["uid"] = "another".into();
+        for (code, live) in [(404, of(404, "NotFound")), (200, again)] {
+            let apiserver = Apiserver::new(move |method, _| match method {
+                "GET" => (code, live.clone()),
+                _ => (409, of(409, "Conflict")),
+            });
+            assert!(written(&apiserver, TRIES).await.is_none());
+            assert_eq!(apiserver.requests().len(), 2);
+        }
     }
 }
