@@ -165,14 +165,11 @@ fn drop_consequences(findings: &mut Vec<Finding>) {
     });
 }
 
-/// The reference's text for the findings of one CRD; `None` when there are none.
+/// The beginning of the message about one CRD, in the reference's words; the findings follow, one a line. `olm-install` makes the whole
+/// message.
 #[must_use]
-pub fn error_message(crd: &str, findings: &[Finding]) -> Option<String> {
-    if findings.is_empty() {
-        return None;
-    }
-    let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
-    Some(format!("validating upgrade for CRD {crd:?}: {}", lines.join("\n")))
+pub fn message_prefix(crd: &str) -> String {
+    format!("validating upgrade for CRD {crd:?}: ")
 }
 
 fn no_schema(version: &str) -> Finding {

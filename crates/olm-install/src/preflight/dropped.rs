@@ -14,6 +14,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt as _};
 use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_core::Object;
+use olm_crd_safety::message_prefix;
 use serde_json::Value;
 
 use super::{Blocker, CrdCache, crds, live, resource};
@@ -83,7 +84,7 @@ pub(super) async fn check(
             blocking.push(Blocker {
                 crd: name.clone(),
                 check: "crdRemoval",
-                about: format!("validating upgrade for CRD {name:?}: "),
+                about: message_prefix(name),
                 text: format!(
                     "the new version drops it while {count} {objects} of it exist, and deleting the CRD deletes {they}"
                 ),

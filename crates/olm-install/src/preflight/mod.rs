@@ -20,7 +20,7 @@ use kube::{Api, Client};
 use olm_api::ClusterObjectSet;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
 use olm_core::{Cancellation, Object, message};
-use olm_crd_safety::{ExistingObjects, Finding, Policy, SchemaError, compare_until};
+use olm_crd_safety::{ExistingObjects, Finding, Policy, SchemaError, compare_until, message_prefix};
 use serde_json::Value;
 
 use crate::render::Rendered;
@@ -182,7 +182,7 @@ async fn compare(
         let blocker = |finding: &Finding| Blocker {
             crd: desired.name().to_owned(),
             check: finding.check,
-            about: format!("validating upgrade for CRD {:?}: ", desired.name()),
+            about: message_prefix(desired.name()),
             text: finding.to_string(),
         };
         (findings.iter().map(blocker).collect(), existing)
