@@ -250,7 +250,7 @@ impl Context {
             }
             Plan::Rest { until } => {
                 if leader {
-                    self.adopt(catalog).await?;
+                    self.ensure_finalizer_and_label(catalog).await?;
                     let attempt = match (&remembered.plan.failure, held) {
                         (Some(failure), held) => {
                             Some(self.failed(failure, held.is_some(), remembered.unserved_since))
@@ -267,7 +267,7 @@ impl Context {
                 Ok(until)
             }
             Plan::Pull { reference, why } => {
-                self.adopt(catalog).await?;
+                self.ensure_finalizer_and_label(catalog).await?;
                 if why.is_repetition() {
                     tracing::debug!(reference, ?why, "resolving");
                 } else {
@@ -279,7 +279,7 @@ impl Context {
                     true => pull.await,
                     false => self.report_slow_pull(catalog, &reference, pull).await?,
                 };
-                self.settle(name, catalog, &reference, true, fetched, remembered).await
+                self.finish_attempt(name, catalog, &reference, true, fetched, remembered).await
             }
             Plan::Follow { reference } => {
                 let text = "fetching what the leader has published";
@@ -291,7 +291,7 @@ impl Context {
                 let source = plan::source_of_status(catalog);
                 let history = history(catalog, remembered);
                 let fetched = self.fetch.by_reference(&reference, source.as_deref(), history).await;
-                self.settle(name, catalog, &reference, false, fetched, remembered).await
+                self.finish_attempt(name, catalog, &reference, false, fetched, remembered).await
             }
         }
     }
@@ -318,7 +318,7 @@ impl Context {
     }
 
     /// Serves what was fetched, or records why not.
-    async fn settle(
+    async fn finish_attempt(
         &self,
         name: &str,
         catalog: &mut ClusterCatalog,
@@ -461,7 +461,7 @@ impl Context {
     }
 
     /// The leader's marks on the object: finalizer and name label.
-    async fn adopt(&self, catalog: &mut ClusterCatalog) -> Result<(), ReconcileError> {
+    async fn ensure_finalizer_and_label(&self, catalog: &mut ClusterCatalog) -> Result<(), ReconcileError> {
         if !catalog.finalizers().iter().any(|name| name == finalizers::DELETE_SERVER_CACHE) {
             let mut names = catalog.finalizers().to_vec();
             names.push(finalizers::DELETE_SERVER_CACHE.to_owned());
