@@ -1,4 +1,5 @@
-//! Every message of conditions and events, rendered with names of 40 characters and held against the form of messages (decision 33).
+//! Tests of every message of conditions and events, rendered with names of 40 characters and held against the form of messages
+//! (decision 33). The messages are made elsewhere, where the errors are.
 //!
 //! Each error is listed with all its variants: the compiler names one that is missing here. What the apiserver, a registry or the
 //! author of a bundle writes into a message is short here; [`message::fit`] sees to the rest.

@@ -1,5 +1,5 @@
-//! Every message of conditions and events of catalogs, rendered with names of 40 characters and held against the form of messages
-//! (decision 33).
+//! Tests of every message of conditions and events of catalogs, rendered with names of 40 characters and held against the form of messages
+//! (decision 33). The messages are made elsewhere, where the errors are.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,7 @@
 //! The ClusterExtension controller: from the spec to a revision, and a status.
+//!
+//! `reconcile` is one pass, [`deliver`] its steps from a chosen bundle to a revision. [`result`] is the outcome as a value, from which
+//! [`status`] derives the conditions and [`events`] the events; [`report`] writes both. [`sources`] lists what wakes a pass.
 
 pub mod adopt;
 pub mod context;

@@ -1,4 +1,4 @@
-//! The status of a ClusterExtension, derived once from an [`PassResult`] and never patched along the way.
+//! The status of a ClusterExtension, derived once from a [`PassResult`] and never patched along the way.
 //!
 //! Conditions and texts: rule operator-controller §5.1 to §5.3, revisions §9.6; `Ready`, `Reconciling`, `Stalled`: decision 4;
 //! deprecation values: decision 7; `UpgradeAvailable`: decisions 32 and 34. It knows no client and no clock.
