@@ -16,6 +16,7 @@ use super::state::referenced_plan;
 use super::status::missing_csv;
 use crate::catalog_source::solver_source;
 use crate::install_plan::{PROPERTIES_ANNOTATION, PlanPhase, plan_wait};
+use crate::operator_group::GroupReason;
 
 /// `content` gives the content of each catalog, or why there is none. `global_namespace` is `None` if the OperatorGroup leaves it out.
 pub fn solver_namespace(
@@ -81,7 +82,7 @@ fn failed_plan(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Optio
 }
 
 /// Its version still replaces the one before it, and no next version follows until that has succeeded; with fail-forward, also after it failed
-/// (classic-apis §6.6).
+/// (classic-apis §6.6). What nothing can replace is left to the resolution, which reports it.
 fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
     let name = subscription.status.as_ref()?.installed_csv.as_str();
     let csv = find(facts, name)?;
@@ -91,7 +92,8 @@ fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -
         _ => false,
     };
     let replaced = csv.spec.replaces.as_str();
-    (!has_ended && replaced != name && find(facts, replaced).is_some()).then(|| {
+    let is_waiting = replaced != name && find(facts, replaced).is_some_and(|it| !is_stuck(it, facts));
+    (!has_ended && is_waiting).then(|| {
         let phase = phase(csv);
         let remedy = match phase {
             "Failed" => format!(
@@ -103,6 +105,12 @@ fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -
             "ClusterServiceVersion {name} is {phase} and has not replaced {replaced} yet; no next version is installed before{remedy}"
         )
     })
+}
+
+/// Fail-forward does not replace a ClusterServiceVersion that failed for its OperatorGroup.
+fn is_stuck(csv: &ClusterServiceVersion, facts: &NamespaceFacts<'_>) -> bool {
+    let reason = csv.status.as_ref().map(|status| status.reason.as_str()).unwrap_or_default();
+    facts.is_fail_forward() && phase(csv) == "Failed" && GroupReason::from_name(reason).is_some()
 }
 
 fn find<'a>(facts: &NamespaceFacts<'a>, name: &str) -> Option<&'a ClusterServiceVersion> {

@@ -41,6 +41,32 @@ fn failed_plan_holds_back_only_its_subscriptions() {
 }
 
 #[test]
+fn csv_that_failed_for_its_group_is_reported() {
+    for (reason, strategy, is_reported) in [
+        ("UnsupportedOperatorGroup", "TechPreviewUnsafeFailForward", true),
+        ("UnsupportedOperatorGroup", "Default", false),
+        ("InstallComponentFailed", "TechPreviewUnsafeFailForward", false),
+    ] {
+        let mut cluster = cluster(vec![pending("AtLatestKnown", "a.v2", "a.v2", Some("p"))]);
+        let mut failed = csv("a.v1", "Failed", "");
+        reason.clone_into(&mut failed.status.as_mut().unwrap().reason);
+        cluster.csvs = vec![failed, csv("a.v2", "Pending", "a.v1")];
+        cluster.plans = vec![plan("p", 3, Some("Complete"), &["a.v2"])];
+        cluster.groups = vec![group(strategy)];
+        assert_eq!(moving(&cluster).is_empty(), !is_reported, "{reason} {strategy}");
+        let namespace = cluster.with_facts(|facts| solver_namespace(facts, |_, _| Ok(Arc::default())));
+        let failure = resolve(&namespace, Limits::default()).err().map(|error| resolution_failure(&error));
+        let want = is_reported.then(|| ResolutionFact::Failed {
+            reason: "ErrorPreventedResolution",
+            message: "csv a.v1 in phase Failed instead of Replacing, although a.v2 replaces it; wait, or delete one of the \
+                      ClusterServiceVersions"
+                .to_owned(),
+        });
+        assert_eq!(failure, want, "{reason} {strategy}");
+    }
+}
+
+#[test]
 fn deleted_csv_is_not_installed_again_beside_others() {
     let deleted = || pending("UpgradePending", "a.v1", "a.v1", Some("p"));
     let waiting = || {
