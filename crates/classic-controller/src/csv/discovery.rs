@@ -10,8 +10,10 @@ use olm_runtime::apply::{ErrorClass, classify};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long an answer counts. CSVs whose requirements are not met are checked again every minute.
+/// How long an answer counts.
 const LIFETIME: Duration = Duration::from_secs(30);
+/// How long it counts that a kind is not served: what a user has just added is found when a CSV is checked again.
+const ABSENT_LIFETIME: Duration = Duration::from_secs(2);
 
 type Dated<T> = Option<(Instant, T)>;
 /// Kinds of a group and version, and when they were read.
@@ -48,32 +50,76 @@ impl Discovery {
     pub(super) async fn served(&self, apis: BTreeSet<Api>) -> kube::Result<BTreeSet<Api>> {
         let mut served = BTreeSet::new();
         for api in apis {
-            if self.kinds(&api.0, &api.1).await?.contains(&api.2) {
+            if self.is_served(&api).await? {
                 served.insert(api);
             }
         }
         Ok(served)
     }
 
-    async fn kinds(&self, group: &str, version: &str) -> kube::Result<BTreeSet<String>> {
-        let key = (group.to_owned(), version.to_owned());
-        let cached = self.kinds.lock().get(&key).cloned();
-        if let Some((at, kinds)) = cached
-            && at.elapsed() < LIFETIME
+    async fn is_served(&self, (group, version, kind): &Api) -> kube::Result<bool> {
+        let key = (group.clone(), version.clone());
+        let cached = self.kinds.lock().get(&key).map(|(at, kinds)| (at.elapsed(), kinds.contains(kind)));
+        if let Some((age, is_served)) = cached
+            && age < if is_served { LIFETIME } else { ABSENT_LIFETIME }
         {
-            return Ok(kinds);
+            return Ok(is_served);
         }
         let answer = if group.is_empty() {
             self.client.list_core_api_resources(version).await
         } else {
             self.client.list_api_group_resources(&format!("{group}/{version}")).await
         };
-        let kinds = match answer {
+        let kinds: BTreeSet<String> = match answer {
             Ok(list) => list.resources.into_iter().map(|resource| resource.kind).collect(),
             Err(error) if classify(&error) == ErrorClass::NotFound => BTreeSet::new(),
             Err(error) => return Err(error),
         };
-        self.kinds.lock().insert(key, (Instant::now(), BTreeSet::clone(&kinds)));
-        Ok(kinds)
+        let is_served = kinds.contains(kind);
+        self.kinds.lock().insert(key, (Instant::now(), kinds));
+        Ok(is_served)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::Apiserver;
+
+    #[tokio::test(start_paused = true)]
+    async fn discovery_finds_a_kind_that_was_just_added() {
+        let is_there = Arc::new(AtomicBool::new(false));
+        let apiserver = Apiserver::new({
+            let is_there = Arc::clone(&is_there);
+            move |_, _| match is_there.load(Ordering::Relaxed) {
+                true => {
+                    let resource = json!({"name": "as", "singularName": "a", "namespaced": true, "kind": "A", "verbs": []});
+                    let list = json!({"kind": "APIResourceList", "groupVersion": "a.test/v1", "resources": [resource]});
+                    (200, list)
+                }
+                false => {
+                    (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
+                }
+            }
+        });
+        let discovery = Discovery::new(apiserver.client());
+        let api: Api = ("a.test".to_owned(), "v1".to_owned(), "A".to_owned());
+        for (after, is_added, want, requests) in [
+            (0, false, false, 1),
+            (1, true, false, 1),
+            (2, true, true, 2),
+            (LIFETIME.as_secs() - 1, true, true, 2),
+            (LIFETIME.as_secs(), true, true, 3),
+        ] {
+            is_there.store(is_added, Ordering::Relaxed);
+            tokio::time::advance(Duration::from_secs(after)).await;
+            assert_eq!(discovery.is_served(&api).await.unwrap(), want, "{after}");
+            assert_eq!(apiserver.requests().len(), requests, "{after}");
+        }
     }
 }
