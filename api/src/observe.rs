@@ -488,7 +488,7 @@ pub const EVENTS: &[Event] = &[
     warning(
         EXTENSION,
         "CatalogsUnavailable",
-        "No selected catalog can be read; the installed bundle is kept.",
+        "No selected catalog that may have the bundle of the newest revision can be read; that bundle is kept.",
     ),
     warning(
         EXTENSION,

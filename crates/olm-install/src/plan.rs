@@ -264,7 +264,8 @@ fn plan_until(
     let bundle = target.bundle();
     let keep = Plan { change: Change::Keep, notices: Vec::new(), issuer, inputs: None, digest: None };
     let unavailable = |more: &str| {
-        let text = format!("no selected catalog can be read; bundle {} is kept{more}", bundle.name);
+        let name = &bundle.name;
+        let text = format!("no selected catalog that may have bundle {name} can be read; it is kept{more}");
         Notice::warning("CatalogsUnavailable", text)
     };
     let kept = matches!(target, Target::Installed(_)).then(|| unavailable(""));
@@ -274,7 +275,9 @@ fn plan_until(
             let notice = match target {
                 Target::Installed(_) => {
                     let error = error.message;
-                    unavailable(&format!(", and its settings do not count before it can be: {error}"))
+                    unavailable(&format!(
+                        ", and its settings do not count before its image can be read: {error}"
+                    ))
                 }
                 Target::Chosen(_) => Notice::warning(
                     "BundleUnavailable",

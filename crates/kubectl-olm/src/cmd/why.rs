@@ -276,6 +276,9 @@ pub(crate) async fn decide(
     let (chosen, error) = match resolved.target {
         Ok(Target::Installed(bundle)) => {
             let why = match states.installed {
+                _ if content.iter().any(|source| source.content.is_ok()) => {
+                    "no catalog that may have it could be read, so its rollout continues"
+                }
                 Some(_) => "no catalog could be read, so the installed bundle stays",
                 None => "no catalog could be read, so its rollout continues; nothing is installed yet",
             };

@@ -72,7 +72,7 @@ pub struct Settings {
 pub enum Target {
     /// Chosen from the catalogs.
     Chosen(BundleFacts),
-    /// No catalog can be read; the newest revision stays and is maintained.
+    /// No catalog can be read, or not the one that has the bundle which is rolling out; the newest revision stays and is maintained.
     Installed(BundleFacts),
 }
 
@@ -142,11 +142,44 @@ pub fn resolve(
         UpgradeUpdate::Unchanged
     };
     let deprecations = deprecation_update(request, sources, result.as_ref().ok(), installed.as_ref());
-    let target = match &result {
-        Ok(resolution) => Ok(Target::Chosen(facts(resolution, settings.separate_release))),
-        Err(error) => newest(request, states, sources).map(Target::Installed).ok_or_else(|| refused(error)),
+    let (target, chosen) = match result {
+        Ok(resolution) => {
+            let chosen = facts(&resolution, settings.separate_release);
+            match rolling_out(request, states, sources, &resolution, &chosen) {
+                Some(rolling) => (Ok(Target::Installed(rolling.clone())), None),
+                None => (Ok(Target::Chosen(chosen)), Some(resolution)),
+            }
+        }
+        Err(error) => {
+            let newest = newest(request, states, sources).map(Target::Installed);
+            (newest.ok_or_else(|| refused(&error)), None)
+        }
     };
-    Resolved { target, chosen: result.ok(), deprecations, upgrade, report: Some(report) }
+    Resolved { target, chosen, deprecations, upgrade, report: Some(report) }
+}
+
+/// The bundle that is rolling out, if only a catalog that cannot be read may have it, and that catalog could win: the bundle `chosen` from
+/// the others supersedes it then only if it has a higher version (decision 9).
+fn rolling_out<'a>(
+    request: &ExtensionRequest,
+    states: &'a RevisionStates,
+    sources: &[CatalogSource],
+    resolution: &Resolution,
+    chosen: &BundleFacts,
+) -> Option<&'a BundleFacts> {
+    let rolling = &states.successor()?.bundle;
+    let version = recorded(rolling).ok()?.version;
+    let is_admitted = request.range.as_ref().is_none_or(|range| range.contains(&version.version));
+    let has_it = |source: &CatalogSource| {
+        source.content.as_ref().is_ok_and(|graph| graph.find_bundle(&rolling.name).is_some())
+    };
+    let priority = sources.iter().find(|source| source.name == resolution.catalog)?.priority;
+    let could_win = |source: &CatalogSource| {
+        source.content.is_err() && (source.priority >= priority || resolution.deprecated)
+    };
+    let is_lost = sources.iter().any(could_win) && !sources.iter().any(has_it);
+    let stays = is_admitted && resolution.version <= version && !rolling.is_same(chosen);
+    (is_lost && stays).then_some(rolling)
 }
 
 /// The bundle of the newest revision, if no catalog can be read and the range still includes it (decision 6).
@@ -221,7 +254,7 @@ mod tests {
     use std::sync::Arc;
 
     use olm_catalog::PackageContent;
-    use olm_resolver::ReleaseField;
+    use olm_resolver::{CatalogReadError, ReleaseField};
     use serde_json::json;
 
     use super::*;
@@ -246,15 +279,16 @@ mod tests {
         CatalogSource { name: "main".parse().unwrap(), priority: 0, content: Ok(Arc::new(graph)) }
     }
 
-    /// rule: revisions §4.2: a revision that was archived by hand is followed by another, and by one only
-    #[test]
-    fn target_stays_while_an_archived_bundle_is_followed() {
+    fn request(catalog: serde_json::Value) -> ExtensionRequest {
         let extension = json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "demo", "uid": "u1"},
-            "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
+            "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": catalog}},
         });
-        let request = validate(&serde_json::from_value(extension).unwrap()).unwrap();
-        let revision = |number: i64, version: &str| RevisionFacts {
+        validate(&serde_json::from_value(extension).unwrap()).unwrap()
+    }
+
+    fn revision(number: i64, version: &str) -> RevisionFacts {
+        RevisionFacts {
             name: format!("demo-{number}"),
             number,
             bundle: BundleFacts {
@@ -265,7 +299,44 @@ mod tests {
                 reference: String::new(),
             },
             conditions: Vec::new(),
+        }
+    }
+
+    /// decision 9: what rolls out from a catalog that cannot be read now is superseded by no bundle of another one
+    #[test]
+    fn target_stays_while_the_catalog_of_a_rollout_is_unreadable() {
+        let away = |priority| CatalogSource {
+            name: "away".parse().unwrap(),
+            priority,
+            content: Err(CatalogReadError::NotServing),
         };
+        let plain = || json!({"packageName": "demo"});
+        let ranged = |range: &str| json!({"packageName": "demo", "version": range});
+        for (case, catalog, rolling, sources, want) in [
+            ("only the other one may have it", plain(), "1.3.0", vec![source(), away(0)], "1.3.0"),
+            ("the other one could not win", plain(), "1.3.0", vec![source(), away(-1)], "1.1.0"),
+            ("all are read", plain(), "1.3.0", vec![source()], "1.1.0"),
+            ("the range asks for another one", ranged("<1.3.0"), "1.3.0", vec![source(), away(0)], "1.1.0"),
+            ("one that is read has it", plain(), "1.2.0", vec![source(), away(0)], "1.1.0"),
+            ("the choice is newer", plain(), "1.0.5", vec![source(), away(0)], "1.1.0"),
+            ("it is the choice", plain(), "1.1.0", vec![source(), away(0)], "1.1.0"),
+        ] {
+            let states = RevisionStates {
+                installed: Some(revision(1, "1.0.0")),
+                rolling: vec![revision(2, rolling)],
+                ..RevisionStates::default()
+            };
+            let resolved = resolve(&request(catalog), &states, &sources, &Settings::default());
+            assert_eq!(resolved.target.as_ref().unwrap().bundle().version, want, "{case}");
+            let is_chosen = matches!(resolved.target, Ok(Target::Chosen(_)));
+            assert_eq!((is_chosen, resolved.chosen.is_some()), (want == "1.1.0", want == "1.1.0"), "{case}");
+        }
+    }
+
+    /// rule: revisions §4.2: a revision that was archived by hand is followed by another, and by one only
+    #[test]
+    fn target_stays_while_an_archived_bundle_is_followed() {
+        let request = request(json!({"packageName": "demo"}));
         for (archived, rolling, want) in [
             (None, None, Some("1.2.0")),
             // an upgrade
