@@ -104,8 +104,8 @@ pub struct Observed<'a> {
 pub enum Content {
     /// The extension is paused.
     Unneeded,
-    /// For now the installed bundle cannot be rendered, and it stays as it is: no catalog can be read, or only the
-    /// [format](olm_bundle::FORMAT) of its objects is another one.
+    /// For now the installed bundle cannot be rendered, and it stays as it is: no catalog can be read and nothing shows that its settings
+    /// have changed, or only the [format](olm_bundle::FORMAT) of its objects is another one.
     Unread(PassError),
     /// The newest revision was rendered from the same inputs.
     Same {
@@ -179,7 +179,7 @@ pub async fn observe<'a>(
     let holds = |newest: &&Arc<ClusterObjectSet>| {
         revision::is_active(newest) && revision::facts(newest).bundle.is_same(bundle)
     };
-    let (mut unrecorded, mut is_other_format) = (false, false);
+    let (mut unrecorded, mut is_other_format, mut has_new_settings) = (false, false, false);
     if let Some(newest) = newest.filter(holds) {
         let recorded = observer.recorded_inputs(newest).await?;
         if recorded.as_ref() == Some(&inputs) {
@@ -187,8 +187,10 @@ pub async fn observe<'a>(
         }
         unrecorded = recorded.is_none();
         is_other_format = recorded.is_some_and(|recorded| differ_in_format(&recorded, &inputs));
+        has_new_settings = !unrecorded && !is_other_format;
     }
-    let may_wait = is_other_format || matches!(target, Target::Installed(_));
+    // a change that a user asked for is reported as pending
+    let may_wait = is_other_format || matches!(target, Target::Installed(_)) && !has_new_settings;
     let (rendered, crds) = match render_checked(observer, bundle, settled, &inputs).await {
         Ok(accepted) => accepted,
         Err(error) if may_wait && error.class == Class::Transient => {
