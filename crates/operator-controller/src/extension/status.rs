@@ -121,7 +121,11 @@ fn installed(
         return Some(make.made(type_, ConditionStatus::True, reason::SUCCEEDED, message));
     }
     if let Progress::Failed(PassError { class: Class::InvalidConfiguration, .. }) = progress {
-        return condition::find(stored, type_).map(|found| make.mirror(found));
+        let found = condition::find(stored, type_);
+        // a bundle that is gone is not installed any more, whatever the configuration is
+        if found.is_none_or(|found| found.status != ConditionStatus::True) {
+            return found.map(|found| make.mirror(found));
+        }
     }
     let waiting = states.rolling.last().is_some_and(|revision| {
         revision.condition(condition::PROGRESSING).is_none_or(|found| found.reason != reason::RETRYING)

@@ -258,6 +258,11 @@ fn status_keeps_installed_on_invalid_configuration() {
     assert_eq!(text(&then, condition::INSTALLED), "False/Failed: No bundle installed");
     let upgraded = derived(vec![done(1, "1.0.0")], failed(Class::InvalidConfiguration), Some(&first));
     assert!(upgraded.install.is_some());
+    let gone = derived(vec![], failed(Class::InvalidConfiguration), Some(&upgraded));
+    assert_eq!(
+        (text(&gone, condition::INSTALLED).as_str(), gone.install),
+        ("False/Failed: No bundle installed", None)
+    );
 }
 
 #[test]
