@@ -22,7 +22,8 @@ const HEAD: &str = "<!-- Generated from values.yaml by `make generate`. Do not e
     network policies, admission policies. [Installing](../../docs/install.md#helm) describes installation, upgrades, and what stays after \
     `helm uninstall`. One release per cluster: the names of the objects are fixed.\n\n\
     The files in `presets/` hold the values that render what the kustomize overlays of the same names render; a check compares both. \
-    `values.schema.json` rejects a value that is not listed here.\n";
+    `values.schema.json` rejects a value that is not listed here. A key without a value (`catalogd:`) has its default; only `resources`, \
+    `nodeSelector`, `tolerations`, `affinity`, `topologySpreadConstraints` and `podSecurityContext` are removed by it, as is usual in Helm.\n";
 
 /// The page.
 pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {

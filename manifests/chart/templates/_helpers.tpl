@@ -1,3 +1,21 @@
+{{- /* The first line of every template: gives the values that are absent their defaults. A key without a value is absent (`catalogd:` in a file
+of values), and so is what an older chart did not have, with `helm upgrade --reuse-values`. */ -}}
+{{- define "olm.defaults" -}}
+{{- include "olm.fill" (dict "values" .Values "defaults" (.Files.Get "files/values.yaml" | fromYaml)) -}}
+{{- end -}}
+
+{{- /* By Helm's convention an empty value removes a default. That is so for what a pod can do without. */ -}}
+{{- define "olm.fill" -}}
+{{- range $key, $default := omit .defaults "resources" "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "podSecurityContext" -}}
+{{- $value := index $.values $key -}}
+{{- if kindIs "invalid" $value -}}
+{{- $_ := set $.values $key $default -}}
+{{- else if kindIs "map" $default -}}
+{{- include "olm.fill" (dict "values" $value "defaults" $default) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The namespace of the programs. */ -}}
 {{- define "olm.namespace" -}}
 {{- $namespace := .Values.namespace.name | default .Release.Namespace -}}
@@ -77,8 +95,10 @@ topologySpreadConstraints:
 - {{- (hasKey . "labelSelector" | ternary . (merge (dict "labelSelector" $selector) .)) | toYaml | nindent 2 }}
 {{- end }}
 {{- end }}
+{{- with .values.podSecurityContext }}
 securityContext:
-  {{- toYaml .values.podSecurityContext | nindent 2 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- /* Environment variables of a container; `hostVolumes` as above: OpenShift's CAs are mounted then, too. */ -}}

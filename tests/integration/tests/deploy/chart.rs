@@ -17,6 +17,16 @@ use crate::manifests::{apply, find, folder, make_default_account, prepare, stdou
 /// Values that are set as a whole.
 const WHOLE: &[&str] = &["resources", "nodeSelector", "affinity", "podSecurityContext"];
 
+/// Values whose default an empty value removes, as Helm does.
+const REMOVABLE: &[&str] = &[
+    "resources",
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "topologySpreadConstraints",
+    "podSecurityContext",
+];
+
 /// The programs: key in the values, name in the manifests.
 const PROGRAMS: [(&str, &str); 4] = [
     ("catalogd", "catalogd"),
@@ -388,22 +398,51 @@ fn chart_rejects_invalid_values() -> Result<()> {
     Ok(())
 }
 
-/// A key without a value in a file of values is null.
+/// The values without a value: those at this depth, and those above it that have no values below.
+fn emptied(values: &Value, depth: usize) -> Value {
+    let Value::Object(members) = values else { return Value::Null };
+    if members.is_empty() {
+        return Value::Null;
+    }
+    let kept = members.iter().filter(|(key, _)| !REMOVABLE.contains(&key.as_str()));
+    kept.map(|(key, value)| {
+        let value = if depth == 0 { Value::Null } else { emptied(value, depth - 1) };
+        (key.clone(), value)
+    })
+    .collect()
+}
+
+/// A key without a value in a file of values is null, and Helm takes its default away.
 #[test]
 fn chart_takes_empty_values_for_absent() -> Result<()> {
-    let program = json!({
-        "extraEnv": null, "podLabels": null, "podAnnotations": null, "cache": {"persistence": null},
-    });
+    let text = std::fs::read_to_string(folder("chart/values.yaml"))?;
+    let values: Value = serde_saphyr::from_str(&text).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let on = json!({
-        "classic": {"enabled": true}, "proxy": {"httpProxy": "http://proxy:1"},
+        "classic": {"enabled": true}, "platform": "openshift", "proxy": {"httpProxy": "http://proxy:1"}, "guardRails": {"enabled": true},
         "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true}},
     });
-    let mut empty = json!({
-        "catalogd": program, "operatorController": program, "classicController": program, "proxy": {"noProxy": null},
-        "metrics": {"serviceMonitor": {"labels": null}, "prometheusRule": {"labels": null}},
-    });
-    merge(&mut empty, &on);
-    ensure!(template(&empty)? == template(&on)?, "an empty value is not the same as none");
+    let persistent = json!({"catalogd": {"replicas": 1, "cache": {"persistence": {"enabled": true}}}});
+    for set in [json!({}), on, persistent] {
+        let want = template(&set)?;
+        for depth in 0..4 {
+            let mut empty = emptied(&values, depth);
+            empty["global"] = Value::Null;
+            merge(&mut empty, &set);
+            ensure!(
+                template(&empty)? == want,
+                "with {set}, empty values at depth {depth} are not the defaults"
+            );
+        }
+    }
+    let none =
+        json!({"catalogd": REMOVABLE.iter().map(|key| ((*key).to_owned(), Value::Null)).collect::<Value>()});
+    let documents = template(&none)?;
+    let pod = &find(&documents, "Deployment", "catalogd-controller-manager")?["spec"]["template"]["spec"];
+    for name in REMOVABLE.iter().filter(|name| **name != "resources") {
+        let name = if *name == "podSecurityContext" { "securityContext" } else { *name };
+        ensure!(pod.get(name).is_none(), "{name}: {}", pod[name]);
+    }
+    ensure!(pod["containers"][0].get("resources").is_none());
     Ok(())
 }
 
