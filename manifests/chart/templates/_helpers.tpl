@@ -95,7 +95,12 @@ topologySpreadConstraints:
 - {{- (hasKey . "labelSelector" | ternary . (merge (dict "labelSelector" $selector) .)) | toYaml | nindent 2 }}
 {{- end }}
 {{- end }}
-{{- with .values.podSecurityContext }}
+{{- $context := .values.podSecurityContext }}
+{{- /* the SCC restricted-v2 of OpenShift gives the pods a group of the namespace, and rejects the one of the images' user */}}
+{{- if and (eq .root.Values.platform "openshift") (not .hostVolumes) (eq (dig "fsGroup" "" ($context | default dict) | toString) "65532") }}
+{{- $context = omit $context "fsGroup" }}
+{{- end }}
+{{- with $context }}
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}

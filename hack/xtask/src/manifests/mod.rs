@@ -50,6 +50,7 @@ const PRESETS: &[Preset] = &[
     Preset { name: "signatures", overlay: "kubernetes", components: &["signatures"], ..PLAIN },
     Preset { name: "grpc-registry", overlay: "kubernetes", components: &["grpc-registry"], ..PLAIN },
     Preset { name: "classic", overlay: "kubernetes", components: &["classic"], ..PLAIN },
+    Preset { name: "openshift-classic", overlay: "openshift", components: &["openshift/classic"], ..PLAIN },
 ];
 /// Components that no overlay has and no option contains.
 const COMPONENTS: &[&str] = &["components/prometheus/classic", "components/prometheus/cluster-operator"];
@@ -159,7 +160,7 @@ fn entries(folder: &Path) -> Result<Vec<String>> {
 
 /// Writes a kustomization of an overlay and components; gives its folder. (Its paths must be relative.)
 fn compose(root: &Path, overlay: &str, components: &[&str]) -> Result<PathBuf> {
-    let folder = root.join(".run/xtask").join(components.join("-"));
+    let folder = root.join(".run/xtask").join(components.join("-").replace('/', "-"));
     std::fs::create_dir_all(&folder)?;
     let manifests = "../../../manifests";
     let components: Vec<String> =

@@ -7,6 +7,7 @@ use kube::Api;
 use olm_kit::{Cluster, Options, SYSTEM_NAMESPACE, Wait};
 use serde_json::{Value, json};
 
+use crate::chart::template;
 use crate::manifests::{OPTIONS, OVERLAYS, apply, find, folder, prepare, render};
 use crate::world::LIMIT;
 
@@ -71,7 +72,7 @@ fn pods_are_hardened_as_documented() -> Result<()> {
             let name = format!("{overlay}: {}", deployment["metadata"]["name"]);
             assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
             assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{name}");
-            // the user of the images, who writes to a volume claim by it; a restricted SCC of OpenShift rejects it where there is none
+            // the user of the images, who writes to a volume claim by it
             let cached =
                 pod["volumes"].as_array().into_iter().flatten().any(|volume| volume["name"] == "cache");
             assert_eq!(
@@ -110,6 +111,31 @@ fn pods_are_hardened_as_documented() -> Result<()> {
         let denied = find(&documents, "NetworkPolicy", "default-deny-all-traffic")?;
         assert_eq!(denied["spec"], json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
     }
+    Ok(())
+}
+
+/// The SCC restricted-v2 of OpenShift gives pods a group and a user of the namespace, and rejects others. `privileged` gives none.
+#[test]
+fn pods_fit_the_restricted_scc_of_openshift() -> Result<()> {
+    let chart = template(&json!({"platform": "openshift", "classic": {"enabled": true}}))?;
+    let mut restricted = Vec::new();
+    for documents in [render("overlays/openshift")?, render("components/openshift/classic")?, chart] {
+        for deployment in documents.iter().filter(|document| document["kind"] == "Deployment") {
+            let pod = &deployment["spec"]["template"];
+            let context = &pod["spec"]["securityContext"];
+            let name = deployment["metadata"]["name"].as_str().unwrap_or_default();
+            assert_eq!(context["runAsUser"], Value::Null, "{name}");
+            if pod["metadata"]["annotations"]["openshift.io/required-scc"] == "privileged" {
+                assert_eq!(context["fsGroup"], 65532, "{name} writes to a volume claim");
+            } else {
+                assert_eq!(context["fsGroup"], Value::Null, "{name}");
+                restricted.push(name.to_owned());
+            }
+        }
+    }
+    let classic = "classic-controller-controller-manager";
+    let operator = "cluster-operator-controller-manager";
+    assert_eq!(restricted, [operator, classic, classic, operator]);
     Ok(())
 }
 

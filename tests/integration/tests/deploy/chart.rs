@@ -149,6 +149,8 @@ fn general_cases() -> Vec<Case> {
         case("less", json!({"annotationPolicy": false}), "ValidatingAdmissionPolicy", "olm-annotation-values", name, Value::Null),
         case("openshift", json!({"platform": "openshift"}), "Deployment", "cluster-operator-controller-manager", name,
             json!("cluster-operator-controller-manager")),
+        case("openshift", json!({"platform": "openshift"}), "Deployment", classic_manager,
+            "/spec/template/spec/securityContext/fsGroup", Value::Null),
         case("cert-manager", json!({"certificates": "cert-manager"}), "Certificate", "catalogd-service-cert", name,
             json!("catalogd-service-cert")),
         case("cert-manager", monitor.clone(), "ServiceMonitor", "catalogd-metrics-monitor", "/spec/endpoints/0/tlsConfig/ca/secret/key",
