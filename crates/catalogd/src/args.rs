@@ -67,10 +67,6 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", default_value = "12h")]
     pub gc_interval: GoDuration,
 
-    /// A signature policy file, or insecureAcceptAnything
-    #[arg(long, value_name = "FILE", default_value = olm_oci::ACCEPT_ANYTHING)]
-    pub signature_policy: String,
-
     /// Accepted for compatibility; no webhook is needed here
     #[arg(long, value_name = "PORT", default_value_t = 9443, hide = true)]
     pub webhook_server_port: u16,

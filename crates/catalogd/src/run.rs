@@ -9,7 +9,10 @@ use std::time::Instant;
 use anyhow::Context as _;
 use futures::FutureExt as _;
 use olm_certificates::Source;
-use olm_oci::{CertificateDirs, Config, Credentials as Access, Puller, SharedKeyring, parse_reference};
+use olm_oci::{
+    CertificateDirs, Config, Credentials as Access, Puller, SharedKeyring, find_signature_policy,
+    parse_reference,
+};
 use olm_runtime::events::Events;
 use olm_runtime::foreign;
 use olm_runtime::health::{self, Check};
@@ -229,7 +232,7 @@ fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
         Some(dir) => CertificateDirs { every_host: Some(dir.to_owned()), ..CertificateDirs::default() },
         None => from_env.certificates.clone(),
     };
-    let Ok(signature_policy) = args.signature_policy.parse();
+    let signature_policy = find_signature_policy(args.pull.signature_policy());
     let credentials = Access { shared: Some(keyring), ..from_env.credentials.clone() };
     let verdicts = Some(args.cache_dir.join("verified-signatures"));
     Config { certificates, credentials, signature_policy, verdicts, ..from_env }

@@ -258,7 +258,7 @@ mod tests {
         let client = Apiserver::new(|_, _| (404, json!({}))).client();
         let (metrics, cluster, cache) = (Metrics::new(), Cluster::new(), tempfile::tempdir().unwrap());
         let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
-        let images = Images::open(client.clone(), cache.path(), None, limits).unwrap();
+        let images = Images::open(client.clone(), cache.path(), olm_oci::Config::default(), limits).unwrap();
         let before = metrics.classic();
         catalog::metrics::register(&metrics, &cluster, &Catalogs::new(&client, Arc::new(images)));
         csv::metrics::register(&metrics, &cluster, &csv::edits::Edits::default());

@@ -150,6 +150,8 @@ impl ImageSource for Images {
         let failed = |error: BundleError| FetchError {
             message: chain(&error),
             is_final: match error {
+                // another policy or a signature that comes later accepts it
+                BundleError::Image(error) if error.is_of_policy() => false,
                 BundleError::Image(error) => matches!(error.retry(), Retry::Slow),
                 BundleError::Parse(_) | BundleError::Quarantined { .. } => true,
                 BundleError::SlowRead { .. } | BundleError::Slow { .. } | BundleError::Task(_) => false,

@@ -14,9 +14,7 @@ use olm_bundle::BundleLimits;
 use olm_catalog::CatalogImages;
 use olm_core::Digest;
 use olm_install::BundleFetcher;
-use olm_oci::{
-    CertificateDirs, Config, Credentials, Keyring, Limits, Puller, SharedKeyring, Store, StoreError,
-};
+use olm_oci::{Config, Keyring, Limits, Puller, SharedKeyring, Store, StoreError};
 use olm_runtime::error_text::chain;
 use olm_runtime::pull_secrets::{self, Document, NamespacedName};
 use olm_runtime::watched::{self, Objects};
@@ -28,7 +26,6 @@ use crate::image_source::ImagesInUse;
 /// Access to images.
 pub(crate) struct Images {
     client: Client,
-    config: Config,
     /// Pulls without credentials of its own; its connections and certificates are used again.
     anonymous: Puller,
     catalogs: Store,
@@ -44,27 +41,22 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Keeps images below `cache`. Certificates are those of `certificates`, if it is given, else of the usual places.
+    /// Keeps images below `cache`.
     ///
     /// # Errors
-    /// When the directories cannot be used.
+    /// When the signature policy or the directories cannot be used.
     pub(crate) fn open(
         client: Client,
         cache: &Path,
-        certificates: Option<&Path>,
+        config: Config,
         limits: (Limits, BundleLimits),
     ) -> anyhow::Result<Self> {
-        let mut config = Config::from_env();
-        if let Some(directory) = certificates {
-            config.certificates =
-                CertificateDirs { every_host: Some(directory.to_owned()), ..CertificateDirs::default() };
-        }
         let store = |name: &str| Store::open(&cache.join(name)).context("cannot open the cache of images");
-        let anonymous = Puller::new(config.clone());
+        let anonymous = Puller::new(config);
+        anonymous.check_policy()?;
         let bundles = BundleFetcher::new(anonymous.clone(), store("bundles")?);
         Ok(Self {
             client,
-            config,
             anonymous,
             catalogs: store("catalogs")?,
             bundles: bundles.with_limits(limits.0, limits.1).quarantining(),
@@ -163,8 +155,7 @@ impl Images {
         }
         let shared = SharedKeyring::default();
         shared.set(Some(keyring));
-        let credentials = Credentials { shared: Some(shared), ..self.config.credentials.clone() };
-        Ok(Puller::new(Config { credentials, ..self.config.clone() }))
+        Ok(self.anonymous.with_keyring(shared))
     }
 }
 
@@ -172,10 +163,11 @@ impl Images {
 mod tests {
     use k8s_openapi::ByteString;
     use k8s_openapi::api::core::v1::Secret;
-    use olm_oci::Credential;
+    use olm_oci::{Credential, SignaturePolicy};
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::image_source::ImageSource as _;
     use crate::testing::Apiserver;
 
     #[tokio::test]
@@ -191,7 +183,8 @@ mod tests {
             accounts.insert(watched::key(&account.metadata), watched::Object::new(account));
         }
         let limits = (Limits::bundle(), BundleLimits::default());
-        let images = Images::open(client, cache.path(), None, limits).unwrap().with_accounts(accounts);
+        let images =
+            Images::open(client, cache.path(), Config::default(), limits).unwrap().with_accounts(accounts);
         let secrets = |name: &str, secrets: Value| {
             let spec = json!({"sourceType": "grpc", "image": "i", "secrets": secrets});
             let source = json!({"metadata": {"namespace": "ns", "name": name}, "spec": spec});
@@ -222,7 +215,7 @@ mod tests {
         let place = |name: &str| Some(NamespacedName { namespace: "olm".to_owned(), name: name.to_owned() });
         let cache = tempfile::tempdir().unwrap();
         let limits = (Limits::bundle(), BundleLimits::default());
-        let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
+        let images = Images::open(apiserver.client(), cache.path(), Config::default(), limits).unwrap();
         let images = images.with_secrets_of_process(place("global"), place("controller"));
         for (secrets, of_account) in
             [(json!([]), "account"), (json!(["mine"]), "mine"), (json!(["absent"]), "account")]
@@ -239,11 +232,36 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn signature_policy_applies_to_catalogs_and_bundles() {
+        let client = Apiserver::new(|_, _| (404, json!({}))).client();
+        let cache = tempfile::tempdir().unwrap();
+        let file = cache.path().join("policy.json");
+        let open = || {
+            let signature_policy = SignaturePolicy::File(file.clone());
+            let config = Config { signature_policy, ..Config::default() };
+            Images::open(client.clone(), cache.path(), config, (Limits::bundle(), BundleLimits::default()))
+        };
+        let error = open().err().unwrap().to_string();
+        assert!(error.contains("policy.json: "), "the process does not start: {error}");
+        std::fs::write(&file, r#"{"default":[{"type":"reject"}]}"#).unwrap();
+        let images = open().unwrap();
+        let image = format!("registry.test/c@sha256:{}", "1".repeat(64));
+        let metadata = json!({"namespace": "ns", "name": "main"});
+        let source = json!({"metadata": metadata, "spec": {"sourceType": "grpc", "image": image}});
+        let source: CatalogSource = serde_json::from_value(source).unwrap();
+        let error = images.catalog(&source, &image).await.err().unwrap();
+        assert!(error.contains("is rejected by policy"), "{error}");
+        let error = images.bundle(&source, &image).await.err().unwrap();
+        assert!(error.message.contains("is rejected by policy"), "{error}");
+        assert!(!error.is_final, "another policy may accept it");
+    }
+
+    #[tokio::test]
     async fn unused_catalogs_are_removed_from_the_disk() {
         let client = Apiserver::new(|_, _| (404, json!({}))).client();
         let cache = tempfile::tempdir().unwrap();
         let limits = (Limits::bundle(), BundleLimits::default());
-        let images = Images::open(client, cache.path(), None, limits).unwrap();
+        let images = Images::open(client, cache.path(), Config::default(), limits).unwrap();
         let digest = |digit: &str| -> Digest { format!("sha256:{}", digit.repeat(64)).parse().unwrap() };
         for digit in ["1", "2"] {
             images.catalogs.begin(&digest(digit)).unwrap().commit().unwrap();

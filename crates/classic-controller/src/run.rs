@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use olm_certificates::Source;
+use olm_oci::{CertificateDirs, Config, find_signature_policy};
 use olm_runtime::args::{Serving, service_names};
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, KubeReviews, Metrics};
@@ -81,7 +82,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         repair_deployments: args.repair_deployments,
         protected_namespaces: args.protected_namespaces(),
     };
-    let images = Images::open(writing.clone(), &args.cache_dir, args.pull.cas_dir(), limits)?
+    let images = Images::open(writing.clone(), &args.cache_dir, registry_config(&args), limits)?
         .with_secrets_of_process(pull_secret, pull_secrets::own_account());
     let work = controllers::run(
         writing,
@@ -96,4 +97,15 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     while parts.join_next().await.is_some() {}
     tracing::info!("stopped");
     Ok(outcome?)
+}
+
+fn registry_config(args: &ServeArgs) -> Config {
+    let from_env = Config::from_env();
+    let certificates = match args.pull.cas_dir() {
+        Some(dir) => CertificateDirs { every_host: Some(dir.to_owned()), ..CertificateDirs::default() },
+        None => from_env.certificates.clone(),
+    };
+    let signature_policy = find_signature_policy(args.pull.signature_policy());
+    let verdicts = Some(args.cache_dir.join("verified-signatures"));
+    Config { certificates, signature_policy, verdicts, ..from_env }
 }

@@ -101,6 +101,12 @@ impl Error {
         matches!(self.cause(), Some(ImageError::Rejected(_)))
     }
 
+    /// Whether the signature policy is the cause: it does not accept the image, or cannot be read.
+    #[must_use]
+    pub fn is_of_policy(&self) -> bool {
+        self.is_rejection() || matches!(self, Self::Policy(_))
+    }
+
     /// Whether the content of the image is the cause, with its digest verified: the same image fails the same way.
     #[must_use]
     pub fn is_permanent(&self) -> bool {

@@ -26,14 +26,14 @@ pub mod testing;
 
 pub use config::{
     CertificateDirs, Config, Credential, Credentials, Keyring, Platform, Proxies, RegistriesFiles, Retries,
-    SharedKeyring, Timeouts,
+    SharedKeyring, Timeouts, find_signature_policy,
 };
 pub use error::{Error, ImageError, Retry};
 pub use image::Image;
 pub use layer::{Infallible, Selection, VisitError, Visitor};
 pub use limits::Limits;
 pub use manifest::Descriptor;
-pub use olm_signature::{ACCEPT_ANYTHING, SignaturePolicy};
+pub use olm_signature::SignaturePolicy;
 pub use puller::{FoundManifest, Puller, parse_reference};
 pub use signature::Verified;
 pub use store::{Lease, Store, StoreError};

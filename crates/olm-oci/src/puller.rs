@@ -14,8 +14,8 @@ use olm_signature::{ACCEPT_ANYTHING, AcceptedImages, SignaturePolicy};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 
-use crate::config::Config;
 use crate::config::registries::{Location, Registries};
+use crate::config::{Config, Credentials, SharedKeyring};
 use crate::error::{Error, ImageError, check_limit};
 use crate::http::{Ask, Endpoint, Transport};
 use crate::image::Image;
@@ -80,6 +80,15 @@ impl Puller {
         }
         let accepted_images = Arc::new(AcceptedImages::new(config.verdicts.clone()));
         Self { transport: Arc::new(Transport::new(config)), accepted_images }
+    }
+
+    /// The same with credentials that come before those of the files. Connections are its own; images that were accepted are shared.
+    #[must_use]
+    pub fn with_keyring(&self, keyring: SharedKeyring) -> Self {
+        let config = &self.transport.config;
+        let credentials = Credentials { shared: Some(keyring), ..config.credentials.clone() };
+        let transport = Transport::new(Config { credentials, ..config.clone() });
+        Self { transport: Arc::new(transport), accepted_images: Arc::clone(&self.accepted_images) }
     }
 
     /// The reference with the digest that its tag has now. A digest is returned as it is, without a request.

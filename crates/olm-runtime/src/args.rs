@@ -275,9 +275,18 @@ pub struct PullArgs {
     /// The Secret with credentials for registries, as <namespace>/<name>
     #[arg(long, value_name = "SECRET", default_value = "", hide_default_value = true)]
     global_pull_secret: String,
+
+    /// A signature policy file, or insecureAcceptAnything; without it the policy.json of the container tools, if there is one
+    #[arg(long, value_name = "FILE")]
+    signature_policy: Option<String>,
 }
 
 impl PullArgs {
+    /// The signature policy, if one is named.
+    pub fn signature_policy(&self) -> Option<&str> {
+        self.signature_policy.as_deref()
+    }
+
     /// The folder with CAs, if one is named.
     pub fn cas_dir(&self) -> Option<&Path> {
         (!self.pull_cas_dir.is_empty()).then(|| Path::new(&self.pull_cas_dir))

@@ -108,10 +108,6 @@ pub struct ServeArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", hide_possible_values = true, action = ArgAction::Set, value_parser = switch())]
     pub validate_existing_custom_resources: bool,
 
-    /// A signature policy file, or insecureAcceptAnything
-    #[arg(long, value_name = "FILE", default_value = olm_oci::ACCEPT_ANYTHING)]
-    pub signature_policy: String,
-
     /// Who issues the serving certificates of webhooks: auto, cert-manager, service-ca or built-in
     #[arg(long, value_name = "PROVIDER", default_value = "auto", value_parser = Preference::from_str)]
     pub webhook_cert_provider: Preference,
@@ -243,7 +239,7 @@ mod tests {
         assert!(!serve.run.leader_elect);
         assert_eq!(serve.run.metrics_address(":8443").unwrap(), None);
         assert_eq!((serve.pull.cas_dir(), serve.pull.pull_secret().unwrap()), (None, None));
-        assert_eq!(serve.signature_policy, "insecureAcceptAnything");
+        assert_eq!(serve.pull.signature_policy(), None);
         assert_eq!(serve.service_account_mode, Mode::Impersonate);
         let gates: Vec<(&str, bool)> = serve.gates().unwrap().iter().collect();
         let on = [

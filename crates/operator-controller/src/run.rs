@@ -13,7 +13,7 @@ use olm_install::BundleFetcher;
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
 use olm_install::resolution;
-use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store};
+use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store, find_signature_policy};
 use olm_resolver::{Environment, ReleaseField};
 use olm_runtime::args::service_names;
 use olm_runtime::controller::Workers;
@@ -174,7 +174,7 @@ fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
         Some(dir) => CertificateDirs { every_host: Some(dir.to_owned()), ..CertificateDirs::default() },
         None => from_env.certificates.clone(),
     };
-    let Ok(signature_policy) = args.signature_policy.parse();
+    let signature_policy = find_signature_policy(args.pull.signature_policy());
     let credentials = Credentials { shared: Some(keyring), ..from_env.credentials.clone() };
     let verdicts = Some(args.cache_path.join("verified-signatures"));
     Config { certificates, credentials, signature_policy, verdicts, ..from_env }

@@ -296,7 +296,8 @@ mod tests {
     fn catalogs(apiserver: &Apiserver) -> (Arc<Catalogs>, TempDir) {
         let cache = tempfile::tempdir().unwrap();
         let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
-        let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
+        let images =
+            Images::open(apiserver.client(), cache.path(), olm_oci::Config::default(), limits).unwrap();
         (Catalogs::new(&apiserver.client(), Arc::new(images)), cache)
     }
 

@@ -175,7 +175,8 @@ mod tests {
     fn dependencies(apiserver: &Apiserver) -> (Arc<Context>, Arc<Catalogs>, TempDir) {
         let cache = tempfile::tempdir().unwrap();
         let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
-        let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
+        let images =
+            Images::open(apiserver.client(), cache.path(), olm_oci::Config::default(), limits).unwrap();
         let catalogs = Catalogs::new(&apiserver.client(), Arc::new(images));
         (testing::context(NAME, apiserver, &Cluster::new()), catalogs, cache)
     }

@@ -250,7 +250,8 @@ mod tests {
     pub(super) fn plans(apiserver: &Apiserver) -> (Plans, tempfile::TempDir) {
         let (cluster, cache) = (Cluster::new(), tempfile::tempdir().unwrap());
         let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
-        let images = Images::open(apiserver.client(), cache.path(), None, limits).unwrap();
+        let images =
+            Images::open(apiserver.client(), cache.path(), olm_oci::Config::default(), limits).unwrap();
         let images: Arc<dyn ImageSource> = Arc::new(images);
         let context = testing::context(NAME, apiserver, &cluster);
         let warnings = metrics::register(&context.metrics, &cluster);

@@ -16,6 +16,7 @@ use parking_lot::RwLock;
 
 pub use certs::CertificateDirs;
 pub use keyring::{Credential, Keyring};
+pub use policy::find_signature_policy;
 pub use registries::RegistriesFiles;
 
 use olm_signature::SignaturePolicy;

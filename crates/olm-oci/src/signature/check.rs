@@ -3,10 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use olm_core::{Digest, ImageRef};
-use olm_signature::{Accepted, AcceptedImage, Demand, Evidence, Image, Policy, Sigstore, judge};
+use olm_signature::{
+    Accepted, AcceptedImage, Demand, Evidence, Image, Policy, SignaturePolicy, Sigstore, judge,
+};
 
 use super::Verified;
-use crate::config::policy::unread_policy;
 use crate::error::{Error, ImageError};
 use crate::http::Endpoint;
 use crate::puller::Puller;
@@ -15,19 +16,26 @@ use crate::puller::Puller;
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Puller {
-    /// Reads the policy with its keys and roots, so that a mistake in it shows before the first image. Without one it warns of
-    /// the policy.json that other container tools obey.
+    /// Reads the policy with its keys and roots, so that a mistake in it shows before the first image.
     ///
     /// # Errors
-    /// [`Error::Policy`], naming file and field.
+    /// [`Error::Policy`], naming file and field, and the flag if no flag named the file.
     pub fn check_policy(&self) -> Result<(), Error> {
-        if self.policy()?.is_none()
-            && let Some(file) = unread_policy()
-        {
-            let file = file.display();
-            tracing::warn!(%file, "this policy is not read, signatures of images are not checked; pass it as --signature-policy");
+        let checked = self.policy();
+        let SignaturePolicy::Standard(file) = &self.transport.config.signature_policy else {
+            return checked.map(drop);
+        };
+        match checked {
+            Ok(_) => {
+                let file = file.display();
+                tracing::info!(%file, "signatures of images are checked by the policy of the container tools");
+                Ok(())
+            }
+            Err(Error::Policy(cause)) => Err(Error::Policy(ImageError::Config(format!(
+                "{cause}; correct the file, or name another one or insecureAcceptAnything in --signature-policy"
+            )))),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     /// Does the current policy accept content of `digest` that is stored already, without a request? `false` if it would

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use olm_core::{Digest, ImageRef};
-use olm_oci::{Error, Puller, Retry};
+use olm_oci::{Error, Puller, Retry, SignaturePolicy};
 use serde_json::{Value, json};
 
 use crate::support::{Client, INDEX, MANIFEST, Pushed, Registry, Reply, layer};
@@ -80,6 +80,37 @@ fn rejected(got: Result<impl std::fmt::Debug, Error>) -> String {
     let text = error.to_string();
     assert!(text.starts_with("error copying image: Source image rejected: "), "{text}");
     text
+}
+
+/// The policy.json of the container tools counts without a flag. The error of one that cannot be used names file and flag.
+#[tokio::test]
+async fn policy_of_the_container_tools_is_obeyed() {
+    let registry = Registry::start().await;
+    registry.push("cat", Some("1"), &image("x"));
+    let mut client = Client::new(&[&registry]);
+    let file = client.path("policy.json");
+    client.config.signature_policy = SignaturePolicy::Standard(file.clone());
+    let puller = client.puller();
+    let reference = registry.reference("cat:1");
+    let gpg = json!({"type": "signedBy", "keyType": "GPGKeys", "keyPath": "/k"});
+    let missing_key = json!({"type": "sigstoreSigned", "keyPath": "/nonexistent"});
+    for requirement in [None, Some(json!({"type": "unknown"})), Some(gpg), Some(missing_key)] {
+        if let Some(requirement) = &requirement {
+            demand(&client, requirement.clone());
+        }
+        let error = puller.check_policy().unwrap_err().to_string();
+        assert!(error.contains(&file.display().to_string()), "{requirement:?}: {error}");
+        assert!(error.contains("--signature-policy"), "{requirement:?}: {error}");
+        let error = puller.open(&reference).await.unwrap_err();
+        assert!(error.is_of_policy(), "{requirement:?}: {error}");
+    }
+    demand(&client, json!({"type": "reject"}));
+    puller.check_policy().unwrap();
+    let error = puller.open(&reference).await.unwrap_err();
+    assert!(error.is_rejection(), "{error}");
+    assert!(registry.take_log().is_empty());
+    demand(&client, json!({"type": "insecureAcceptAnything"}));
+    puller.open(&reference).await.unwrap();
 }
 
 #[tokio::test]

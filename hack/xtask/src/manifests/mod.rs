@@ -50,6 +50,12 @@ const PRESETS: &[Preset] = &[
     Preset { name: "signatures", overlay: "kubernetes", components: &["signatures"], ..PLAIN },
     Preset { name: "grpc-registry", overlay: "kubernetes", components: &["grpc-registry"], ..PLAIN },
     Preset { name: "classic", overlay: "kubernetes", components: &["classic"], ..PLAIN },
+    Preset {
+        name: "signatures-classic",
+        overlay: "kubernetes",
+        components: &["classic", "signatures", "signatures/classic"],
+        ..PLAIN
+    },
     Preset { name: "openshift-classic", overlay: "openshift", components: &["openshift/classic"], ..PLAIN },
 ];
 /// Components that no overlay has and no option contains.

@@ -172,6 +172,8 @@ fn general_cases() -> Vec<Case> {
             json!("--signature-policy=/etc/olm-signatures/mine.json")),
         case("all", json!({"signaturePolicy": {"key": "mine.json"}}), "Deployment", controller, args,
             json!("--signature-policy=/etc/olm-signatures/mine.json")),
+        case("all", json!({"signaturePolicy": {"key": "mine.json"}}), "Deployment", classic_manager, args,
+            json!("--signature-policy=/etc/olm-signatures/mine.json")),
         case("all", json!({"imagePullSecrets": [{"name": "pull"}]}), "Deployment", catalogd, "/spec/template/spec/imagePullSecrets",
             json!([{"name": "pull"}])),
         case("all", json!({"imagePullSecrets": [{"name": "pull"}]}), "ServiceAccount", controller, "/imagePullSecrets",
