@@ -1,4 +1,4 @@
-//! Which policy decides about signatures: the one that a flag names, or the policy.json of the container tools (decision 18).
+//! The signature policy: the one that a flag names, or the policy.json of the container tools (decision 18).
 
 use std::path::PathBuf;
 

@@ -56,6 +56,12 @@ const PRESETS: &[Preset] = &[
         components: &["classic", "signatures", "signatures/classic"],
         ..PLAIN
     },
+    Preset {
+        name: "persistent-cache-classic",
+        overlay: "kubernetes",
+        components: &["classic", "persistent-cache/classic"],
+        ..PLAIN
+    },
     Preset { name: "openshift-classic", overlay: "openshift", components: &["openshift/classic"], ..PLAIN },
 ];
 /// Components that no overlay has and no option contains.
