@@ -36,9 +36,6 @@ pub enum SignaturePolicy {
     AcceptAnything,
     /// A policy.json, as containers-policy.json(5) describes it.
     File(PathBuf),
-    /// The policy.json that the container tools of the machine obey. All of it must be supported, because no flag
-    /// names it.
-    Standard(PathBuf),
 }
 
 impl FromStr for SignaturePolicy {
@@ -244,29 +241,10 @@ impl Policy {
     /// # Errors
     /// What cannot be read, or is invalid.
     pub fn load(source: &SignaturePolicy) -> Result<Option<Self>, PolicyError> {
-        let (SignaturePolicy::File(path) | SignaturePolicy::Standard(path)) = source else { return Ok(None) };
+        let SignaturePolicy::File(path) = source else { return Ok(None) };
         let bytes = read_file(path)?;
         let base = path.parent().unwrap_or(Path::new("."));
-        let origin = path.display().to_string();
-        let policy = Self::parse(&bytes, &origin, &mut |named| read_file(&base.join(named)))?;
-        match policy.unsupported() {
-            Some(why) if matches!(source, SignaturePolicy::Standard(_)) => {
-                Err(PolicyError::Invalid(format!("unsupported policy in {origin}: {why}")))
-            }
-            _ => Ok(Some(policy)),
-        }
-    }
-
-    /// The first requirement that cannot be checked.
-    fn unsupported(&self) -> Option<String> {
-        let docker = self.docker.iter().map(|(scope, list)| (Some(scope.as_str()), list));
-        docker.chain([(None, &self.default)]).find_map(|(scope, requirements)| {
-            let kind = requirements.iter().find_map(|requirement| match requirement {
-                Requirement::Unsupported(kind) => Some(kind),
-                _ => None,
-            })?;
-            Some(format!("{} needs {kind}, which is not supported", Ruling { scope, requirements }))
-        })
+        Self::parse(&bytes, &path.display().to_string(), &mut |named| read_file(&base.join(named))).map(Some)
     }
 
     /// `read` opens the files that the policy names.

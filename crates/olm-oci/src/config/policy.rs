@@ -19,7 +19,7 @@ fn find(flag: Option<&str>, get: impl Fn(&str) -> Option<PathBuf>) -> SignatureP
     let of_machine = ["/etc/containers/policy.json", "/usr/share/containers/policy.json"].map(PathBuf::from);
     let found = get("CONTAINERS_POLICY_JSON")
         .or_else(|| of_user().into_iter().chain(of_machine).find(|file| file.is_file()));
-    found.map_or(SignaturePolicy::AcceptAnything, SignaturePolicy::Standard)
+    found.map_or(SignaturePolicy::AcceptAnything, SignaturePolicy::File)
 }
 
 #[cfg(test)]
@@ -38,8 +38,8 @@ mod tests {
             _ => None,
         };
         let home_only = |name: &str| variable(name).filter(|_| name == "HOME");
-        assert_eq!(find(None, variable), SignaturePolicy::Standard("/nonexistent/named.json".into()));
-        assert_eq!(find(None, home_only), SignaturePolicy::Standard(own));
+        assert_eq!(find(None, variable), SignaturePolicy::File("/nonexistent/named.json".into()));
+        assert_eq!(find(None, home_only), SignaturePolicy::File(own));
         assert_eq!(find(Some("insecureAcceptAnything"), variable), SignaturePolicy::AcceptAnything);
         assert_eq!(find(Some("/p.json"), variable), SignaturePolicy::File("/p.json".into()));
     }

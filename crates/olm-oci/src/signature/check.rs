@@ -19,20 +19,17 @@ impl Puller {
     /// Reads the policy with its keys and roots, so that a mistake in it shows before the first image.
     ///
     /// # Errors
-    /// [`Error::Policy`], naming file and field, and the flag if no flag named the file.
+    /// [`Error::Policy`], naming file, field and flag.
     pub fn check_policy(&self) -> Result<(), Error> {
-        let checked = self.policy();
-        let SignaturePolicy::Standard(file) = &self.transport.config.signature_policy else {
-            return checked.map(drop);
-        };
-        match checked {
+        match self.policy() {
             Ok(_) => {
-                let file = file.display();
-                tracing::info!(%file, "signatures of images are checked by the policy of the container tools");
+                if let SignaturePolicy::File(file) = &self.transport.config.signature_policy {
+                    tracing::info!(file = %file.display(), "signatures of images are checked by this policy");
+                }
                 Ok(())
             }
             Err(Error::Policy(cause)) => Err(Error::Policy(ImageError::Config(format!(
-                "{cause}; correct the file, or name another one or insecureAcceptAnything in --signature-policy"
+                "{cause}; correct the file, or name another one in --signature-policy"
             )))),
             Err(error) => Err(error),
         }

@@ -181,35 +181,3 @@ fn policy_includes_the_files_beside_it() {
     assert!(load().unwrap_err().to_string().contains("exceeds the limit of 1048576 bytes"));
     assert!(Policy::load(&SignaturePolicy::AcceptAnything).unwrap().is_none());
 }
-
-#[test]
-fn policy_of_a_standard_place_must_be_supported() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("policy.json");
-    let (accept, gpg) = (
-        json!([{"type": "insecureAcceptAnything"}]),
-        json!([{"type": "signedBy", "keyType": "GPGKeys", "keyPath": "/k"}]),
-    );
-    for (default, of_quay, want) in [
-        (&accept, &accept, None),
-        (&accept, &gpg, Some("the scope \"quay.io\" needs signedBy, which is not supported")),
-        (&gpg, &accept, Some("the default needs signedBy, which is not supported")),
-    ] {
-        let text = json!({"default": default, "transports": {"docker": {"quay.io": of_quay}}}).to_string();
-        std::fs::write(&file, text).unwrap();
-        assert!(
-            Policy::load(&SignaturePolicy::File(file.clone())).unwrap().is_some(),
-            "an image of it decides"
-        );
-        match (Policy::load(&SignaturePolicy::Standard(file.clone())), want) {
-            (Ok(policy), None) => assert!(policy.is_some()),
-            (Err(error), Some(want)) => {
-                let want = format!("unsupported policy in {}: {want}", file.display());
-                assert_eq!(error.to_string(), want);
-            }
-            (got, want) => panic!("want {want:?}, got {got:?}"),
-        }
-    }
-    std::fs::remove_file(&file).unwrap();
-    assert!(Policy::load(&SignaturePolicy::Standard(file)).is_err());
-}
