@@ -1,8 +1,7 @@
 //! The solver's input for a namespace.
 //!
 //! Rule: update-graph §7.1. Unlike the reference, a ClusterServiceVersion that is being replaced or deleted is not installed any more:
-//! it would stop every resolution until it is gone (classic-apis §17). Only the Subscription whose upgrade has not ended waits. If a person
-//! made the successor, what it replaces is still what its Subscription has installed, and what leads on from there follows.
+//! it would stop every resolution until it is gone (classic-apis §17). Only the Subscription whose upgrade has not ended waits.
 
 use std::sync::Arc;
 
@@ -51,7 +50,7 @@ pub fn solver_namespace(
         installed: facts
             .csvs
             .iter()
-            .filter(|csv| !is_on_its_way_out(csv, facts.csvs) || is_newest_of_a_subscription(csv, facts))
+            .filter(|csv| !is_on_its_way_out(csv, facts.csvs))
             .map(|csv| installed(csv))
             .collect(),
     }
@@ -132,12 +131,6 @@ pub(super) fn is_on_its_way_out(csv: &ClusterServiceVersion, csvs: &[Arc<Cluster
         "Replacing" => is_replaced,
         _ => false,
     }
-}
-
-/// Whether a Subscription has not moved on to the successor.
-fn is_newest_of_a_subscription(csv: &ClusterServiceVersion, facts: &NamespaceFacts<'_>) -> bool {
-    let mut statuses = facts.subscriptions.iter().filter_map(|it| it.status.as_ref());
-    statuses.any(|status| csv.metadata.name.as_ref() == Some(&status.installed_csv))
 }
 
 fn installed(csv: &ClusterServiceVersion) -> InstalledCsv {

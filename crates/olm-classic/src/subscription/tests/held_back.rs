@@ -1,7 +1,5 @@
 //! Subscriptions that take part in no resolution, beside those that do.
 
-use olm_solver::ChannelEntry;
-
 use super::*;
 use crate::install_plan::PlanPhase;
 use crate::subscription::resolve;
@@ -124,32 +122,4 @@ fn failed_plan_is_not_made_again() {
     cluster.groups = vec![group("Default")];
     cluster.subscriptions = vec![subscription(Value::Null)];
     assert_eq!(rule(&cluster), PassRule::PlanMade, "no Subscription refers to it");
-}
-
-#[test]
-fn successor_made_by_hand_is_no_first_install() {
-    let mut package = unreadable::package("a", None);
-    for version in 2..4 {
-        let mut bundle = package.bundles[0].clone();
-        (bundle.name, bundle.version) = (format!("a.v{version}"), format!("{version}.0.0"));
-        let replaces = format!("a.v{}", version - 1);
-        package.channels[0].entries.push(ChannelEntry {
-            name: bundle.name.clone(),
-            replaces,
-            ..ChannelEntry::default()
-        });
-        package.bundles.push(bundle);
-    }
-    let catalog = Arc::new(Catalog::new([package]));
-    for (case, current, want) in [
-        ("the Subscription has the one before", "a.v1", vec!["a.v2"]),
-        ("it is the Subscription's, and waits", "a.v2", vec![]),
-    ] {
-        let mut cluster = cluster(vec![pending("AtLatestKnown", current, current, None)]);
-        cluster.csvs = vec![csv("a.v1", "Replacing", ""), csv("a.v2", "Installing", "a.v1")];
-        let namespace = cluster.with_facts(|facts| solver_namespace(facts, |_, _| Ok(Arc::clone(&catalog))));
-        let solution = solve(&namespace, Limits::default()).unwrap();
-        let chosen: Vec<_> = solution.bundles.iter().map(|it| it.name.as_str()).collect();
-        assert_eq!(chosen, want, "{case}");
-    }
 }
