@@ -5,7 +5,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use olm_api::classic::cluster_service_version::RequirementStatus;
 use olm_api::classic::subscription::{InstallPlanReference, SubscriptionStatus};
 use olm_api::classic::{ClusterServiceVersion, GROUP, InstallPlan, Subscription};
 use olm_api::k8s_openapi::api::core::v1::ObjectReference;
@@ -303,21 +302,13 @@ fn has_succeeded(csv: &ClusterServiceVersion) -> bool {
     })
 }
 
-/// Whether a ClusterServiceVersion has only ever waited for its requirements, one of which a plan makes: a definition that it owns, or an
-/// account with its rights. The plan that it came with may not have ended.
+/// Whether a ClusterServiceVersion has only ever waited for its requirements: the plan that it came with may not have ended.
 fn is_incomplete(csv: &ClusterServiceVersion) -> bool {
     const PENDING: &str = "Pending";
-    let owned = || csv.spec.custom_resource_definitions.iter().flat_map(|crds| &crds.owned);
-    let is_made = |requirement: &RequirementStatus| match requirement.kind.as_str() {
-        "ServiceAccount" => true,
-        "CustomResourceDefinition" => owned().any(|crd| crd.name == requirement.name),
-        _ => false,
-    };
     csv.status.as_ref().is_some_and(|status| {
         status.phase == PENDING
             && status.reason == "RequirementsNotMet"
             && status.conditions.iter().all(|earlier| earlier.phase == PENDING)
-            && status.requirement_status.iter().any(|it| it.status != "Present" && is_made(it))
     })
 }
 
