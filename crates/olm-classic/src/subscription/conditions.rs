@@ -12,6 +12,9 @@ use olm_solver::{ErrorKind, SolveError};
 use super::health::CatalogsHealth;
 use crate::install_plan::PlanPhase;
 
+/// Message of InstallPlanMissing if the plan was not complete: nothing makes the rest of its objects.
+const DELETED_UNFINISHED: &str = "it was deleted before it was complete";
+
 /// All types, in the order of the status.
 pub const CONDITION_TYPES: [&str; 12] = [
     "CatalogSourcesUnhealthy",
@@ -79,6 +82,17 @@ pub struct ConditionFacts<'a> {
     pub deprecations: Option<Vec<(&'static str, String)>>,
 }
 
+/// Whether the plan to which a status refers was not complete when its conditions were written; InstallPlanMissing keeps that after the plan
+/// is deleted.
+pub(super) fn is_plan_unfinished(conditions: &[SubscriptionCondition]) -> bool {
+    let mut bad = conditions.iter().filter(|condition| condition.status == ConditionStatus::True);
+    bad.any(|condition| match condition.type_.as_str() {
+        "InstallPlanPending" | "InstallPlanFailed" => true,
+        "InstallPlanMissing" => condition.message == DELETED_UNFINISHED,
+        _ => false,
+    })
+}
+
 /// Reason and message of condition ResolutionFailed.
 ///
 /// `ConstraintsNotSatisfiable` is final until something changes, `ErrorPreventedResolution` is tried again.
@@ -107,7 +121,7 @@ pub fn conditions(
     let of = |type_: &str| known.iter().find(|condition| condition.type_ == type_);
     CONDITION_TYPES
         .into_iter()
-        .filter_map(|type_| match change(type_, facts) {
+        .filter_map(|type_| match change(type_, known, facts) {
             Change::Keep => of(type_).cloned(),
             Change::Absent => None,
             Change::Set(value) => Some(condition(type_, value, of(type_), now)),
@@ -119,14 +133,17 @@ fn is_true(reason: &str, message: &str) -> Change {
     Change::Set((ConditionStatus::True, reason.to_owned(), message.to_owned()))
 }
 
-fn change(type_: &str, facts: &ConditionFacts<'_>) -> Change {
+fn change(type_: &str, known: &[SubscriptionCondition], facts: &ConditionFacts<'_>) -> Change {
     match type_ {
         "CatalogSourcesUnhealthy" => {
             let health = facts.health;
             Change::Set((health.status, health.reason.to_owned(), health.message.clone()))
         }
         "InstallPlanMissing" => match facts.plan {
-            PlanFact::Missing => is_true("ReferencedInstallPlanNotFound", ""),
+            PlanFact::Missing => {
+                let message = if is_plan_unfinished(known) { DELETED_UNFINISHED } else { "" };
+                is_true("ReferencedInstallPlanNotFound", message)
+            }
             PlanFact::None | PlanFact::Present(_) => Change::Absent,
         },
         "InstallPlanPending" => match plan_phase(facts.plan) {

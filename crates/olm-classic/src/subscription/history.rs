@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use olm_api::classic::{InstallPlan, Subscription};
 
+use super::conditions::is_plan_unfinished;
 use crate::install_plan::PlanPhase;
 
 /// Plans that stay.
@@ -19,13 +20,15 @@ fn generation(plan: &InstallPlan) -> i64 {
 }
 
 /// Names of the plans to delete: the oldest, until five are left, at most five in one pass. A plan to which a Subscription refers stays
-/// while that waits for its ClusterServiceVersion, and until it is complete: one that failed can be retried.
+/// while that waits for its ClusterServiceVersion, and until it is complete and the conditions of the Subscription report so: one that
+/// failed can be retried.
 pub fn expired_plans<'a>(plans: &'a [Arc<InstallPlan>], subscriptions: &[Arc<Subscription>]) -> Vec<&'a str> {
     let is_needed = |plan: &InstallPlan| {
         let is_complete = PlanPhase::from_plan(plan) == Some(PlanPhase::Complete);
         subscriptions.iter().filter_map(|it| it.status.as_ref()).any(|status| {
             let of = status.install_plan_ref.as_ref().and_then(|reference| reference.name.as_ref());
-            of == plan.metadata.name.as_ref() && (status.state == "UpgradePending" || !is_complete)
+            let is_awaited = status.state == "UpgradePending" || is_plan_unfinished(&status.conditions);
+            of == plan.metadata.name.as_ref() && (is_awaited || !is_complete)
         })
     };
     let mut sorted: Vec<&InstallPlan> = plans.iter().map(|plan| &**plan).collect();

@@ -9,6 +9,7 @@ use olm_api::classic::subscription::{InstallPlanReference, SubscriptionStatus};
 use olm_api::classic::{ClusterServiceVersion, GROUP, InstallPlan, Subscription};
 use olm_api::k8s_openapi::api::core::v1::ObjectReference;
 
+use super::conditions::is_plan_unfinished;
 use super::pass::NamespaceFacts;
 use super::resolve::is_on_its_way_out;
 use crate::install_plan::PlanPhase;
@@ -112,7 +113,7 @@ pub const STATE_ROWS: [StateRow; 12] = [
         StateRule::Abandoned,
         &[],
         New,
-        "currentCSV waits for what its plan did not make, and the plan is gone",
+        "currentCSV waits for its requirements, and its plan was deleted before it was complete",
         false,
     ),
     row(StateRule::Latest, &[AtLatestKnown], AtLatestKnown, "currentCSV exists", true),
@@ -302,7 +303,7 @@ fn has_succeeded(csv: &ClusterServiceVersion) -> bool {
     })
 }
 
-/// Whether a ClusterServiceVersion has only ever waited for its requirements: the plan that it came with may not have ended.
+/// Whether a ClusterServiceVersion has only ever waited for its requirements, which a plan that was not complete may not have made.
 fn is_incomplete(csv: &ClusterServiceVersion) -> bool {
     const PENDING: &str = "Pending";
     csv.status.as_ref().is_some_and(|status| {
@@ -339,8 +340,12 @@ pub fn next_state(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> St
     }
     let plan = referenced_plan(subscription, plans);
     if let Some(csv) = csvs.iter().find(|csv| csv.metadata.name.as_ref() == Some(&status.current_csv)) {
+        let conditions = subscription.status.as_ref().map(|status| status.conditions.as_slice());
+        let is_unfinished = status.install_plan_ref.is_some()
+            && plan.is_none()
+            && is_plan_unfinished(conditions.unwrap_or_default());
         // resolution then names it as what is in the way, and begins again when it is deleted
-        if status.install_plan_ref.is_some() && plan.is_none() && is_incomplete(csv) {
+        if is_unfinished && is_incomplete(csv) {
             (status.current_csv, status.installed_csv) = (String::new(), String::new());
             (status.install_plan, status.install_plan_ref) = (None, None);
             return decided(StateRule::Abandoned, status);

@@ -65,6 +65,14 @@ fn pending(state: &str, current: &str, installed: &str, plan: Option<&str>) -> S
     subscription(status)
 }
 
+/// The Subscription with this condition besides.
+fn with_condition(mut subscription: Subscription, type_: &str, message: &str) -> Subscription {
+    let condition = json!({"type": type_, "status": "True", "message": message});
+    let status = subscription.status.as_mut().unwrap();
+    status.conditions.push(serde_json::from_value(condition).unwrap());
+    subscription
+}
+
 fn source(name: &str, namespace: &str) -> CatalogSource {
     let spec = json!({"sourceType": "grpc", "image": "registry.example.com/catalog:v1"});
     typed(
@@ -91,6 +99,9 @@ fn next_state_takes_each_row_of_the_table() {
     left[0].metadata.labels = Some([("operators.coreos.com/a.ns".to_owned(), String::new())].into());
     let mut incomplete = [csv("a.v1", "Pending", "")];
     incomplete[0].status.as_mut().unwrap().reason = "RequirementsNotMet".to_owned();
+    let installed = |plan: &str| pending("AtLatestKnown", "a.v1", "a.v1", Some(plan));
+    let reporting = |of: &str, message: &str| with_condition(installed("gone"), of, message);
+    let deleted = "it was deleted before it was complete";
     let mut seen = BTreeSet::new();
     for (subscription, csvs, fail_forward, rule, current, installed) in [
         (subscription(Value::Null), &[][..], false, StateRule::New, "", ""),
@@ -102,7 +113,12 @@ fn next_state_takes_each_row_of_the_table() {
         (pending("UpgradePending", "a.v1", "", Some("p")), &csvs, false, StateRule::Installed, "a.v1", "a.v1"),
         (pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), &csvs, false, StateRule::Latest, "a.v1", "a.v1"),
         (pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), &[], false, StateRule::CsvDeleted, "a.v1", "a.v1"),
-        (pending("AtLatestKnown", "a.v1", "a.v1", Some("gone")), &incomplete, false, StateRule::Abandoned, "", ""),
+        (reporting("InstallPlanPending", ""), &incomplete, false, StateRule::Abandoned, "", ""),
+        (reporting("InstallPlanFailed", "no rights"), &incomplete, false, StateRule::Abandoned, "", ""),
+        (reporting("InstallPlanMissing", deleted), &incomplete, false, StateRule::Abandoned, "", ""),
+        (reporting("InstallPlanMissing", ""), &incomplete, false, StateRule::Latest, "a.v1", "a.v1"),
+        (installed("gone"), &incomplete, false, StateRule::Latest, "a.v1", "a.v1"),
+        (reporting("InstallPlanPending", ""), &csvs, false, StateRule::Latest, "a.v1", "a.v1"),
         (pending("UpgradePending", "a.v1", "", Some("p")), &incomplete, false, StateRule::Installed, "a.v1", "a.v1"),
         (pending("UpgradePending", "a.v1", "a.v1", None), &[], false, StateRule::Pending, "a.v1", "a.v1"),
         (pending("UpgradePending", "a.v2", "", Some("gone")), &[], false, StateRule::PlanVanished, "", ""),
@@ -218,6 +234,16 @@ fn conditions_follow_from_facts() {
         let not_tried = facts(plan, ResolutionFact::NotTried, UnpackFact::NotTried);
         assert_eq!(conditions(&first, &not_tried, at(9)), first, "times and what was not tried stay");
     }
+    let deleted = "it was deleted before it was complete";
+    for (plan, want) in [(&installing, deleted), (&broken, deleted), (&complete, "")] {
+        let mut found = conditions(&[], &facts(PlanFact::Present(plan), ResolutionFact::Resolved, UnpackFact::None), at(1));
+        for second in [2, 3] {
+            let gone = facts(PlanFact::Missing, ResolutionFact::Resolved, UnpackFact::None);
+            found = conditions(&found, &gone, at(second));
+            let missing = found.iter().find(|it| it.type_ == "InstallPlanMissing").unwrap();
+            assert_eq!(missing.message, want, "{plan:?}");
+        }
+    }
 }
 
 #[test]
@@ -291,6 +317,14 @@ fn history_keeps_five_plans_and_those_that_wait() {
     assert_eq!(expired_plans(&plans[..5], &[]), Vec::<&str>::new());
     let waits = [Arc::new(pending("UpgradePending", "a.v1", "", Some("p6")))];
     assert_eq!(expired_plans(&plans[..7], &waits), ["p7"]);
+    let complete = pending("AtLatestKnown", "a.v1", "a.v1", Some("p6"));
+    let reported = [Arc::new(with_condition(complete.clone(), "InstallPlanPending", ""))];
+    assert_eq!(
+        expired_plans(&plans[..7], &reported),
+        ["p7"],
+        "the Subscription does not know that it is complete"
+    );
+    assert_eq!(expired_plans(&plans[..7], &[Arc::new(complete)]), ["p6", "p7"]);
     let mut failed = plans[..7].to_vec();
     failed[6] = Arc::new(plan("p6", 6, Some("Failed"), &["a.v1"]));
     let refers = [Arc::new(pending("AtLatestKnown", "a.v1", "a.v1", Some("p6")))];
