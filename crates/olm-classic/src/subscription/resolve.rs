@@ -82,10 +82,14 @@ fn failed_plan(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Optio
 }
 
 /// Its version still replaces the one before it, and no next version follows until that has succeeded; with fail-forward, also after it failed
-/// (classic-apis §6.6). What nothing can replace is left to the resolution, which reports it.
+/// (classic-apis §6.6). What nothing can replace is left to the resolution, which reports it. Nor does one while the user replaces its
+/// version by another one.
 fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
     let name = subscription.status.as_ref()?.installed_csv.as_str();
     let csv = find(facts, name)?;
+    if is_on_its_way_out(csv, facts.csvs) {
+        return Some(replaced_by_user(csv, facts));
+    }
     let has_ended = match phase(csv) {
         "Succeeded" => true,
         "Failed" => facts.is_fail_forward(),
@@ -113,6 +117,19 @@ fn is_stuck(csv: &ClusterServiceVersion, facts: &NamespaceFacts<'_>) -> bool {
     facts.is_fail_forward() && phase(csv) == "Failed" && GroupReason::from_name(reason).is_some()
 }
 
+/// A Subscription refers to the successors that it installs itself: this one was made by hand.
+fn replaced_by_user(csv: &ClusterServiceVersion, facts: &NamespaceFacts<'_>) -> String {
+    let name = csv.metadata.name.as_deref().unwrap_or_default();
+    let successor = successor(csv, facts.csvs).and_then(|it| it.metadata.name.as_deref());
+    let replaced =
+        successor.map(|it| format!(": {it}, which this Subscription did not install, replaces it"));
+    format!(
+        "ClusterServiceVersion {name} is {}{}; no next version is installed while it is there",
+        phase(csv),
+        replaced.unwrap_or_default()
+    )
+}
+
 fn find<'a>(facts: &NamespaceFacts<'a>, name: &str) -> Option<&'a ClusterServiceVersion> {
     facts.csvs.iter().find(|csv| csv.metadata.name.as_deref() == Some(name)).map(|csv| &**csv)
 }
@@ -123,14 +140,20 @@ fn phase(csv: &ClusterServiceVersion) -> &str {
 
 /// Its successor is there.
 pub(super) fn is_on_its_way_out(csv: &ClusterServiceVersion, csvs: &[Arc<ClusterServiceVersion>]) -> bool {
-    let name = csv.metadata.name.as_deref().unwrap_or_default();
-    let is_replaced =
-        csvs.iter().any(|other| other.spec.replaces == name && other.metadata.name != csv.metadata.name);
     match phase(csv) {
         "Deleting" => true,
-        "Replacing" => is_replaced,
+        "Replacing" => successor(csv, csvs).is_some(),
         _ => false,
     }
+}
+
+/// The one that replaces it.
+fn successor<'a>(
+    csv: &ClusterServiceVersion,
+    csvs: &'a [Arc<ClusterServiceVersion>],
+) -> Option<&'a Arc<ClusterServiceVersion>> {
+    let name = csv.metadata.name.as_deref().unwrap_or_default();
+    csvs.iter().find(|other| other.spec.replaces == name && other.metadata.name != csv.metadata.name)
 }
 
 fn installed(csv: &ClusterServiceVersion) -> InstalledCsv {

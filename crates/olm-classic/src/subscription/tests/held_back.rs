@@ -100,6 +100,26 @@ fn deleted_csv_is_not_installed_again_beside_others() {
 }
 
 #[test]
+fn successor_made_by_hand_holds_back_its_subscription() {
+    let after = "no next version is installed while it is there";
+    let by = "a.v2, which this Subscription did not install, replaces it";
+    for (phase, has_successor, want) in [
+        ("Replacing", true, Some(format!("ClusterServiceVersion a.v1 is Replacing: {by}; {after}"))),
+        ("Deleting", true, Some(format!("ClusterServiceVersion a.v1 is Deleting: {by}; {after}"))),
+        ("Deleting", false, Some(format!("ClusterServiceVersion a.v1 is Deleting; {after}"))),
+        ("Replacing", false, None),
+        ("Succeeded", false, None),
+    ] {
+        let mut cluster = cluster(vec![pending("AtLatestKnown", "a.v1", "a.v1", None), other("b")]);
+        cluster.csvs = vec![csv("a.v1", phase, "")];
+        cluster.csvs.extend(has_successor.then(|| csv("a.v2", "Installing", "a.v1")));
+        let why = cluster.with_facts(|facts| held_back(&facts.subscriptions[0], facts));
+        assert_eq!(why, want, "{phase} {has_successor}");
+        assert_eq!(moving(&cluster), if want.is_some() { vec!["b"] } else { vec!["a", "b"] }, "{phase}");
+    }
+}
+
+#[test]
 fn resolution_without_subscriptions_needs_no_catalog() {
     let mut cluster = cluster(vec![pending("AtLatestKnown", "a.v1", "a.v1", Some("p"))]);
     cluster.plans = vec![plan("p", 3, Some("Failed"), &["a.v1"])];
