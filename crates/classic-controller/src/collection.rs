@@ -1,4 +1,4 @@
-//! Collection, now and then, of images on disk that no CatalogSource and no InstallPlan uses any more.
+//! Collection, now and then, of images on disk that no CatalogSource and no InstallPlan uses any more, and of bundles in memory.
 //!
 //! No decision needs it; what is removed too early is pulled again. Rule: decision 53.
 
@@ -11,18 +11,20 @@ use tokio::time::MissedTickBehavior;
 
 use crate::cluster::Cluster;
 use crate::image_source::{ImageSource, ImagesInUse};
+use crate::subscription::Unpacks;
 
 /// The time between two collections, and how long an image stays that was in use.
 pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(120);
 
 /// Runs until it is dropped.
-pub(crate) async fn run(cluster: &Cluster, images: &dyn ImageSource) -> Infallible {
+pub(crate) async fn run(cluster: &Cluster, images: &dyn ImageSource, unpacks: &Unpacks) -> Infallible {
     // until then every image may be in use
     cluster.wait_until_listed().await;
     let mut ticks = tokio::time::interval(GRACE_PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        unpacks.evict();
         images.collect(in_use(cluster)).await;
     }
 }

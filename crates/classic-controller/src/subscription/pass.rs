@@ -306,7 +306,13 @@ impl Subscriptions {
             let mut unpacked = None;
             if !content.image.is_empty() {
                 let lookup = bundle_lookup(chosen, &content.image, String::new());
-                let (decision, objects) = self.unpacks.step(source, &lookup, settings, &observed.namespace);
+                let (decision, objects) = self.unpacks.step(
+                    source,
+                    &lookup,
+                    settings,
+                    &observed.namespace,
+                    &observed.subscriptions,
+                );
                 unpacked = objects;
                 if decision.is_failed() {
                     failed.push(decision.message.clone());

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use olm_api::classic::CatalogSource;
 use olm_api::classic::install_plan::BundleLookup;
-use olm_classic::install_plan::{UnpackDecision, UnpackNext, UnpackObserved, UnpackSettings, decide_unpack};
+use olm_api::classic::{CatalogSource, Subscription};
+use olm_classic::install_plan::{
+    UnpackDecision, UnpackNext, UnpackObserved, UnpackSettings, decide_unpack, reported_unpack,
+};
 use olm_core::Object;
 use olm_runtime::controller::Waker;
 use olm_runtime::watched;
@@ -39,8 +41,8 @@ pub(crate) struct Unpacks {
 struct State {
     progress: Progress,
     namespaces: BTreeSet<String>,
-    /// When a namespace asked last.
-    asked: Instant,
+    /// No namespace needs it after that, unless one requests it before.
+    needed_until: Instant,
     /// Of the CatalogSource: another one may have other secrets.
     generation: Option<i64>,
     _task: Option<AbortOnDropHandle<()>>,
@@ -64,28 +66,38 @@ impl Unpacks {
         Arc::new(Self { images: Arc::clone(images), states: Arc::default(), ended: Waker::default() })
     }
 
-    /// The objects of a bundle, or how far its image is. What is due is begun.
+    /// The objects of a bundle, or how far its image is. What is due is begun; what an earlier process has begun, as far as the statuses of
+    /// the Subscriptions of the namespace report it, is continued.
     pub(crate) fn step(
         &self,
         source: &Arc<CatalogSource>,
         lookup: &BundleLookup,
         settings: UnpackSettings,
         namespace: &str,
+        subscriptions: &[Arc<Subscription>],
     ) -> (UnpackDecision, Option<Arc<Vec<Object>>>) {
         let now = Timestamp::now();
         let key = (watched::key(&source.metadata), lookup.path.clone());
         let mut states = self.states.lock();
-        states.retain(|_, state| match &state.progress {
-            Progress::Unpacked { at, .. } => at.elapsed() < RETENTION,
-            Progress::Running { .. } | Progress::Failed { .. } => true,
-        });
+        evict(&mut states);
+        if !states.contains_key(&key) {
+            let progress = match reported_unpack(&lookup.path, subscriptions, settings, now) {
+                UnpackObserved::Running { since, problem } => Some(Progress::Running { since, problem }),
+                UnpackObserved::Failed { at, message } => Some(Progress::Failed { at, message }),
+                UnpackObserved::CatalogMissing | UnpackObserved::NotStarted | UnpackObserved::Unpacked => {
+                    None
+                }
+            };
+            if let Some(progress) = progress {
+                states.insert(key.clone(), self.begin(&key, source, progress));
+            }
+        }
         let mut objects = None;
         let generation = source.metadata.generation;
         let observed = match states.get_mut(&key).filter(|state| state.is_of(generation)) {
             None => UnpackObserved::NotStarted,
             Some(state) => {
                 state.namespaces.insert(namespace.to_owned());
-                state.asked = Instant::now();
                 match &state.progress {
                     Progress::Running { since, problem } => {
                         UnpackObserved::Running { since: *since, problem: problem.clone() }
@@ -103,16 +115,10 @@ impl Unpacks {
         let decision = decide_unpack(lookup, &observed, settings, now);
         match decision.next {
             UnpackNext::Start => {
-                let task = self.pull(key.clone(), Arc::clone(source));
                 let earlier = states.remove(&key).map(|state| state.namespaces).unwrap_or_default();
-                let state = State {
-                    progress: Progress::Running { since: now, problem: None },
-                    namespaces: earlier.into_iter().chain([namespace.to_owned()]).collect(),
-                    asked: Instant::now(),
-                    generation,
-                    _task: Some(AbortOnDropHandle::new(tokio::spawn(task))),
-                };
-                states.insert(key, state);
+                let mut state = self.begin(&key, source, Progress::Running { since: now, problem: None });
+                state.namespaces = earlier.into_iter().chain([namespace.to_owned()]).collect();
+                states.insert(key.clone(), state);
             }
             UnpackNext::Stop => {
                 if let Some(state) = states.get_mut(&key) {
@@ -122,7 +128,32 @@ impl Unpacks {
             }
             UnpackNext::Wait(_) | UnpackNext::Use => {}
         }
+        if let Some(state) = states.get_mut(&key) {
+            let next = match decision.next {
+                UnpackNext::Wait(wait) => wait,
+                UnpackNext::Start | UnpackNext::Stop | UnpackNext::Use => Duration::ZERO,
+            };
+            state.needed_until = state.needed_until.max(Instant::now() + next + RETENTION);
+        }
         (decision, objects)
+    }
+
+    /// The image is pulled if it is in progress.
+    fn begin(&self, key: &Key, source: &Arc<CatalogSource>, progress: Progress) -> State {
+        let is_running = matches!(progress, Progress::Running { .. });
+        let task = is_running.then(|| tokio::spawn(self.pull(key.clone(), Arc::clone(source))));
+        State {
+            progress,
+            namespaces: BTreeSet::new(),
+            needed_until: Instant::now(),
+            generation: source.metadata.generation,
+            _task: task.map(AbortOnDropHandle::new),
+        }
+    }
+
+    /// Removes what no namespace needs any more.
+    pub(crate) fn evict(&self) {
+        evict(&mut self.states.lock());
     }
 
     /// The objects of a bundle whose plan is being executed.
@@ -183,10 +214,20 @@ impl Unpacks {
     }
 }
 
+fn evict(states: &mut BTreeMap<Key, State>) {
+    let now = Instant::now();
+    states.retain(|_, state| match &state.progress {
+        Progress::Unpacked { at, .. } => at.elapsed() < RETENTION,
+        Progress::Failed { .. } => now < state.needed_until,
+        // see `report`
+        Progress::Running { .. } => true,
+    });
+}
+
 /// Records why an image was not pulled. `false`: no namespace has asked for it for a while, so it is not pulled any more.
 fn report(states: &mut BTreeMap<Key, State>, key: &Key, message: String) -> bool {
     match states.get_mut(key) {
-        Some(state) if state.asked.elapsed() < RETENTION => {
+        Some(state) if Instant::now() < state.needed_until => {
             if let Progress::Running { problem, .. } = &mut state.progress {
                 *problem = Some(message);
             }
@@ -203,7 +244,8 @@ fn report(states: &mut BTreeMap<Key, State>, key: &Key, message: String) -> bool
 mod tests {
     use futures::FutureExt as _;
     use futures::future::BoxFuture;
-    use olm_classic::install_plan::bundle_lookup;
+    use olm_api::classic::Time;
+    use olm_classic::install_plan::{UnpackRule, bundle_lookup};
     use olm_solver::ChosenBundle;
     use serde_json::json;
 
@@ -253,7 +295,7 @@ mod tests {
         let images: Arc<dyn ImageSource> = Arc::clone(&down) as _;
         let unpacks = Unpacks::new(&images);
         let pulls = || down.0.lock().values().sum::<usize>();
-        let ask = || unpacks.step(&source(1), &lookup(), UnpackSettings::default(), "ns");
+        let ask = || unpacks.step(&source(1), &lookup(), UnpackSettings::default(), "ns", &[]);
         for _ in 0..60 {
             ask();
             tokio::time::sleep(Duration::from_secs(5)).await;
@@ -265,6 +307,77 @@ mod tests {
         tokio::time::sleep(RETENTION).await;
         assert_eq!(pulls(), ended);
         assert_eq!(ask().0.next, UnpackNext::Start);
+    }
+
+    const FAILED: (&str, &str) = ("BundleUnpackFailed", "BundleUnpackFailed");
+    const RUNNING: (&str, &str) = ("BundleUnpacking", "UnpackingInProgress");
+
+    /// A Subscription that has reported the bundle for so many seconds.
+    fn reporting((type_, reason): (&str, &str), seconds: u64) -> Arc<Subscription> {
+        let image = lookup().path;
+        let text = match type_ {
+            "BundleUnpackFailed" => {
+                format!(
+                    "bundle image {image} cannot be unpacked: no such image; it is tried again after 300 s"
+                )
+            }
+            _ => format!("unpacking of bundle image {image}: still running"),
+        };
+        let condition = json!({"type": type_, "status": "True", "reason": reason, "message": text});
+        let status = json!({"lastUpdated": "2026-01-01T00:00:00Z", "conditions": [condition]});
+        let spec = json!({"name": "a", "source": "c", "sourceNamespace": "ns"});
+        let subscription =
+            json!({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec, "status": status});
+        let mut subscription: Subscription = serde_json::from_value(subscription).unwrap();
+        let since = Timestamp::now() - Duration::from_secs(seconds);
+        for condition in &mut subscription.status.as_mut().unwrap().conditions {
+            condition.last_transition_time = Some(Time(since));
+        }
+        Arc::new(subscription)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unpack_continues_what_an_earlier_process_reported() {
+        for (reported, seconds, rule, is_pulled) in [
+            (FAILED, 60, UnpackRule::Failed, false),
+            (FAILED, 301, UnpackRule::Retries, true),
+            (RUNNING, 60, UnpackRule::Waits, true),
+            (RUNNING, 601, UnpackRule::DeadlineExceeded, false),
+            (RUNNING, 901, UnpackRule::Starts, true),
+        ] {
+            let down = Arc::new(Down::default());
+            let images: Arc<dyn ImageSource> = Arc::clone(&down) as _;
+            let unpacks = Unpacks::new(&images);
+            let subscription = reporting(reported, seconds);
+            let reports = [Arc::clone(&subscription)];
+            let ask = |reports: &[Arc<Subscription>]| {
+                unpacks.step(&source(1), &lookup(), UnpackSettings::default(), "ns", reports).0
+            };
+            let decision = ask(&reports);
+            assert_eq!(decision.rule, rule, "{reported:?} for {seconds} s");
+            if rule == UnpackRule::Failed {
+                let condition = &subscription.status.as_ref().unwrap().conditions[0];
+                assert_eq!(decision.message, condition.message, "nothing is written");
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            assert_eq!(!down.0.lock().is_empty(), is_pulled, "{reported:?} for {seconds} s");
+            let later = ask(&[]).rule;
+            let want = if is_pulled { UnpackRule::Waits } else { UnpackRule::Failed };
+            assert_eq!(later, want, "the statuses are read once: {reported:?} for {seconds} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unpack_failure_is_evicted_after_its_retry() {
+        let images: Arc<dyn ImageSource> = Arc::new(Down::default());
+        let unpacks = Unpacks::new(&images);
+        let reports = [reporting(FAILED, 60)];
+        unpacks.step(&source(1), &lookup(), UnpackSettings::default(), "ns", &reports);
+        for (seconds, left) in [(RETENTION.as_secs(), 1), (300, 0)] {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            unpacks.evict();
+            assert_eq!(unpacks.states.lock().len(), left, "after further {seconds} s");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -279,7 +392,7 @@ mod tests {
             (2, "b", UnpackNext::Wait(Duration::from_secs(5))),
         ] {
             let (decision, _) =
-                unpacks.step(&source(generation), &lookup(), UnpackSettings::default(), namespace);
+                unpacks.step(&source(generation), &lookup(), UnpackSettings::default(), namespace, &[]);
             assert_eq!(decision.next, next, "{generation}");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

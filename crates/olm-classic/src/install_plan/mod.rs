@@ -32,5 +32,5 @@ pub use step::{
 };
 pub use unpack::{
     SettingError, UNPACK_ROWS, UnpackDecision, UnpackNext, UnpackObserved, UnpackRow, UnpackRule,
-    UnpackSettings, decide_unpack,
+    UnpackSettings, decide_unpack, reported_unpack,
 };

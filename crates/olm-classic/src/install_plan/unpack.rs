@@ -2,11 +2,13 @@
 //!
 //! Rule: classic-apis §5.5 and §13. Whether a Job or the controller itself reads the image is the caller's matter.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use olm_api::ConditionStatus;
 use olm_api::classic::install_plan::BundleLookup;
-use olm_api::classic::{ClassicCondition, OperatorGroup};
+use olm_api::classic::subscription::SubscriptionCondition;
+use olm_api::classic::{ClassicCondition, OperatorGroup, Subscription};
 use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_core::go::GoDuration;
@@ -15,6 +17,10 @@ use super::phase::REQUEUE;
 
 const TIMEOUT: &str = "operatorframework.io/bundle-unpack-timeout";
 const RETRY_INTERVAL: &str = "operatorframework.io/bundle-unpack-min-retry-interval";
+/// Between the image and the problem in the message of a failure.
+const CANNOT: &str = "cannot be unpacked: ";
+/// After the problem.
+const AGAIN: &str = "; it is tried again after ";
 
 /// How long unpacking may take, and when it is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,6 +185,57 @@ impl UnpackDecision {
     }
 }
 
+/// What the conditions of the Subscriptions of a namespace report of an image: an earlier process has begun with it, or failed. A failure is
+/// tried again, and the time limit ends, when they would have without the end of that process.
+pub fn reported_unpack(
+    image: &str,
+    subscriptions: &[Arc<Subscription>],
+    settings: UnpackSettings,
+    now: Timestamp,
+) -> UnpackObserved {
+    let report = |type_: &str, reason: &str| {
+        let statuses = subscriptions.iter().filter_map(|it| it.status.as_ref());
+        let is_it = |it: &&SubscriptionCondition| {
+            it.type_ == type_
+                && it.status == ConditionStatus::True
+                && it.reason == reason
+                && is_about(&it.message, image)
+        };
+        let found = statuses.flat_map(|status| &status.conditions).filter(is_it);
+        let found = found.filter_map(|it| Some((it.last_transition_time.as_ref()?.0, it.message.as_str())));
+        found.min_by_key(|(since, _)| *since)
+    };
+    if let Some((at, message)) = report("BundleUnpackFailed", "BundleUnpackFailed") {
+        return UnpackObserved::Failed { at, message: problem(message, image).to_owned() };
+    }
+    // what took longer has failed, and is due again
+    let is_current = |since| match settings.timeout {
+        Some(timeout) => age(since, now) < timeout.saturating_add(settings.retry_interval),
+        None => true,
+    };
+    match report("BundleUnpacking", "UnpackingInProgress") {
+        Some((since, _)) if is_current(since) => UnpackObserved::Running { since, problem: None },
+        Some(_) | None => UnpackObserved::NotStarted,
+    }
+}
+
+/// Whether a message of [`decide_unpack`], or several of them, are about an image; the name of another one may begin with its own.
+fn is_about(message: &str, image: &str) -> bool {
+    [" ", ": "].iter().any(|end| message.contains(&format!("bundle image {image}{end}")))
+}
+
+/// The problem in the message of a failure, as it was when the image failed.
+fn problem<'a>(message: &'a str, image: &str) -> &'a str {
+    let begin = format!("bundle image {image} ");
+    let text = message.find(&begin).map_or(message, |at| &message[at..]);
+    let text = text.strip_prefix(&begin).and_then(|rest| rest.strip_prefix(CANNOT)).unwrap_or(text);
+    text.split_once(AGAIN).map_or(text, |(text, _)| text)
+}
+
+fn age(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO)
+}
+
 /// What to do for a bundle that is an image.
 pub fn decide_unpack(
     lookup: &BundleLookup,
@@ -186,7 +243,6 @@ pub fn decide_unpack(
     settings: UnpackSettings,
     now: Timestamp,
 ) -> UnpackDecision {
-    let age = |since: Timestamp| Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
     let source = format!(
         "{}/{}",
         lookup.catalog_source_ref.namespace.as_deref().unwrap_or_default(),
@@ -208,7 +264,7 @@ pub fn decide_unpack(
         UnpackObserved::Running { since, problem } => {
             let problem = problem.as_deref().unwrap_or("still running");
             match settings.timeout {
-                Some(timeout) if age(*since) >= timeout => (
+                Some(timeout) if age(*since, now) >= timeout => (
                     UnpackRule::DeadlineExceeded,
                     UnpackNext::Stop,
                     format!(
@@ -225,13 +281,13 @@ pub fn decide_unpack(
             }
         }
         UnpackObserved::Failed { at, message } => {
-            let left = settings.retry_interval.saturating_sub(age(*at));
+            let left = settings.retry_interval.saturating_sub(age(*at, now));
             if left.is_zero() {
                 let message = format!("bundle image {image} is unpacked again after a failure: {message}");
                 (UnpackRule::Retries, UnpackNext::Start, message)
             } else {
                 let text = format!(
-                    "bundle image {image} cannot be unpacked: {message}; it is tried again after {} s",
+                    "bundle image {image} {CANNOT}{message}{AGAIN}{} s",
                     settings.retry_interval.as_secs()
                 );
                 (UnpackRule::Failed, UnpackNext::Wait(left), text)

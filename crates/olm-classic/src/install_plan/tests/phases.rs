@@ -206,6 +206,41 @@ fn decide_unpack_takes_each_row_of_the_table() {
 }
 
 #[test]
+#[rustfmt::skip]
+fn unpack_state_is_read_from_conditions() {
+    let (lookup, settings) = (lookup(), UnpackSettings::default());
+    let message = |observed: &UnpackObserved, second| decide_unpack(&lookup, observed, settings, at(second)).message;
+    let failed = |message: &str| UnpackObserved::Failed { at: at(0), message: message.to_owned() };
+    let running = UnpackObserved::Running { since: at(0), problem: None };
+    let (deadline, of_missing) = (message(&running, 600), message(&failed("no such image"), 1));
+    let beside = format!("bundle image r.test/b:v1 cannot be unpacked: gone; it is tried again after 300 s; {of_missing}");
+    let of_another = of_missing.replace("a:v1", "a:v1.2");
+    let (of_failure, of_unpack) = (("BundleUnpackFailed", "BundleUnpackFailed"), ("BundleUnpacking", "UnpackingInProgress"));
+    for (case, (type_, reason), message, second, want) in [
+        ("failed", of_failure, of_missing.clone(), 1, failed("no such image")),
+        ("beside another one", of_failure, beside, 1, failed("no such image")),
+        ("another image", of_failure, of_another, 1, UnpackObserved::NotStarted),
+        ("at the deadline", of_failure, deadline.clone(), 601, failed(&deadline)),
+        ("after the deadline", of_failure, message(&failed(&deadline), 1), 601, failed(&deadline)),
+        ("no unpacking", ("BundleUnpackFailed", "EnsureInstallPlanFailed"), of_missing, 1, UnpackObserved::NotStarted),
+        ("about to begin", of_unpack, message(&UnpackObserved::NotStarted, 0), 1, running.clone()),
+        ("begun", of_unpack, message(&running, 5), 899, running.clone()),
+        ("begun again", of_unpack, message(&failed("no such image"), 300), 1, running.clone()),
+        ("due again", of_unpack, message(&running, 5), 900, UnpackObserved::NotStarted),
+    ] {
+        let condition = json!({"type": type_, "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": "1970-01-01T00:00:00Z"});
+        let status = json!({"lastUpdated": "1970-01-01T00:00:00Z", "conditions": [condition]});
+        let spec = json!({"name": "a", "source": "main", "sourceNamespace": "ns"});
+        let subscription = json!({"metadata": {"name": "a"}, "spec": spec, "status": status});
+        let subscriptions: [Arc<Subscription>; 1] = [Arc::new(typed("v1alpha1", "Subscription", subscription))];
+        let reported = reported_unpack(&lookup.path, &subscriptions, settings, at(second));
+        assert_eq!(reported, want, "{case}: {message}");
+    }
+    assert_eq!(reported_unpack(&lookup.path, &[], settings, at(1)), UnpackObserved::NotStarted);
+}
+
+#[test]
 fn unpack_settings_are_read_from_the_group() {
     let group = |annotations: Value| -> OperatorGroup {
         let metadata = json!({"name": "og", "namespace": "ns", "annotations": annotations});
