@@ -14,7 +14,7 @@ use olm_bundle::BundleLimits;
 use olm_catalog::CatalogImages;
 use olm_core::Digest;
 use olm_install::BundleFetcher;
-use olm_oci::{Config, Keyring, Limits, Puller, SharedKeyring, Store, StoreError};
+use olm_oci::{Config, ImageError, Keyring, Limits, Puller, SharedKeyring, Store, StoreError};
 use olm_runtime::error_text::chain;
 use olm_runtime::pull_secrets::{self, Document, NamespacedName};
 use olm_runtime::watched::{self, Objects};
@@ -36,6 +36,8 @@ pub(crate) struct Images {
     global: Option<NamespacedName>,
     /// The account that the process runs as.
     own_account: Option<NamespacedName>,
+    /// The pull secrets of the process as they were read last.
+    of_process: Mutex<Vec<(NamespacedName, Document)>>,
     /// Catalogs on disk that the last collection found unused.
     unused: Arc<Mutex<BTreeSet<Digest>>>,
 }
@@ -63,6 +65,7 @@ impl Images {
             accounts: Objects::by_namespace(),
             global: None,
             own_account: None,
+            of_process: Mutex::default(),
             unused: Arc::default(),
         })
     }
@@ -123,27 +126,55 @@ impl Images {
         if !named.is_empty() {
             return named;
         }
-        let account = self.accounts.find(&watched::key(&source.metadata));
+        self.secrets_of_account(&watched::key(&source.metadata))
+    }
+
+    /// The pull secrets of a ServiceAccount, `namespace/name`.
+    fn secrets_of_account(&self, key: &str) -> Vec<String> {
+        let account = self.accounts.find(key);
         let secrets = account.iter().flat_map(|account| account.image_pull_secrets.iter().flatten());
         secrets.map(|secret| secret.name.clone()).collect()
     }
 
+    /// The pull secrets of the process. Most catalogs need none of them: one that cannot be read counts as it was read before, or is passed
+    /// over.
+    async fn documents_of_process(&self) -> Vec<(NamespacedName, Document)> {
+        let mut places: Vec<NamespacedName> = self.global.iter().cloned().collect();
+        if let Some(account) = &self.own_account {
+            let secrets = self.secrets_of_account(&account.to_string()).into_iter();
+            places.extend(secrets.map(|name| NamespacedName { namespace: account.namespace.clone(), name }));
+        }
+        let before = self.of_process.lock().clone();
+        let mut documents = Vec::new();
+        for place in places {
+            match pull_secrets::documents(&self.client, vec![place.clone()]).await {
+                Ok(read) => documents.extend(read),
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "pulls use the credentials that were read before");
+                    documents.extend(before.iter().find(|(of, _)| *of == place).cloned());
+                }
+            }
+        }
+        *self.of_process.lock() = documents.clone();
+        documents
+    }
+
     /// The credentials for a catalog: those of the process, which its own secrets override.
     async fn keyring(&self, source: &CatalogSource) -> Result<Keyring, String> {
-        let mut places = pull_secrets::places(&self.client, self.global.as_ref(), self.own_account.as_ref())
-            .await
-            .map_err(|error| chain(&error))?;
+        let mut keyring = Keyring::new();
+        for (place, document) in self.documents_of_process().await {
+            if let Err(error) = add(&mut keyring, &document) {
+                let error = chain(&error);
+                tracing::warn!(secret = %place, error, "a pull secret of the process is passed over");
+            }
+        }
         let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
         let own = self.secrets(source).into_iter();
-        places.extend(own.map(|name| NamespacedName { namespace: namespace.to_owned(), name }));
+        let places = own.map(|name| NamespacedName { namespace: namespace.to_owned(), name }).collect();
         let documents = pull_secrets::documents(&self.client, places).await.map_err(|error| chain(&error))?;
-        let mut keyring = Keyring::new();
         for (place, document) in &documents {
-            let added = match document {
-                Document::ConfigJson(bytes) => keyring.add_config_json(bytes),
-                Document::DockerCfg(bytes) => keyring.add_dockercfg(bytes),
-            };
-            added.map_err(|error| format!("error reading pull secret {place}: {}", chain(&error)))?;
+            add(&mut keyring, document)
+                .map_err(|error| format!("error reading pull secret {place}: {}", chain(&error)))?;
         }
         Ok(keyring)
     }
@@ -156,6 +187,13 @@ impl Images {
         let shared = SharedKeyring::default();
         shared.set(Some(keyring));
         Ok(self.anonymous.with_keyring(shared))
+    }
+}
+
+fn add(keyring: &mut Keyring, document: &Document) -> Result<(), ImageError> {
+    match document {
+        Document::ConfigJson(bytes) => keyring.add_config_json(bytes),
+        Document::DockerCfg(bytes) => keyring.add_dockercfg(bytes),
     }
 }
 
@@ -195,28 +233,76 @@ mod tests {
         assert_eq!(secrets("another", json!([""])), Vec::<String>::new());
     }
 
+    fn login(host: &str, user: &str) -> String {
+        json!({"auths": {host: {"username": user, "password": "p"}}}).to_string()
+    }
+
+    /// What an apiserver answers that has a Secret with this document.
+    fn secret(document: &str) -> (u16, Value) {
+        let data = [(".dockerconfigjson".to_owned(), ByteString(document.as_bytes().to_vec()))].into();
+        (200, serde_json::to_value(Secret { data: Some(data), ..Secret::default() }).unwrap())
+    }
+
+    fn place(name: &str) -> Option<NamespacedName> {
+        Some(NamespacedName { namespace: "olm".to_owned(), name: name.to_owned() })
+    }
+
     #[tokio::test]
-    async fn pull_secrets_of_the_process_count_for_every_catalog() {
-        let secret = |host: &str, user: &str| {
-            let login = json!({"auths": {host: {"username": user, "password": "p"}}}).to_string();
-            let data = [(".dockerconfigjson".to_owned(), ByteString(login.into_bytes()))].into();
-            (200, serde_json::to_value(Secret { data: Some(data), ..Secret::default() }).unwrap())
-        };
-        let apiserver = Apiserver::new(move |_, uri| match uri {
-            "/api/v1/namespaces/olm/secrets/global" => secret("global.test", "global"),
-            "/api/v1/namespaces/olm/serviceaccounts/controller" => {
-                let metadata = json!({"namespace": "olm", "name": "controller"});
-                (200, json!({"metadata": metadata, "imagePullSecrets": [{"name": "account"}]}))
+    async fn pull_secret_of_the_process_that_is_bad_is_passed_over() {
+        let next = Arc::new(Mutex::new((200, String::new())));
+        let answers = Arc::clone(&next);
+        let apiserver = Apiserver::new(move |_, uri| match (uri, answers.lock().clone()) {
+            ("/api/v1/namespaces/olm/secrets/global", (200, document)) => secret(&document),
+            ("/api/v1/namespaces/olm/secrets/global", (code, _)) => {
+                let reason = if code == 404 { "NotFound" } else { "X" };
+                (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
             }
-            "/api/v1/namespaces/olm/secrets/account" => secret("account.test", "account"),
-            "/api/v1/namespaces/ns/secrets/mine" => secret("account.test", "mine"),
-            _ => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+            ("/api/v1/namespaces/ns/secrets/bad", _) => secret("{"),
+            _ => secret(&login("own.test", "mine")),
         });
-        let place = |name: &str| Some(NamespacedName { namespace: "olm".to_owned(), name: name.to_owned() });
         let cache = tempfile::tempdir().unwrap();
         let limits = (Limits::bundle(), BundleLimits::default());
         let images = Images::open(apiserver.client(), cache.path(), Config::default(), limits).unwrap();
-        let images = images.with_secrets_of_process(place("global"), place("controller"));
+        let images = images.with_secrets_of_process(place("global"), None);
+        let source = |secret: &str| -> CatalogSource {
+            let spec = json!({"sourceType": "grpc", "image": "i", "secrets": [secret]});
+            let metadata = json!({"namespace": "ns", "name": "main"});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+        };
+        for (code, document, is_used) in [
+            (403, String::new(), false),
+            (200, "{".to_owned(), false),
+            (200, login("global.test", "global"), true),
+            (500, String::new(), true),
+            (404, String::new(), false),
+        ] {
+            *next.lock() = (code, document.clone());
+            let keyring = images.keyring(&source("mine")).await.unwrap();
+            assert!(keyring.lookup("own.test", "c").is_some(), "{code} {document}");
+            assert_eq!(keyring.lookup("global.test", "c").is_some(), is_used, "{code} {document}");
+        }
+        let error = images.keyring(&source("bad")).await.unwrap_err();
+        assert!(error.starts_with("error reading pull secret ns/bad: "), "{error}");
+    }
+
+    #[tokio::test]
+    async fn pull_secrets_of_the_process_count_for_every_catalog() {
+        let apiserver = Apiserver::new(move |_, uri| match uri {
+            "/api/v1/namespaces/olm/secrets/global" => secret(&login("global.test", "global")),
+            "/api/v1/namespaces/olm/secrets/account" => secret(&login("account.test", "account")),
+            "/api/v1/namespaces/ns/secrets/mine" => secret(&login("account.test", "mine")),
+            _ => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+        });
+        let accounts: Objects<ServiceAccount> = Objects::by_namespace();
+        let metadata = json!({"namespace": "olm", "name": "controller"});
+        let account = json!({"metadata": metadata, "imagePullSecrets": [{"name": "account"}]});
+        let account = watched::Object::new(serde_json::from_value(account).unwrap());
+        accounts.insert("olm/controller".to_owned(), account);
+        let cache = tempfile::tempdir().unwrap();
+        let limits = (Limits::bundle(), BundleLimits::default());
+        let images = Images::open(apiserver.client(), cache.path(), Config::default(), limits).unwrap();
+        let images =
+            images.with_accounts(accounts).with_secrets_of_process(place("global"), place("controller"));
         for (secrets, of_account) in
             [(json!([]), "account"), (json!(["mine"]), "mine"), (json!(["absent"]), "account")]
         {
