@@ -138,7 +138,13 @@ pub const STATE_ROWS: [StateRow; 12] = [
         "currentCSV does not exist, its plan failed, and fail-forward is on",
         false,
     ),
-    row(StateRule::CsvDeleted, &[AtLatestKnown], UpgradePending, "currentCSV does not exist any more", false),
+    row(
+        StateRule::CsvDeleted,
+        &[],
+        UpgradePending,
+        "currentCSV does not exist any more: it was installed, or its plan is complete",
+        false,
+    ),
     row(
         StateRule::Pending,
         &[New, UpgradeAvailable, UpgradePending, UpgradeFailed],
@@ -313,6 +319,12 @@ fn is_incomplete(csv: &ClusterServiceVersion) -> bool {
     })
 }
 
+/// Whether a plan has made a ClusterServiceVersion.
+fn has_made(plan: &InstallPlan, csv: &str) -> bool {
+    PlanPhase::from_plan(plan) == Some(PlanPhase::Complete)
+        && plan.spec.cluster_service_version_names.iter().any(|name| name == csv)
+}
+
 /// What the cluster and the plans mean for a Subscription.
 pub fn next_state(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> StateDecision {
     let (csvs, plans, is_fail_forward) = (facts.csvs, facts.plans, facts.is_fail_forward());
@@ -368,6 +380,11 @@ pub fn next_state(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> St
                 status.current_csv.clone_from(&status.installed_csv);
             }
             decided(StateRule::PlanVanished, status)
+        }
+        // what it made was deleted before a pass saw it
+        Some(plan) if has_made(plan, &status.current_csv) => {
+            status.installed_csv.clone_from(&status.current_csv);
+            decided(StateRule::CsvDeleted, status)
         }
         Some(plan)
             if is_fail_forward

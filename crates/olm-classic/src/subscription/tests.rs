@@ -93,7 +93,11 @@ fn group(strategy: &str) -> OperatorGroup {
 fn next_state_takes_each_row_of_the_table() {
     let mut generated = subscription(Value::Null);
     generated.metadata.annotations = Some([("olm.generated-by".to_owned(), "p".to_owned())].into());
-    let plans = [plan("p", 3, Some("Installing"), &["a.v1"]), plan("failed", 2, Some("Failed"), &["a.v1"])];
+    let plans = [
+        plan("p", 3, Some("Installing"), &["a.v1"]),
+        plan("failed", 2, Some("Failed"), &["a.v1"]),
+        plan("complete", 1, Some("Complete"), &["a.v1"]),
+    ];
     let csvs = [csv("a.v1", "Succeeded", "")];
     let mut left = csvs.clone();
     left[0].metadata.labels = Some([("operators.coreos.com/a.ns".to_owned(), String::new())].into());
@@ -113,6 +117,8 @@ fn next_state_takes_each_row_of_the_table() {
         (pending("UpgradePending", "a.v1", "", Some("p")), &csvs, false, StateRule::Installed, "a.v1", "a.v1"),
         (pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), &csvs, false, StateRule::Latest, "a.v1", "a.v1"),
         (pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), &[], false, StateRule::CsvDeleted, "a.v1", "a.v1"),
+        (pending("UpgradePending", "a.v1", "", Some("complete")), &[], false, StateRule::CsvDeleted, "a.v1", "a.v1"),
+        (pending("UpgradePending", "a.v2", "", Some("complete")), &[], false, StateRule::Pending, "a.v2", ""),
         (reporting("InstallPlanPending", ""), &incomplete, false, StateRule::Abandoned, "", ""),
         (reporting("InstallPlanFailed", "no rights"), &incomplete, false, StateRule::Abandoned, "", ""),
         (reporting("InstallPlanMissing", deleted), &incomplete, false, StateRule::Abandoned, "", ""),
