@@ -179,7 +179,7 @@ pub const EVENTS: &[Event] = &[
     normal("Subscription", "Waiting", "It waits; the note names for what, and what to do."),
     warning("Subscription", "BundleUnpackFailed", "The image of a bundle cannot be pulled or read."),
     normal(PLAN, "Waiting", "It waits, or is retried; the note names why, and what to do."),
-    normal(PLAN, "PlanSuperseded", "It waited for approval, and was deleted: a newer one takes its place."),
+    normal(PLAN, "PlanSuperseded", "It was deleted before its steps began: a newer one takes its place."),
     warning(PLAN, "AppliedWithWarnings", "The apiserver warned about the object of a step."),
     warning(
         PLAN,

@@ -362,7 +362,7 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Deletes plans that wait for approval, so that `new` takes their place. `false`: one of them changed meanwhile, or cannot be
+    /// Deletes plans whose steps have not begun, so that `new` takes their place. `false`: one of them changed meanwhile, or cannot be
     /// deleted; it may be approved.
     async fn delete_superseded(
         &self,
@@ -372,7 +372,7 @@ impl Subscriptions {
     ) -> bool {
         let versions = new.spec.cluster_service_version_names.join(", ");
         let note =
-            format!("deleted before it was approved: a newer InstallPlan takes its place, for {versions}");
+            format!("deleted before its steps began: a newer InstallPlan takes its place, for {versions}");
         let event = NewEvent { warning: false, reason: SUPERSEDED_EVENT, action: "Resolve", note: &note };
         let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), facts.namespace);
         for plan in facts.plans {

@@ -20,7 +20,7 @@ use super::history::next_generation;
 use super::resolve::held_back;
 use super::state::{StateRule, StatusValues, decided, next_state, referenced_plan};
 use crate::install_plan::{PlanError, PlanPhase, PlanRequest, PlannedBundle, install_plan};
-use crate::operator::is_ahead;
+use crate::operator::{is_ahead, is_announced};
 
 const EXCLUDE_GLOBAL: &str = "olm.operatorframework.io/exclude-global-namespace-resolution";
 pub(super) const FAIL_FORWARD: &str = "TechPreviewUnsafeFailForward";
@@ -236,7 +236,7 @@ pub enum Conclusion {
     /// Created, then its status is written, then those of [`planned_statuses`].
     Make {
         plan: Box<InstallPlan>,
-        /// Names of plans that wait for approval and are deleted before: this one takes their place.
+        /// Names of plans whose steps have not begun and that are deleted before: this one takes their place.
         superseded: Vec<String>,
     },
 }
@@ -293,9 +293,9 @@ pub fn conclude_pass(
     Ok(Conclusion::UseAgain { name: used.metadata.name.clone().unwrap_or_default(), status })
 }
 
-/// The plans that wait for approval and install a version that the new plan does not: those for which a Subscription waits, and those to
-/// which none has ever referred, because the controller ended between making them and that. What Subscriptions wait for that were left out
-/// of the resolution is no reason.
+/// The plans whose steps have not begun and that install a version that the new plan does not: those for whose approval a Subscription waits,
+/// and those to which none has ever referred, because the controller ended between making them and that. Once the Subscriptions refer to
+/// the new plan, the steps of the latter would begin, too. What Subscriptions wait for that were left out of the resolution is no reason.
 fn superseded(
     facts: &NamespaceFacts<'_>,
     new: &InstallPlan,
@@ -303,19 +303,24 @@ fn superseded(
 ) -> Vec<String> {
     let (planned, unresolved) = (&new.spec.cluster_service_version_names, unresolved(facts, left_out));
     let is_kept = |it: &String| planned.contains(it) || unresolved.contains(it.as_str());
-    let is_superseded = |old: &&InstallPlan| {
-        is_awaiting_approval(old) && !old.spec.cluster_service_version_names.iter().all(is_kept)
-    };
+    let is_superseded = |old: &&InstallPlan| !old.spec.cluster_service_version_names.iter().all(is_kept);
     let referenced = facts.subscriptions.iter().filter_map(|it| pending_plan(it, facts.plans));
+    let referenced = referenced.filter(|plan| is_awaiting_approval(plan));
     let is_unreferenced =
         |plan: &&InstallPlan| facts.subscriptions.iter().all(|it| is_ahead(plan.spec.generation, it));
     let unreferenced = facts.plans.iter().map(|it| &**it).filter(is_unreferenced);
+    let unreferenced = unreferenced.filter(|plan| match PlanPhase::from_plan(plan) {
+        Some(PlanPhase::RequiresApproval) => true,
+        Some(PlanPhase::Installing) => !is_announced(plan, facts.subscriptions.iter().map(|it| &**it)),
+        Some(PlanPhase::None | PlanPhase::Planning | PlanPhase::Complete | PlanPhase::Failed) | None => false,
+    });
     let names = referenced.chain(unreferenced).filter(is_superseded);
     names.filter_map(|it| it.metadata.name.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
+/// One that was approved is about to be executed.
 fn is_awaiting_approval(plan: &InstallPlan) -> bool {
-    PlanPhase::from_plan(plan) == Some(PlanPhase::RequiresApproval)
+    PlanPhase::from_plan(plan) == Some(PlanPhase::RequiresApproval) && !plan.spec.approved
 }
 
 /// Whether a plan has the steps of a new one, and is not finished, or failed and is to be retried. Plans without generation are not ours.

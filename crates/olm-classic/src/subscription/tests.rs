@@ -38,7 +38,8 @@ fn csv(name: &str, phase: &str, replaces: &str) -> ClusterServiceVersion {
 }
 
 fn plan(name: &str, generation: i64, phase: Option<&str>, csvs: &[&str]) -> InstallPlan {
-    let spec = json!({"clusterServiceVersionNames": csvs, "approval": "Automatic", "approved": true, "generation": generation});
+    let is_approved = phase != Some("RequiresApproval");
+    let spec = json!({"clusterServiceVersionNames": csvs, "approval": "Automatic", "approved": is_approved, "generation": generation});
     let mut value = json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec});
     if let Some(phase) = phase {
         value["status"] = json!({"phase": phase, "catalogSources": []});
@@ -430,6 +431,8 @@ fn begin_pass_stops_or_resolves() {
     assert_eq!(begin(&waiting), Ok(Pass::Stop(PassRule::AllPending)));
     waiting.plans = vec![plan("p", 3, Some("RequiresApproval"), &["a.v1"])];
     assert_eq!(begin(&waiting), Ok(Pass::Resolve), "a newer version may take its place");
+    waiting.plans[0].spec.approved = true;
+    assert_eq!(begin(&waiting), Ok(Pass::Stop(PassRule::AllPending)), "it is about to be executed");
     waiting.csvs = vec![csv("a.v1", "", "")];
     let Ok(Pass::Write(changed)) = begin(&waiting) else { panic!("no write") };
     assert_eq!((changed[0].0, changed[0].1), (0, StateRule::Installed));

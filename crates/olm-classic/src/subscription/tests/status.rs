@@ -1,9 +1,11 @@
 //! Statuses, waits, and what a Subscription or a plan of an earlier time becomes.
 
+use olm_api::classic::Time;
 use olm_api::classic::subscription::SubscriptionStatus;
 
 use super::*;
 use crate::install_plan::PlanPhase;
+use crate::operator::announce;
 
 /// The status that a pass writes, and what it waits for.
 fn after_pass(cluster: &Cluster, resolution: &ResolutionFact) -> (SubscriptionStatus, Option<String>) {
@@ -176,6 +178,9 @@ fn pending_plan_gives_way_to_a_newer_version() {
     cluster.plans[0].status.as_mut().unwrap().phase = PlanPhase::Installing.as_str().to_owned();
     assert_eq!(superseded(&cluster, &[("a.v2", "a")]), Vec::<String>::new(), "it is being executed");
     cluster.plans[0].status.as_mut().unwrap().phase = PlanPhase::RequiresApproval.as_str().to_owned();
+    cluster.plans[0].spec.approved = true;
+    assert_eq!(superseded(&cluster, &[("a.v2", "a")]), Vec::<String>::new(), "it is about to be executed");
+    cluster.plans[0].spec.approved = false;
     cluster.subscriptions.push(subscription(Value::Null));
     assert_eq!(superseded(&cluster, &[("a.v2", "a")]), ["p"], "also when another Subscription is new");
 }
@@ -200,6 +205,23 @@ fn unreferenced_plan_gives_way_to_a_newer_version() {
         none,
         "a Subscription has referred to it"
     );
+}
+
+#[test]
+fn unreferenced_plan_without_approval_gives_way_until_it_begins() {
+    for (has_begun, version, want) in [(false, "a.v3", &["q"][..]), (false, "a.v2", &[]), (true, "a.v3", &[])]
+    {
+        let mut cluster = cluster(vec![pending("UpgradePending", "a.v1", "", Some("p"))]);
+        let mut unreferenced = plan("q", 4, Some("Installing"), &["a.v2"]);
+        announce(&mut unreferenced, "ns", ["a"]);
+        unreferenced.status.as_mut().unwrap().start_time = has_begun.then(|| Time(at(1)));
+        cluster.plans = vec![plan("p", 3, Some("Complete"), &["a.v1"]), unreferenced];
+        let superseded = match conclude(&cluster, &[(version, "a"), ("b.v1", "b")]).0 {
+            Conclusion::Make { superseded, .. } => superseded,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(superseded, want, "{has_begun} {version}");
+    }
 }
 
 #[test]
