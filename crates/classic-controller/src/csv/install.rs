@@ -207,10 +207,13 @@ impl Csvs {
             }
             return Ok(());
         }
-        let present = self.webhooks_of(csv).into_iter().find(|live| {
+        let mut present = self.webhooks_of(csv);
+        present.retain(|live| {
             serving::configuration_kind(webhook) == Some(live.kind())
                 && live.labels().get(WEBHOOK_NAME).copied() == Some(webhook.generate_name.as_str())
         });
+        let mut present = present.into_iter();
+        let (present, surplus) = (present.next(), present);
         let namespaces = namespaces.cloned().or_else(|| namespace_selector(present.as_ref()?));
         let selector = namespaces.as_ref().unwrap_or(&Value::Null);
         let Some(mut desired) = serving::webhook_configuration(csv, webhook, selector, bundle) else {
@@ -238,6 +241,10 @@ impl Csvs {
         };
         if let Some(written) = written {
             self.cache_webhook(written);
+        }
+        // a backup that was restored may have brought others, whose callers would trust an earlier authority
+        for other in surplus {
+            writer.checked(&other, writer.writer.delete(&other).await)?;
         }
         Ok(())
     }
@@ -453,6 +460,31 @@ mod tests {
             assert!(written.starts_with("PUT ") && written.contains(selector), "{case}: {written}");
         }
         assert_eq!(apiserver.requests().len(), 4);
+    }
+
+    #[tokio::test]
+    async fn webhook_that_is_configured_twice_loses_the_second() {
+        let webhook = json!({"type": "ValidatingAdmissionWebhook", "generateName": "w.a.test", "deploymentName": "d",
+            "sideEffects": "None", "admissionReviewVersions": ["v1"]});
+        let csv = csv(json!({"webhookdefinitions": [webhook]}));
+        let bundles = BTreeMap::from([("d".to_owned(), "Y2E=".to_owned())]);
+        for names in [&["w"][..], &["w", "x"], &["w", "x", "y"]] {
+            let apiserver = Apiserver::new(|_, _| {
+                let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"});
+                (200, with_name(body))
+            });
+            let cluster = Cluster::new();
+            let csvs = Csvs::new(context("csv", &apiserver, &cluster));
+            names.iter().for_each(|name| configured(&cluster, name, &json!({})));
+            csvs.write_callers(&csvs.own_writer(), &csv, &bundles).await.unwrap();
+            let requests = apiserver.requests();
+            assert!(requests[0].starts_with("PUT ") && requests[0].contains("/w?"), "{requests:#?}");
+            let deleted: Vec<bool> = requests[1..].iter().map(|it| it.starts_with("DELETE ")).collect();
+            assert_eq!(deleted, vec![true; names.len() - 1], "{requests:#?}");
+            assert!(
+                names[1..].iter().all(|name| requests.iter().any(|it| it.contains(&format!("/{name}?"))))
+            );
+        }
     }
 
     #[tokio::test]
