@@ -82,3 +82,54 @@ impl Collector for CsvMetrics {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use olm_runtime::watched;
+    use serde_json::{Value, json};
+
+    use super::super::{Csvs, FINALIZER};
+    use super::*;
+    use crate::testing::{Apiserver, context};
+
+    fn csv(name: &str, replaces: &str, phase: &str) -> Value {
+        let annotations =
+            json!({"olm.operatorGroup": "g", "olm.operatorNamespace": "ns", "olm.targetNamespaces": "ns"});
+        json!({
+            "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", "generation": 1,
+                "annotations": annotations, "finalizers": [FINALIZER]},
+            "spec": {"displayName": name, "replaces": replaces,
+                "install": {"strategy": "deployment", "spec": {"deployments": []}},
+                "installModes": [{"type": "OwnNamespace", "supported": true}]},
+            "status": {"phase": phase, "reason": "InstallSucceeded"},
+        })
+    }
+
+    #[tokio::test]
+    async fn upgrade_is_counted_once_the_status_has_it() {
+        for (code, count) in [(409, 0), (200, 1)] {
+            let apiserver = Apiserver::new(move |_, _| match code {
+                200 => (200, csv("a.v1", "", "Replacing")),
+                _ => {
+                    (code, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": code}))
+                }
+            });
+            let cluster = Cluster::new();
+            let group = json!({
+                "metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": {"targetNamespaces": ["ns"]},
+                "status": {"namespaces": ["ns"], "lastUpdated": "2026-01-01T00:00:00Z"},
+            });
+            let group = serde_json::from_value(group).unwrap();
+            cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
+            for csv in [csv("a.v1", "", "Succeeded"), csv("a.v2", "a.v1", "Pending")] {
+                let key = format!("ns/{}", csv["metadata"]["name"].as_str().unwrap());
+                cluster.csvs.insert(key, watched::Object::new(serde_json::from_value(csv).unwrap()));
+            }
+            let csvs = Csvs::new(context("csv", &apiserver, &cluster));
+            let replaced = cluster.csvs.find("ns/a.v1").unwrap();
+            assert_eq!(csvs.reconcile(replaced).await.is_ok(), code == 200, "{code}");
+            assert_eq!(csvs.upgrades.0.load(Ordering::Relaxed), count, "{:#?}", apiserver.requests());
+        }
+    }
+}

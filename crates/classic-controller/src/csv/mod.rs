@@ -149,7 +149,7 @@ impl Csvs {
                         false
                     }
                     // after the status has it
-                    Action::EmitEvent { .. } => false,
+                    Action::EmitEvent { .. } | Action::CountUpgrade => false,
                     Action::WriteAnnotations(annotations) => {
                         csv = self.annotate(&csv, &json!(annotations)).await?;
                         true
@@ -173,7 +173,7 @@ impl Csvs {
                 csv = self.write(csv, &step, &now).await?;
                 has_changed = true;
             }
-            self.emit(&csv, &step).await;
+            self.report(&csv, &step).await;
             let next = Phase::read(&csv);
             self.installs.phase_changed(&key(&csv), phase, next);
             // its Deployments were just written: their events come
@@ -240,10 +240,6 @@ impl Csvs {
                 self.writer.delete(&crate::write::object(csv)).await?;
                 Ok(false)
             }
-            Action::CountUpgrade => {
-                self.upgrades.inc();
-                Ok(false)
-            }
             Action::Requeue(name) => {
                 self.waker.wake(&format!("{namespace}/{name}"));
                 Ok(false)
@@ -252,7 +248,10 @@ impl Csvs {
                 tracing::warn!("{text}");
                 Ok(false)
             }
-            Action::WriteAnnotations(_) | Action::EmitEvent { .. } | Action::RequeueAfter(_) => Ok(false),
+            Action::WriteAnnotations(_)
+            | Action::EmitEvent { .. }
+            | Action::CountUpgrade
+            | Action::RequeueAfter(_) => Ok(false),
         }
     }
 
@@ -296,16 +295,28 @@ impl Csvs {
         csv
     }
 
-    async fn emit(&self, csv: &ClusterServiceVersion, step: &Step) {
+    /// Emits the events of a step that the status has, and counts the upgrade that it begins.
+    async fn report(&self, csv: &ClusterServiceVersion, step: &Step) {
         for action in &step.actions {
-            if let Action::EmitEvent { is_warning, reason, message } = action {
-                let event = NewEvent {
-                    warning: *is_warning,
-                    reason: reason.as_str(),
-                    action: "Reconcile",
-                    note: message,
-                };
-                self.context.events.publish_whole(&csv.object_ref(&()), event).await;
+            match action {
+                Action::EmitEvent { is_warning, reason, message } => {
+                    let event = NewEvent {
+                        warning: *is_warning,
+                        reason: reason.as_str(),
+                        action: "Reconcile",
+                        note: message,
+                    };
+                    self.context.events.publish_whole(&csv.object_ref(&()), event).await;
+                }
+                Action::CountUpgrade => self.upgrades.inc(),
+                Action::WriteAnnotations(_)
+                | Action::SetProvidedApis(_)
+                | Action::ApplyStrategy
+                | Action::DeleteDeployments
+                | Action::DeleteCsv
+                | Action::Requeue(_)
+                | Action::RequeueAfter(_)
+                | Action::Report(_) => {}
             }
         }
     }
