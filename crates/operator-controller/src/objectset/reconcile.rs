@@ -2,6 +2,7 @@
 //!
 //! The status is derived once from the outcome and written only if it differs. Rule: revisions §6.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -239,7 +240,7 @@ async fn archive_sibling(context: &Context, sibling: &ClusterObjectSet) -> Resul
 
 async fn archive(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &mut Memory) -> Pass {
     let successors = successors(revision, context);
-    if let Some(detail) = unknown(&successors, revision, context) {
+    if let Some(detail) = unknown(&successors, revision, context, false) {
         return Pass {
             outcome: Outcome::Removing(Some(detail)),
             requeue: Requeue::After(CONTENT_POLL_INTERVAL),
@@ -277,15 +278,19 @@ fn successors(revision: &ClusterObjectSet, context: &Context) -> Vec<Arc<Cluster
     siblings
 }
 
-/// What a removal waits for while it is not known what a newer revision will take over: until then, nothing goes. One that has succeeded
-/// has taken over everything.
+/// What a removal waits for while it is not known what a revision in force has: until then, nothing goes. A newer one that has succeeded
+/// has taken over everything; an older one that has not had only what it still owns. If the removal `is_late`, no older one is waited for.
 fn unknown(
     successors: &[Arc<ClusterObjectSet>],
     revision: &ClusterObjectSet,
     context: &Context,
+    is_late: bool,
 ) -> Option<String> {
-    let takes_over =
-        |set: &ClusterObjectSet| set.spec.revision > revision.spec.revision && !has_succeeded(set);
+    let takes_over = |set: &ClusterObjectSet| match set.spec.revision.cmp(&revision.spec.revision) {
+        Ordering::Greater => !has_succeeded(set),
+        Ordering::Less => !is_late && has_succeeded(set),
+        Ordering::Equal => false,
+    };
     let is_known = |set: &ClusterObjectSet| context.memories.is_known(&set.uid().unwrap_or_default());
     let found = successors.iter().find(|set| takes_over(set) && !is_known(set))?;
     Some(format!("waiting for the content of revision {}", found.name_any()))
@@ -366,7 +371,8 @@ async fn tear_down(
     // with the extension, all its revisions go
     let goes = !facts.stays && matches!(owner, Owner::Extension { .. });
     let successors = if goes { vec![] } else { successors(revision, context) };
-    if let Some(detail) = unknown(&successors, revision, context) {
+    let is_late = since >= context.custom_resource_wait;
+    if let Some(detail) = unknown(&successors, revision, context, is_late) {
         return Ok(Removed::Waiting { detail: Some(detail), after: CONTENT_POLL_INTERVAL });
     }
     let own = convert::own_revision(revision);

@@ -186,13 +186,14 @@ impl Removing<'_> {
     }
 
     /// The sibling in force to which the object is left: a newer one that has it in its content, or an older one that had it before. That
-    /// is still among the owners, unless the object was deleted and made again meanwhile.
+    /// is still among the owners, unless the object was deleted and made again meanwhile. One whose content is unknown may have it.
     fn successor(&self, key: &ObjectKey, live: &Object) -> Option<&ClusterObjectSet> {
         let (owners, memories) = (owner_refs(live), &self.context.memories);
         let has = |set: &&Arc<ClusterObjectSet>| {
             let (uid, is_older) = (set.uid().unwrap_or_default(), set.spec.revision < self.own.number);
             let was_owner = is_older && owners.iter().any(|owner| owner.uid == uid);
-            was_owner || (!is_older || has_succeeded(set)) && memories.has(&uid, key)
+            let may_have = memories.has(&uid, key) || is_older && !memories.is_known(&uid);
+            was_owner || (!is_older || has_succeeded(set)) && may_have
         };
         self.successors.iter().find(has).map(AsRef::as_ref)
     }
