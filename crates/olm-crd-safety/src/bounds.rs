@@ -8,11 +8,11 @@ use crate::{Finding, Profile};
 
 /// Bytes that the paths of one schema may take. A long name is in the path of each field below it.
 const MAX_PATHS: usize = 8 << 20;
-/// Bytes that the findings about one CRD may take. Each pair of versions may repeat them.
+/// Bytes that the findings about one CRD may take. Each pair of versions may repeat them; what such a pair had before does not count.
 const MAX_FINDINGS: usize = 4 << 20;
 /// Bytes of a path or a finding without its text.
 const ENTRY: usize = 64;
-/// Characters of a path that a message has.
+/// Characters of a path or a finding that a message has.
 const MAX_EXAMPLE: usize = 100;
 
 pub(crate) struct Bounds<'a> {
@@ -51,12 +51,21 @@ impl<'a> Bounds<'a> {
     pub(crate) fn take(&self, finding: &Finding) -> bool {
         match self.findings.get().checked_sub(finding.size() + ENTRY) {
             Some(left) => self.findings.set(left),
-            None => self.stop(format!(
-                "the findings take more than {MAX_FINDINGS} bytes; publish a CRD that differs less from the one in the cluster, and \
-                 whose versions differ less"
-            )),
+            None => {
+                let start: String = finding.to_string().chars().take(MAX_EXAMPLE).collect();
+                self.stop(format!(
+                    "the findings take more than {MAX_FINDINGS} bytes, the last is {start:?}; publish a CRD that differs less from the \
+                     one in the cluster, and whose versions differ less"
+                ));
+            }
         }
         !self.is_over()
+    }
+
+    /// Findings within the limit that are dropped do not count.
+    pub(crate) fn release<'f>(&self, findings: impl IntoIterator<Item = &'f Finding>) {
+        let bytes: usize = findings.into_iter().map(|finding| finding.size() + ENTRY).sum();
+        self.findings.set(self.findings.get() + bytes);
     }
 
     fn stop(&self, problem: String) {

@@ -16,57 +16,88 @@ pub(crate) type Flat<'a> = BTreeMap<String, &'a Map<String, Value>>;
 
 /// Flattens a schema. The corrected profile stays out of `oneOf` and `not`, where wider is not safer: these are compared
 /// whole at their parent. Once the comparison is over, nodes are missing.
-pub(crate) fn flatten<'a>(schema: &'a Value, bounds: &Bounds<'_>) -> Flat<'a> {
-    let mut flat = Flat::new();
-    walk(schema, "^".to_owned(), bounds.profile, 0, &mut bounds.paths(), &mut flat);
-    flat
+///
+/// With the schema `before` it, branches of `anyOf` and `allOf` are numbered as equal branches there, so that a mere reordering is no
+/// difference; not those inside of branches.
+pub(crate) fn flatten<'a>(schema: &'a Value, before: Option<&Value>, bounds: &Bounds<'_>) -> Flat<'a> {
+    let mut walk = Walk { bounds, paths: bounds.paths(), flat: Flat::new() };
+    walk.node(schema, before, "^".to_owned(), 0);
+    walk.flat
 }
 
-fn walk<'a>(
-    schema: &'a Value,
-    path: String,
-    profile: Profile,
-    depth: usize,
-    paths: &mut Paths<'_>,
-    flat: &mut Flat<'a>,
-) {
-    let Some(node) = schema.as_object() else { return };
-    if depth < MAX_DEPTH {
-        let mut child = |value: &'a Value, segment: String| {
-            if paths.take(&path, &segment) {
-                walk(value, format!("{path}{segment}"), profile, depth + 1, paths, flat);
-            }
-        };
-        for (keyword, value) in node {
-            match (keyword.as_str(), value) {
-                ("properties", Value::Object(members)) => {
-                    members.iter().for_each(|(name, value)| child(value, format!(".{name}")));
+struct Walk<'a, 'b> {
+    bounds: &'b Bounds<'b>,
+    paths: Paths<'b>,
+    flat: Flat<'a>,
+}
+
+impl<'a> Walk<'a, '_> {
+    fn node(&mut self, schema: &'a Value, before: Option<&Value>, path: String, depth: usize) {
+        let Some(node) = schema.as_object() else { return };
+        if depth < MAX_DEPTH {
+            let bounds = self.bounds;
+            let is_parity = bounds.profile == Profile::Parity;
+            let mut child = |value: &'a Value, before: Option<&Value>, segment: String| {
+                if self.paths.take(&path, &segment) {
+                    self.node(value, before, format!("{path}{segment}"), depth + 1);
                 }
-                ("patternProperties" | "definitions", Value::Object(members)) => {
-                    members.iter().for_each(|(name, value)| child(value, format!(".{keyword}[{name}]")));
+            };
+            for (keyword, value) in node {
+                let before = before.and_then(|before| before.get(keyword));
+                match (keyword.as_str(), value) {
+                    ("properties", Value::Object(members)) => members.iter().for_each(|(name, value)| {
+                        child(value, before.and_then(|before| before.get(name)), format!(".{name}"));
+                    }),
+                    ("patternProperties" | "definitions", Value::Object(members)) => members
+                        .iter()
+                        .for_each(|(name, value)| child(value, None, format!(".{keyword}[{name}]"))),
+                    ("dependencies", Value::Object(members)) => members
+                        .iter()
+                        .filter(|(_, value)| value.is_object())
+                        .for_each(|(name, value)| child(value, None, format!(".dependencies[{name}]"))),
+                    ("items", Value::Array(list)) => list
+                        .iter()
+                        .enumerate()
+                        .for_each(|(i, value)| child(value, None, format!(".items[{i}]"))),
+                    ("items" | "additionalProperties" | "additionalItems", Value::Object(_)) => {
+                        child(value, before, format!(".{keyword}"));
+                    }
+                    ("allOf" | "anyOf", Value::Array(list)) => {
+                        let list = match before {
+                            Some(Value::Array(before)) => reordered(before, list, bounds.cancellation()),
+                            _ => list.iter().collect(),
+                        };
+                        list.into_iter()
+                            .enumerate()
+                            .for_each(|(i, value)| child(value, None, format!(".{keyword}[{i}]")));
+                    }
+                    ("oneOf", Value::Array(list)) if is_parity => list
+                        .iter()
+                        .enumerate()
+                        .for_each(|(i, value)| child(value, None, format!(".oneOf[{i}]"))),
+                    ("not", Value::Object(_)) if is_parity => child(value, None, ".not".to_owned()),
+                    _ => {}
                 }
-                ("dependencies", Value::Object(members)) => members
-                    .iter()
-                    .filter(|(_, value)| value.is_object())
-                    .for_each(|(name, value)| child(value, format!(".dependencies[{name}]"))),
-                ("items", Value::Array(list)) => {
-                    list.iter().enumerate().for_each(|(i, value)| child(value, format!(".items[{i}]")));
-                }
-                ("items" | "additionalProperties" | "additionalItems", Value::Object(_)) => {
-                    child(value, format!(".{keyword}"));
-                }
-                ("allOf" | "anyOf", Value::Array(list)) => {
-                    list.iter().enumerate().for_each(|(i, value)| child(value, format!(".{keyword}[{i}]")));
-                }
-                ("oneOf", Value::Array(list)) if profile == Profile::Parity => {
-                    list.iter().enumerate().for_each(|(i, value)| child(value, format!(".oneOf[{i}]")));
-                }
-                ("not", Value::Object(_)) if profile == Profile::Parity => child(value, ".not".to_owned()),
-                _ => {}
             }
         }
+        self.flat.insert(path, node);
     }
-    flat.insert(path, node);
+}
+
+/// The branches in the order of those `before` that are equal but for texts. Once it is cancelled, the others keep their order.
+fn reordered<'a>(before: &[Value], list: &'a [Value], cancellation: &Cancellation) -> Vec<&'a Value> {
+    let mut rest: Vec<(&Value, Value)> = list.iter().map(|branch| (branch, without_texts(branch))).collect();
+    let mut slots: Vec<Option<&Value>> = Vec::new();
+    for old in before.iter().take_while(|_| !cancellation.is_cancelled()) {
+        let old = without_texts(old);
+        let found = rest.iter().position(|(_, new)| cancellation.is_cancelled() || *new == old);
+        slots.push(found.map(|at| rest.remove(at).0));
+    }
+    let mut rest = rest.into_iter().map(|(branch, _)| branch);
+    let mut ordered: Vec<&Value> =
+        slots.into_iter().filter_map(|slot| slot.or_else(|| rest.next())).collect();
+    ordered.extend(rest);
+    ordered
 }
 
 /// A copy without what only people read (`description`, `title`, `example`, `externalDocs`, texts of CEL rules), at any depth.
@@ -114,48 +145,4 @@ pub(crate) fn rule_identity(rule: &Value) -> Value {
         }
         other => other.clone(),
     }
-}
-
-/// The new schema with branches of `anyOf`/`allOf` in the order of the old schema's equal branches, at any depth, so that a
-/// mere reordering is no difference. Once it is cancelled, further branches keep their order.
-pub(crate) fn align(old: &Value, new: &Value, cancellation: &Cancellation) -> Value {
-    let (Value::Object(old), Value::Object(node)) = (old, new) else { return new.clone() };
-    let mut aligned = Map::new();
-    for (keyword, value) in node {
-        let before = old.get(keyword);
-        let value = match (keyword.as_str(), before, value) {
-            ("anyOf" | "allOf", Some(Value::Array(before)), Value::Array(list)) => {
-                Value::Array(reorder(before, list, cancellation))
-            }
-            ("properties", Some(Value::Object(before)), Value::Object(members)) => Value::Object(
-                members
-                    .iter()
-                    .map(|(name, value)| {
-                        let before = before.get(name);
-                        (name.clone(), before.map_or(value.clone(), |b| align(b, value, cancellation)))
-                    })
-                    .collect(),
-            ),
-            ("items" | "additionalProperties", Some(before), value) => align(before, value, cancellation),
-            (_, _, value) => value.clone(),
-        };
-        aligned.insert(keyword.clone(), value);
-    }
-    Value::Object(aligned)
-}
-
-fn reorder(before: &[Value], list: &[Value], cancellation: &Cancellation) -> Vec<Value> {
-    let mut rest: Vec<&Value> = list.iter().collect();
-    let mut slots: Vec<Option<Value>> = Vec::new();
-    for old in before.iter().take_while(|_| !cancellation.is_cancelled()) {
-        let plain = without_texts(old);
-        let is_same = |new: &&Value| cancellation.is_cancelled() || without_texts(new) == plain;
-        let found = rest.iter().position(is_same);
-        slots.push(found.map(|at| rest.remove(at).clone()));
-    }
-    let mut rest = rest.into_iter();
-    let mut ordered: Vec<Value> =
-        slots.into_iter().filter_map(|slot| slot.or_else(|| rest.next().cloned())).collect();
-    ordered.extend(rest.cloned());
-    ordered
 }

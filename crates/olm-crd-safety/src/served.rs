@@ -3,7 +3,7 @@
 //! What was already inconsistent stays allowed as long as it does not get worse. Rule: crd-upgrade-safety §6.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use olm_core::Object;
 use serde_json::Value;
@@ -15,11 +15,36 @@ pub(crate) fn compare(old: &Object, new: &Object, bounds: &Bounds<'_>) -> Vec<Fi
     if has_conversion_webhook(new) {
         return Vec::new();
     }
-    let known: BTreeSet<Finding> = pairs(old, bounds).into_iter().collect();
-    pairs(new, bounds).into_iter().filter(|finding| !known.contains(finding)).collect()
+    let before: BTreeMap<&str, &Value> = served(old).into_iter().collect();
+    let after = served(new);
+    let mut worse = Vec::new();
+    for (at, (low, low_schema)) in after.iter().enumerate() {
+        for (high, high_schema) in after[at + 1..].iter().take_while(|_| !bounds.is_over()) {
+            let pair = |low_schema: &Value, high_schema: &Value| {
+                let comparison = |path: String| Comparison::Served { pair: format!("{low} -> {high}"), path };
+                checks::compare(low_schema, high_schema, bounds, comparison)
+            };
+            let before = before.get(low).zip(before.get(high));
+            if before == Some((low_schema, high_schema)) {
+                continue;
+            }
+            let found = pair(low_schema, high_schema);
+            if found.is_empty() {
+                continue;
+            }
+            let known = before.map(|(low_schema, high_schema)| pair(low_schema, high_schema));
+            let known: BTreeSet<Finding> = known.into_iter().flatten().collect();
+            let (same, more): (Vec<_>, Vec<_>) =
+                found.into_iter().partition(|finding| known.contains(finding));
+            bounds.release(known.iter().chain(&same));
+            worse.extend(more);
+        }
+    }
+    worse
 }
 
-fn pairs(crd: &Object, bounds: &Bounds<'_>) -> Vec<Finding> {
+/// The served versions of a CRD in ascending order, each with its schema.
+fn served(crd: &Object) -> Vec<(&str, &Value)> {
     let mut served: Vec<(&str, &Value)> = version_list(crd)
         .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true))
         .filter_map(|version| {
@@ -27,14 +52,7 @@ fn pairs(crd: &Object, bounds: &Bounds<'_>) -> Vec<Finding> {
         })
         .collect();
     served.sort_by(|a, b| priority(a.0, b.0));
-    let mut findings = Vec::new();
-    for (at, (low, low_schema)) in served.iter().enumerate() {
-        for (high, high_schema) in served[at + 1..].iter().take_while(|_| !bounds.is_over()) {
-            let comparison = |path: String| Comparison::Served { pair: format!("{low} -> {high}"), path };
-            findings.extend(checks::compare(low_schema, high_schema, bounds, comparison));
-        }
-    }
-    findings
+    served
 }
 
 /// Ascending Kubernetes version priority: alpha, beta, stable, each by numbers; other names rank below, in reverse alphabetical order.

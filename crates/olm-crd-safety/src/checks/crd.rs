@@ -57,8 +57,8 @@ pub(crate) fn compare(old: &Object, new: &Object, bounds: &Bounds<'_>) -> Vec<Fi
     for (version, old_schema) in versions(old).take_while(|_| !bounds.is_over()) {
         let new_schema = versions(new).find(|(name, _)| *name == version).and_then(|(_, schema)| schema);
         let (Some(old_schema), Some(new_schema)) = (old_schema, new_schema) else { continue };
-        let kept = flatten(new_schema, bounds);
-        for path in flatten(old_schema, bounds).into_keys().take_while(|_| !bounds.is_over()) {
+        let kept = flatten(new_schema, None, bounds);
+        for path in flatten(old_schema, None, bounds).into_keys().take_while(|_| !bounds.is_over()) {
             let branch = is_corrected && super::in_combinator(&path);
             if !kept.contains_key(&path) && !branch {
                 report(REMOVED, removed(version, &path));

@@ -1,32 +1,32 @@
 //! The checks, and the walk that applies them to every schema node of the old version.
 //!
-//! Each check looks at its own keywords, reports at most one change, and takes its keywords out of both copies; what still
+//! Each check looks at its own keywords, reports at most one change, and takes its keywords out of both nodes; what still
 //! differs afterwards is an unhandled change. Rule: crd-upgrade-safety §3.2, §4.
 
 pub(crate) mod crd;
 mod property;
 mod unhandled;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use crate::bounds::Bounds;
-use crate::schema::{align, flatten, rule_identity, without_texts};
+use crate::schema::flatten;
 use crate::{Comparison, Finding, Profile};
 
-/// Two copies of one node, old and new, from which checks take what they have judged.
+/// The keywords of one node, old and new, from which checks take what they have judged.
 pub(crate) struct Pair<'a> {
-    pub(crate) old: Map<String, Value>,
-    pub(crate) new: Map<String, Value>,
+    pub(crate) old: BTreeMap<&'a str, &'a Value>,
+    pub(crate) new: BTreeMap<&'a str, &'a Value>,
     /// The new node with its `properties`, for checks that look at a child's default.
     pub(crate) children: &'a Map<String, Value>,
     pub(crate) profile: Profile,
 }
 
-impl Pair<'_> {
-    /// Takes a keyword out of both copies.
-    pub(crate) fn take(&mut self, keyword: &str) -> (Option<Value>, Option<Value>) {
+impl<'a> Pair<'a> {
+    /// Takes a keyword out of both nodes.
+    pub(crate) fn take(&mut self, keyword: &str) -> (Option<&'a Value>, Option<&'a Value>) {
         (present(self.old.remove(keyword)), present(self.new.remove(keyword)))
     }
 
@@ -36,7 +36,7 @@ impl Pair<'_> {
 }
 
 /// Absent, null and empty collections mean the same in a schema.
-fn present(value: Option<Value>) -> Option<Value> {
+fn present(value: Option<&Value>) -> Option<&Value> {
     value.filter(|value| match value {
         Value::Null => false,
         Value::Array(list) => !list.is_empty(),
@@ -53,16 +53,8 @@ pub(crate) fn compare(
     bounds: &Bounds<'_>,
     comparison: impl Fn(String) -> Comparison,
 ) -> Vec<Finding> {
-    let aligned;
-    let new = match bounds.profile {
-        Profile::Corrected => {
-            aligned = align(old, new, bounds.cancellation());
-            &aligned
-        }
-        Profile::Parity => new,
-    };
-    let old = flatten(old, bounds);
-    let new = flatten(new, bounds);
+    let new = flatten(new, (bounds.profile == Profile::Corrected).then_some(old), bounds);
+    let old = flatten(old, None, bounds);
     let nothing = Map::new();
     let mut findings = Vec::new();
     for (path, old_node) in old.into_iter().take_while(|_| !bounds.is_over()) {
@@ -104,11 +96,6 @@ fn in_combinator(path: &str) -> bool {
 }
 
 fn node(old: &Map<String, Value>, new: &Map<String, Value>, profile: Profile) -> Vec<(&'static str, String)> {
-    // children have their own paths
-    let own = |node: &Map<String, Value>| -> Map<String, Value> {
-        let own = node.iter().filter(|(keyword, _)| !matches!(keyword.as_str(), "properties" | "items"));
-        own.map(|(keyword, value)| (keyword.clone(), value.clone())).collect()
-    };
     let mut pair = Pair { old: own(old), new: own(new), children: new, profile };
     if pair.corrected() {
         prepare(&mut pair);
@@ -118,26 +105,21 @@ fn node(old: &Map<String, Value>, new: &Map<String, Value>, profile: Profile) ->
     findings
 }
 
-/// The corrected profile's extra knowledge: texts are no difference, children of map values and branches speak for themselves.
+/// The keywords of a node without its children, which have their own paths.
+fn own(node: &Map<String, Value>) -> BTreeMap<&str, &Value> {
+    let own = node.iter().filter(|(keyword, _)| !matches!(keyword.as_str(), "properties" | "items"));
+    own.map(|(keyword, value)| (keyword.as_str(), value)).collect()
+}
+
+/// The corrected profile's extra knowledge: texts are no difference, children of map values speak for themselves.
 fn prepare(pair: &mut Pair<'_>) {
     for keyword in ["description", "title", "example", "externalDocs"] {
         pair.take(keyword);
     }
-    for side in [&mut pair.old, &mut pair.new] {
-        for keyword in ["not", "oneOf"] {
-            if let Some(value) = side.get_mut(keyword) {
-                *value = without_texts(value);
-            }
-        }
-        if let Some(Value::Array(rules)) = side.get_mut("x-kubernetes-validations") {
-            *rules = rules.iter().map(rule_identity).collect();
-        }
-    }
-    let both_schemas = |keyword: &str, pair: &Pair<'_>| {
-        pair.old.get(keyword).is_some_and(Value::is_object)
-            && pair.new.get(keyword).is_some_and(Value::is_object)
+    let is_schema = |node: &BTreeMap<&str, &Value>| {
+        node.get("additionalProperties").is_some_and(|value| value.is_object())
     };
-    if both_schemas("additionalProperties", pair) {
+    if is_schema(&pair.old) && is_schema(&pair.new) {
         pair.take("additionalProperties");
     }
 }

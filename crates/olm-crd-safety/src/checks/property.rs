@@ -6,9 +6,13 @@ use olm_core::go;
 use serde_json::Value;
 
 use super::Pair;
-use crate::schema::is_text;
+use crate::schema::{is_text, without_texts};
 
 type CheckResult = Option<(&'static str, String)>;
+
+fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
+    value.and_then(Value::as_array).into_iter().flatten()
+}
 
 /// Those of `list` that are not `known`.
 fn missing(known: &[String], list: Vec<String>) -> Vec<String> {
@@ -34,10 +38,10 @@ fn default(pair: &mut Pair<'_>) -> CheckResult {
     let (old, new) = (pair.old.remove("default"), pair.new.remove("default"));
     let quoted = |value: &Value| go::quote(&value.to_string());
     let message = match (old, new) {
-        (None, Some(new)) => format!("default added when there was none previously : {}", quoted(&new)),
-        (Some(old), None) => format!("default value removed : {}", quoted(&old)),
+        (None, Some(new)) => format!("default added when there was none previously : {}", quoted(new)),
+        (Some(old), None) => format!("default value removed : {}", quoted(old)),
         (Some(old), Some(new)) if old != new => {
-            format!("default value changed : {} -> {}", quoted(&old), quoted(&new))
+            format!("default value changed : {} -> {}", quoted(old), quoted(new))
         }
         _ => return None,
     };
@@ -45,11 +49,8 @@ fn default(pair: &mut Pair<'_>) -> CheckResult {
 }
 
 fn enumeration(pair: &mut Pair<'_>) -> CheckResult {
-    let values = |value: Option<Value>| {
-        let mut list: Vec<String> = match value {
-            Some(Value::Array(list)) => list.iter().map(Value::to_string).collect(),
-            _ => Vec::new(),
-        };
+    let values = |value: Option<&Value>| {
+        let mut list: Vec<String> = items(value).map(Value::to_string).collect();
         list.sort();
         list
     };
@@ -71,10 +72,10 @@ fn enumeration(pair: &mut Pair<'_>) -> CheckResult {
 /// A bound of a number (`maximum`, `minimum`) is shown as `%v` prints it (`3e+07`), a length as an integer.
 fn limit(pair: &mut Pair<'_>, check: &'static str, upper: bool) -> CheckResult {
     let (old, new) = pair.take(check);
-    let new = new.as_ref().and_then(Value::as_f64)?;
+    let new = new.and_then(Value::as_f64)?;
     let (name, change) = if upper { ("maximum", "decreased") } else { ("minimum", "increased") };
     let show = |bound: f64| if check == name { go::general(bound) } else { bound.to_string() };
-    let message = match old.as_ref().and_then(Value::as_f64) {
+    let message = match old.and_then(Value::as_f64) {
         // nothing is shorter than 0
         None if pair.corrected() && !upper && check != name && new == 0.0 => return None,
         None => format!("{name} constraint added when there was none previously : {}", show(new)),
@@ -88,7 +89,7 @@ fn limit(pair: &mut Pair<'_>, check: &'static str, upper: bool) -> CheckResult {
 
 fn nullable(pair: &mut Pair<'_>) -> CheckResult {
     let (old, new) = pair.take("nullable");
-    let on = |value: Option<Value>| value == Some(Value::Bool(true));
+    let on = |value: Option<&Value>| value == Some(&Value::Bool(true));
     match (on(old), on(new)) {
         (false, true) if !pair.corrected() => Some(("nullable", "nullable added : false -> true".to_owned())),
         (true, false) => Some(("nullable", "nullable removed : true -> false".to_owned())),
@@ -97,12 +98,10 @@ fn nullable(pair: &mut Pair<'_>) -> CheckResult {
 }
 
 fn one_of(pair: &mut Pair<'_>) -> CheckResult {
-    let schemas = |value: Option<Value>| match value {
-        Some(Value::Array(list)) => list.iter().map(|schema| without_top_texts(schema).to_string()).collect(),
-        _ => Vec::new(),
-    };
+    let plain = if pair.corrected() { without_texts } else { without_top_texts };
+    let schemas = |value| -> Vec<String> { items(value).map(|schema| plain(schema).to_string()).collect() };
     let (old, new) = pair.take("oneOf");
-    let (old, new): (Vec<String>, Vec<String>) = (schemas(old), schemas(new));
+    let (old, new) = (schemas(old), schemas(new));
     if old.is_empty() && !new.is_empty() {
         let all = new.join(" ");
         return Some(("oneOf", format!("oneOf constraint added when there was none previously: [{all}]")));
@@ -127,9 +126,9 @@ fn without_top_texts(schema: &Value) -> Value {
 
 fn pattern(pair: &mut Pair<'_>) -> CheckResult {
     let (old, new) = pair.take("pattern");
-    let text = |value: &Option<Value>| go::quote(value.as_ref().and_then(Value::as_str).unwrap_or_default());
-    let (from, to) = (text(&old), text(&new));
-    let word = match (&old, &new) {
+    let text = |value: Option<&Value>| go::quote(value.and_then(Value::as_str).unwrap_or_default());
+    let (from, to) = (text(old), text(new));
+    let word = match (old, new) {
         (None, Some(_)) => "added",
         (Some(_), None) if !pair.corrected() => "removed",
         (Some(old), Some(new)) if old != new => "changed",
@@ -140,11 +139,9 @@ fn pattern(pair: &mut Pair<'_>) -> CheckResult {
 
 fn required(pair: &mut Pair<'_>) -> CheckResult {
     let (old, new) = pair.take("required");
-    let names = |value: &Option<Value>| -> Vec<String> {
-        let list = value.as_ref().and_then(Value::as_array).into_iter().flatten();
-        list.filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    let mut added = missing(&names(&old), names(&new));
+    let names =
+        |value| -> Vec<String> { items(value).filter_map(Value::as_str).map(str::to_owned).collect() };
+    let mut added = missing(&names(old), names(new));
     if pair.corrected() {
         // the apiserver fills a default in before it validates
         let has_default = |name: &String| {
@@ -158,7 +155,7 @@ fn required(pair: &mut Pair<'_>) -> CheckResult {
 
 fn type_(pair: &mut Pair<'_>) -> CheckResult {
     let (old, new) = pair.take("type");
-    let text = |value: Option<Value>| value.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let (old, new) = (text(old), text(new));
     (old != new).then(|| ("type", format!("type changed : {} -> {}", go::quote(&old), go::quote(&new))))
 }

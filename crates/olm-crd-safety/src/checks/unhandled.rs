@@ -7,6 +7,7 @@ use olm_core::go;
 use serde_json::Value;
 
 use super::Pair;
+use crate::schema::{rule_identity, without_texts};
 
 /// Keywords with the reference's label for each, in the order of its struct.
 const LABELS: [(&str, &str); 24] = [
@@ -42,25 +43,27 @@ pub(super) fn compare(pair: &mut Pair<'_>) -> Option<(&'static str, String)> {
     for (keyword, label) in LABELS {
         let (old, new) = pair.take(keyword);
         let (old, new) = (unless_off(old), unless_off(new));
-        if old == new || (pair.corrected() && widens(keyword, old.as_ref(), new.as_ref())) {
+        if old == new || (pair.corrected() && widens(keyword, old, new)) {
             continue;
         }
         differs = true;
-        changes.push(format!(
-            "{label} {} -> {}",
-            keyword_value(keyword, old.as_ref()),
-            keyword_value(keyword, new.as_ref())
-        ));
+        changes.push(format!("{label} {} -> {}", keyword_value(keyword, old), keyword_value(keyword, new)));
     }
     let (old, new) = pair.take("x-kubernetes-validations");
+    let is_corrected = pair.corrected();
+    let plain = |rules: &Value| match rules {
+        Value::Array(rules) if is_corrected => Value::Array(rules.iter().map(rule_identity).collect()),
+        other => other.clone(),
+    };
+    let (old, new) = (old.map(plain), new.map(plain));
     if old != new && !(pair.corrected() && rules_removed(old.as_ref(), new.as_ref())) {
         differs = true;
         changes.push(format!("XValidations {} -> {}", rules(old.as_ref()), rules(new.as_ref())));
     }
     // the rest has no short form: list map keys and keywords that this program does not know
-    let rest: Vec<String> = pair.old.keys().chain(pair.new.keys()).cloned().collect();
+    let rest: Vec<&str> = pair.old.keys().chain(pair.new.keys()).copied().collect();
     for keyword in rest {
-        let (old, new) = pair.take(&keyword);
+        let (old, new) = pair.take(keyword);
         differs |= old != new;
     }
     differs.then(|| {
@@ -70,8 +73,8 @@ pub(super) fn compare(pair: &mut Pair<'_>) -> Option<(&'static str, String)> {
 }
 
 /// `false` and absent are the same for every boolean keyword but `additionalProperties`, where the value is kept as it is.
-fn unless_off(value: Option<Value>) -> Option<Value> {
-    value.filter(|value| *value != Value::Bool(false))
+fn unless_off(value: Option<&Value>) -> Option<&Value> {
+    value.filter(|value| **value != Value::Bool(false))
 }
 
 /// Whether everything that was valid stays valid.
@@ -84,7 +87,8 @@ fn widens(keyword: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
                 (_, "") | ("int32", "int64") | ("float", "double")
             )
         }
-        "exclusiveMaximum" | "exclusiveMinimum" | "uniqueItems" | "multipleOf" | "not" => new.is_none(),
+        "exclusiveMaximum" | "exclusiveMinimum" | "uniqueItems" | "multipleOf" => new.is_none(),
+        "not" => new.is_none() || old.map(without_texts) == new.map(without_texts),
         "x-kubernetes-preserve-unknown-fields" => old.is_none(),
         // equal branches stand at equal places; each is judged at its own path
         "anyOf" => match (branches(old), branches(new)) {

@@ -347,19 +347,22 @@ fn paths_and_findings_of_a_crd_are_limited() {
         version("v1", true, &json!({("n".repeat(name)): {"type": "object", "properties": fields}}))
     };
     let one = |version: Value| crd("Namespaced", vec![version], &["v1"], None);
-    // each differs from the one before
-    let versions = |count: usize| {
-        let kind = |at: usize| json!({"a": {"type": format!("{}{at}", "t".repeat(1_000))}});
+    // each differs from the one before, but for `more`
+    let wider = |count: usize, more: Value| {
+        let kind = |at: usize| json!({"a": {"type": format!("{}{at}", "t".repeat(1_000))}, "b": more});
         let versions = (1..=count).map(|at| version(&format!("v{at}"), true, &kind(at))).collect();
         crd("Namespaced", versions, &["v1"], None)
     };
+    let versions = |count: usize| wider(count, json!({}));
     let small = one(below(1, 1));
     for (case, old, new, problem) in [
         ("long paths", &small, one(below(7_000, 1_000)), None),
         ("longer paths", &small, one(below(9_000, 1_000)), Some("the paths of the schema's fields take more than 8388608 bytes")),
         ("one name", &small, one(below(9 << 20, 1)), Some("publish a CRD with shorter names of fields or fewer levels")),
         ("many findings", &versions(1), versions(40), None),
-        ("more findings", &versions(1), versions(80), Some("the findings take more than 4194304 bytes; publish a CRD ")),
+        ("more findings", &versions(1), versions(80), Some("the findings take more than 4194304 bytes, the last is \"v")),
+        ("what there was before", &versions(50), versions(50), None),
+        ("what there was before, beside a change", &versions(50), wider(50, json!({"nullable": true})), None),
     ] {
         for profile in [Profile::Parity, Profile::Corrected] {
             let found = texts(&compare(old, &new, Policy { profile }));
@@ -382,7 +385,7 @@ fn comparison_stops_when_cancelled() {
     let versions = || (0..20_000).map(|at| served(format!("v{at}"))).collect();
     let branches = |from: usize| {
         let branch = |at: usize| json!({"properties": {"a": {"minLength": at}}});
-        let branches: Vec<Value> = (from..from + 8_000).map(branch).collect();
+        let branches: Vec<Value> = (from..from + 20_000).map(branch).collect();
         let mut version = served("v1".to_owned());
         version["schema"]["openAPIV3Schema"]["anyOf"] = json!(branches);
         crd("Namespaced", vec![version], &["v1"], None)
@@ -390,7 +393,7 @@ fn comparison_stops_when_cancelled() {
     let one = crd("Namespaced", vec![served("v1".to_owned())], &["v1"], None);
     for (case, old, new) in [
         ("versions", one, crd("Namespaced", versions(), &["v1"], None)),
-        ("branches", branches(0), branches(8_000)),
+        ("branches", branches(0), branches(20_000)),
     ] {
         let cancellation = Cancellation::default();
         let (end, ended) = mpsc::channel();
