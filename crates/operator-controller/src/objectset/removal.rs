@@ -352,8 +352,7 @@ impl Removing<'_> {
         }
     }
 
-    /// Deletes the custom resources of the CRDs that the revision controls and no successor takes over, and waits for them, for `limit`
-    /// from the revision's deletion on. `None` when none remain or the time is over.
+    /// Deletes the custom resources of the CRDs that go with the revision, and waits for them, for `limit` from the revision's deletion on. `None` when none remain or the time is over.
     pub(super) async fn custom_resources(
         &self,
         memory: &mut Memory,
@@ -364,7 +363,7 @@ impl Removing<'_> {
         let inventory = self.inventory(memory).await?;
         let (mut remaining, mut is_cut) = (vec![], false);
         for key in crds(&inventory) {
-            let Some(resource) = self.controlled_crd(key).await? else { continue };
+            let Some(resource) = self.removed_crd(key).await? else { continue };
             let found = self.custom_resources_of(memory, key, &resource, facts.protect).await?;
             if found.count > 0 {
                 let more = if found.is_cut { "more than " } else { "" };
@@ -456,8 +455,9 @@ impl Removing<'_> {
         }
     }
 
-    /// The resource that a CRD of ours serves, in its storage version; `None` when it is not there or not ours, or a successor's.
-    async fn controlled_crd(&self, key: &ObjectKey) -> Result<Option<ApiResource>, String> {
+    /// The resource that a CRD serves, in its storage version, if the CRD goes with the revision; `None` when it is not there or not ours,
+    /// is kept, or a successor's.
+    async fn removed_crd(&self, key: &ObjectKey) -> Result<Option<ApiResource>, String> {
         let watch = match self.context.world.ensure(&gvk(key), &self.own).await {
             Ok(watch) => watch,
             Err(error) if error.is_no_match() => return Ok(None),
@@ -472,8 +472,9 @@ impl Removing<'_> {
         let Some(crd) = found.map_err(|error| format!("getting {}: {}", key.objref(), text(&error)))? else {
             return Ok(None);
         };
-        let is_ours = ownership(&crd, &crd, &self.own, Successor::None).controlled;
-        Ok((is_ours && self.successor(key, &crd).is_none()).then(|| served(&crd)).flatten())
+        let removal = remove(ownership(&crd, &crd, &self.own, Successor::None), self.reason);
+        let goes = matches!(removal, Removal::Delete | Removal::Wait);
+        Ok((goes && self.successor(key, &crd).is_none()).then(|| served(&crd)).flatten())
     }
 }
 

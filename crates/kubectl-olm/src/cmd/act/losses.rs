@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt as _};
-use olm_api::ClusterObjectSet;
+use olm_api::{ClusterObjectSet, annotations};
 use olm_runtime::error_text::chain;
 
 use crate::extensions;
@@ -74,7 +74,7 @@ impl Losses {
     }
 }
 
-/// Lists the custom resources of the CRDs that the newest revision controls.
+/// Lists the custom resources of the CRDs that the newest revision controls and that are not kept.
 pub(super) async fn read(client: &Client, own: &[ClusterObjectSet]) -> Losses {
     let mut losses = Losses::default();
     let Some(newest) = own.last() else { return losses };
@@ -87,9 +87,13 @@ pub(super) async fn read(client: &Client, own: &[ClusterObjectSet]) -> Losses {
     };
     let uids: BTreeSet<String> = own.iter().filter_map(kube::ResourceExt::uid).collect();
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let goes = |crd: &CustomResourceDefinition| {
+        let is_own = crd.owner_references().iter().any(|owner| uids.contains(&owner.uid));
+        is_own && !annotations::keeps_objects(crd.annotations())
+    };
     for object in objects.iter().filter(|object| object.kind() == "CustomResourceDefinition") {
         let crd = match crds.get_opt(object.name()).await {
-            Ok(Some(crd)) if crd.owner_references().iter().any(|owner| uids.contains(&owner.uid)) => crd,
+            Ok(Some(crd)) if goes(&crd) => crd,
             Ok(_) => continue,
             Err(error) => {
                 losses.unread.push(format!("{}: {}", object.name(), in_words(&chain(&error))));

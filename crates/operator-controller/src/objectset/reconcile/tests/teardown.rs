@@ -301,6 +301,28 @@ async fn teardown_deletes_custom_resources_if_the_extension_follows() {
     assert_eq!(writes, DELETE.1);
 }
 
+/// rule: decision 11: the manifest of the CRD asks to keep it, so its custom resources have to stay, too.
+#[tokio::test]
+async fn teardown_keeps_custom_resources_of_a_kept_crd() {
+    let usual = cluster(&[1], extension(&json!({})));
+    let kept = json!({(annotations::DELETION_POLICY): annotations::DELETION_POLICY_KEEP});
+    let apiserver = Apiserver::new(move |method, uri| {
+        let (code, mut answer) = usual.respond(method, uri);
+        if uri.starts_with("/apis/apiextensions.k8s.io/v1/customresourcedefinitions") {
+            let at = if answer.get("items").is_some() { "/items/0/metadata" } else { "/metadata" };
+            if let Some(metadata) = answer.pointer_mut(at) {
+                metadata["annotations"] = kept.clone();
+            }
+        }
+        (code, answer)
+    });
+    let (context, deleted) = (controller(&apiserver, &[]), deleted(1, "Active", &[], &json!({})));
+    let at = (&apiserver, &context);
+    let (found, writes) = pass_of_teardown(at, &deleted, &mut Memory::default()).await;
+    assert_eq!(found, RELEASE.0);
+    assert_eq!(writes, RELEASE.1);
+}
+
 /// Finalizers hold the first page: the next one is asked to go all the same, and is not given up before.
 #[tokio::test]
 async fn teardown_deletes_custom_resources_of_all_pages() {
