@@ -238,12 +238,7 @@ impl Removing<'_> {
         if let Some(successor) = successor.filter(|_| !goes) {
             return format!("waiting for revision {} to take over {object}{more}", successor.name_any());
         }
-        let finalizers = metadata
-            .and_then(|metadata| metadata.get("finalizers")?.as_array())
-            .map(|all| all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
-            .unwrap_or_default();
-        let held =
-            if finalizers.is_empty() { String::new() } else { format!(", held by finalizers {finalizers}") };
+        let held = live.as_ref().map(held_by).unwrap_or_default();
         format!("waiting for {object}{held}{more}")
     }
 
@@ -476,6 +471,13 @@ impl Removing<'_> {
         let goes = matches!(removal, Removal::Delete | Removal::Wait);
         Ok((goes && self.successor(key, &crd).is_none()).then(|| served(&crd)).flatten())
     }
+}
+
+/// The finalizers of an object, as the end of a message that it is being deleted; empty when it has none.
+pub(super) fn held_by(live: &Object) -> String {
+    let finalizers = live.metadata().and_then(|metadata| metadata.get("finalizers")?.as_array());
+    let names: Vec<&str> = finalizers.into_iter().flatten().filter_map(Value::as_str).collect();
+    if names.is_empty() { String::new() } else { format!(", held by finalizers {}", names.join(", ")) }
 }
 
 /// Whether the object is being deleted, and finalizers that are not the garbage collector's delay that.

@@ -33,6 +33,7 @@ use super::identity::{Owner, Purpose};
 use super::live::Live;
 use super::memory::Memory;
 use super::pods::{PodCause, has_pods};
+use super::removal::held_by;
 use super::world::KindWatch;
 use crate::written_by;
 
@@ -297,7 +298,11 @@ impl Rollout<'_> {
                 }
                 (Step::Wait | Step::Refuse, Some(found)) => {
                     self.wait_for(watch, key, &found);
-                    let verdict = self.evaluate(probes, &found);
+                    let verdict = if step == Step::Wait {
+                        ProbeResult::unknown(format!("it is being deleted{}", held_by(&found)))
+                    } else {
+                        self.evaluate(probes, &found)
+                    };
                     let collision =
                         (step == Step::Refuse).then(|| report::collision(manifest, &found, &self.own));
                     return Ok(Done { collision, ..self.done(key, verdict, false, false) });

@@ -202,6 +202,31 @@ async fn rollout_that_is_not_finished_is_requeued_within_a_minute() {
     }
 }
 
+/// A foreign deletion whose finalizer is not removed.
+#[tokio::test]
+async fn rollout_names_an_object_that_is_being_deleted() {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
+    let mut deleted = map.clone();
+    deleted["metadata"]["resourceVersion"] = "5".into();
+    deleted["metadata"]["deletionTimestamp"] = "2000-01-01T00:00:00Z".into();
+    deleted["metadata"]["finalizers"] = json!(["g.io/x"]);
+    deleted["metadata"]["ownerReferences"] = json!([{"apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "name": "e-1",
+        "uid": "u1", "controller": true}]);
+    let usual = creation(500, json!({}));
+    let apiserver = Apiserver::new(move |method, uri| match uri {
+        _ if uri.starts_with("/api/v1/namespaces/n/configmaps/a") => (200, deleted.clone()),
+        _ => usual.respond(method, uri),
+    });
+    let phases = json!([{"name": "a", "objects": [{"object": map}]}]);
+    let revision = Arc::new(revision(&json!({}), &json!({"phases": phases}), &json!({})));
+    let context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
+    let Pass { outcome, requeue } = roll_out(&revision, &context, &mut Memory::default()).await;
+    assert_eq!(requeue, Requeue::Unfinished, "{outcome:?}");
+    let status = status(&revision, &outcome, Deadline::None, None, Timestamp::now()).unwrap();
+    let available = condition::find(&status.conditions, condition::AVAILABLE).unwrap();
+    assert_eq!(available.message, "Object ConfigMap.v1 n/a: it is being deleted, held by finalizers g.io/x");
+}
+
 /// rule: revisions §9.4
 #[tokio::test]
 async fn deadline_bounds_the_wait_for_a_retry() {
