@@ -240,15 +240,16 @@ impl Rollout<'_> {
                 let verdict = live.as_ref().map_or_else(ProbeResult::yes, |live| self.evaluate(probes, live));
                 return Ok(self.done(key, verdict, false, false));
             }
-            // making it is a correction when it was there before
-            let again = step == Step::Create && memory.verified.contains_key(key);
+            // making it, or taking it over, is a correction when it was there before
+            let again = matches!(step, Step::Create | Step::Adopt) && memory.verified.contains_key(key);
             if (again || matches!(step, Step::Apply { .. }))
                 && let Err(left) =
                     memory.may_correct(key, self.context.intervals.correction_window, Instant::now())
             {
                 self.problems.left_alone_for(left);
                 return Err(format!(
-                    "reconciling {}: another client changes it again and again; it is left alone for a while",
+                    "reconciling {}: another client changes it again and again; it is left alone for a while; its \
+                     metadata.managedFields and ownerReferences name the client",
                     key.objref()
                 ));
             }

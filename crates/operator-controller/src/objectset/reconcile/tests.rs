@@ -202,6 +202,37 @@ async fn rollout_that_is_not_finished_is_requeued_within_a_minute() {
     }
 }
 
+/// Two revisions of different extensions with `None`, for example, would take the object from each other for ever.
+#[tokio::test]
+async fn rollout_limits_adoptions_of_a_contested_object() {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
+    let owned = |kind: &str, uid: &str| {
+        let mut owned = map.clone();
+        owned["metadata"]["resourceVersion"] = "5".into();
+        owned["metadata"]["ownerReferences"] = json!([{"apiVersion": olm_api::API_VERSION, "kind": kind, "name": "e-1",
+            "uid": uid, "controller": true}]);
+        owned
+    };
+    let (theirs, ours) = (owned("Other", "x"), owned("ClusterObjectSet", "u1"));
+    let usual = creation(409, json!({}));
+    let apiserver = Apiserver::new(move |method, uri| match (method, uri) {
+        ("GET", _) if uri.starts_with("/api/v1/namespaces/n/configmaps/a") => (200, theirs.clone()),
+        ("PATCH", _) => (200, ours.clone()),
+        _ => usual.respond(method, uri),
+    });
+    let spec =
+        json!({"phases": [{"name": "a", "objects": [{"object": map}]}], "collisionProtection": "None"});
+    let revision = Arc::new(revision(&json!({}), &spec, &json!({})));
+    let context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
+    let mut memory = Memory::default();
+    let mut ends = vec![];
+    for _ in 0..30 {
+        ends.push(roll_out(&revision, &context, &mut memory).await.outcome.is_complete());
+    }
+    let adoptions = apiserver.requests().iter().filter(|line| line.starts_with("PATCH ")).count();
+    assert_eq!((ends[0], adoptions), (true, 21), "{ends:?}");
+}
+
 /// A foreign deletion whose finalizer is not removed.
 #[tokio::test]
 async fn rollout_names_an_object_that_is_being_deleted() {
