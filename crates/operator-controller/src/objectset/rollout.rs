@@ -209,6 +209,12 @@ impl Rollout<'_> {
         probes: &[Probe],
     ) -> Result<Done, String> {
         let key = &item.key;
+        if watch.lacks_namespace(key) {
+            return Err(format!(
+                "validating: {}: metadata.namespace: Required value: objects of this kind are in a namespace",
+                key.objref()
+            ));
+        }
         let listings = watch.listings();
         let seen = watch.get(key);
         if let Some(live) = &seen

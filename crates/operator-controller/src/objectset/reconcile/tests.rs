@@ -202,6 +202,19 @@ async fn rollout_that_is_not_finished_is_requeued_within_a_minute() {
     }
 }
 
+#[tokio::test]
+async fn rollout_rejects_an_object_that_lacks_its_namespace() {
+    let apiserver = creation(405, json!({}));
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let phases = json!([{"name": "a", "objects": [{"object": map}]}]);
+    let revision = Arc::new(revision(&json!({}), &json!({"phases": phases}), &json!({})));
+    let context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
+    let outcome = roll_out(&revision, &context, &mut Memory::default()).await.outcome;
+    let want = "reconciling object: validating: /v1, Kind=ConfigMap /a: metadata.namespace: Required value: objects of this kind are in \
+                a namespace";
+    assert_eq!(outcome, Outcome::Failed(want.to_owned()));
+}
+
 /// Two revisions of different extensions with `None`, for example, would take the object from each other for ever.
 #[tokio::test]
 async fn rollout_limits_adoptions_of_a_contested_object() {

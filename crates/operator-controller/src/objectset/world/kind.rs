@@ -183,6 +183,11 @@ impl KindWatch {
         (namespace, key.name.clone())
     }
 
+    /// Whether the object needs a namespace and has none.
+    pub(in crate::objectset) fn lacks_namespace(&self, key: &ObjectKey) -> bool {
+        self.kind.namespaced && key.namespace.is_none()
+    }
+
     pub(in crate::objectset) fn get(&self, key: &ObjectKey) -> Option<Live> {
         self.objects.live.get(&self.place(key))
     }
