@@ -52,4 +52,4 @@ pub use phase::{MAX_OBJECTS, MAX_PHASES, Phase, TooManyPhases, is_passive, phase
 pub use pod::{PodState, failing_pod, pod_selector, pod_state};
 pub use probe::{Probe, default_probes};
 pub use sanitise::{Stamp, sanitise};
-pub use validate::Validation;
+pub use validate::{Validation, is_addressable};

@@ -62,11 +62,35 @@ impl Validation {
     }
 }
 
+/// Whether requests can name the object: its name and its namespace are segments of their path. Another one cannot exist.
+#[must_use]
+pub fn is_addressable(key: &ObjectKey) -> bool {
+    is_path_segment(&key.name) && key.namespace.as_deref().is_none_or(is_path_segment)
+}
+
+fn is_path_segment(name: &str) -> bool {
+    let is_plain = |byte: u8| !byte.is_ascii_control() && !b" /%?#".contains(&byte);
+    !matches!(name, "" | "." | "..") && name.bytes().all(is_plain)
+}
+
 fn check(object: &Object) -> Vec<String> {
     let mut messages = vec![];
     for (field, value) in [("apiVersion", object.api_version()), ("kind", object.kind())] {
         if value.is_empty() {
             messages.push(format!("{field}: Required value: must not be empty"));
+        }
+    }
+    let key = object.key();
+    for (field, value) in [("name", Some(&key.name)), ("namespace", key.namespace.as_ref())] {
+        match value {
+            Some(value) if value.is_empty() => {
+                messages.push(format!("metadata.{field}: Required value: must not be empty"));
+            }
+            Some(value) if !is_path_segment(value) => {
+                messages
+                    .push(format!("metadata.{field}: Invalid value: {value:?}: must be a segment of a path"));
+            }
+            Some(_) | None => {}
         }
     }
     let metadata = object.metadata();
@@ -93,6 +117,26 @@ fn is_zero(value: &Value) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn validate_names_are_segments_of_a_path() {
+        for (name, namespace, want) in [
+            ("system:a.b-c", "n", None),
+            ("rôle", "n", None),
+            ("a", "", None),
+            ("", "n", Some("metadata.name: Required value: must not be empty")),
+            ("a/b", "n", Some("metadata.name: Invalid value: \"a/b\": must be a segment of a path")),
+            ("..", "n", Some("metadata.name: Invalid value: \"..\": must be a segment of a path")),
+            ("a b", "n", Some("metadata.name: Invalid value: \"a b\": must be a segment of a path")),
+            ("a", "n?x", Some("metadata.namespace: Invalid value: \"n?x\": must be a segment of a path")),
+        ] {
+            let metadata = json!({"name": name, "namespace": namespace});
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+            let object = Object::from_value(object).unwrap();
+            assert_eq!(check(&object).first().map(String::as_str), want, "{name:?} {namespace:?}");
+            assert_eq!(is_addressable(&object.key()), want.is_none(), "{name:?} {namespace:?}");
+        }
+    }
 
     #[test]
     fn validate_findings_name_phase_object_and_field() {

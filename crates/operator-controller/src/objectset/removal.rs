@@ -14,7 +14,7 @@ use olm_core::{Object, ObjectKey};
 use olm_install::resolution::revision::has_succeeded;
 use olm_rollout::status::PROTECTED;
 use olm_rollout::teardown::{Reason, Removal, Successor, ownership, remove};
-use olm_rollout::{Revision, is_passive, keys, owner_refs, release_patch, resource_version};
+use olm_rollout::{Revision, is_addressable, is_passive, keys, owner_refs, release_patch, resource_version};
 use serde_json::Value;
 use tracing::{info, warn};
 
@@ -244,7 +244,7 @@ impl Removing<'_> {
 
     /// Does what is to be done with one object; `true` when it is gone as far as we are concerned.
     async fn object(&self, memory: &mut Memory, key: &ObjectKey) -> Result<bool, String> {
-        if memory.gone.contains(key) {
+        if memory.gone.contains(key) || !is_addressable(key) {
             return Ok(true);
         }
         let failed = |error: &kube::Error| format!("teardown {}: {}", key.objref(), text(error));
@@ -494,6 +494,7 @@ fn crds(inventory: &Inventory) -> impl Iterator<Item = &ObjectKey> {
     items
         .map(|item| &item.key)
         .filter(|key| key.group == "apiextensions.k8s.io" && key.kind == "CustomResourceDefinition")
+        .filter(|key| is_addressable(key))
 }
 
 /// The resource of a CRD in a served version, preferably the stored one.

@@ -144,6 +144,21 @@ async fn teardown_reads_content_again_if_the_apiserver_fails() {
     }
 }
 
+/// An object without a name cannot exist, so no request can be made for it.
+#[tokio::test]
+async fn teardown_ends_if_an_object_has_no_name() {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "n"}});
+    let crd =
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {}});
+    let phases = json!([{"name": "a", "objects": [{"object": map}, {"object": crd}]}]);
+    let deleted = json!({"deletionTimestamp": "2000-01-01T00:00:00Z", "finalizers": [finalizers::TEARDOWN]});
+    let revision = Arc::new(revision(&deleted, &json!({"phases": phases}), &json!({})));
+    let context =
+        Context::new(creation(500, json!({})).client(), "olm", Revisions::default(), Objects::empty());
+    let removed = tear_down(&revision, &context, &mut Memory::default()).await;
+    assert!(matches!(removed, Ok(Removed::All)), "{removed:?}");
+}
+
 /// A cluster with a mutable Secret, that answers a creation like this.
 fn creation(code: u16, answer: Value) -> Apiserver {
     let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
