@@ -62,7 +62,8 @@ impl Validation {
     }
 }
 
-/// Whether requests can name the object: its name and its namespace are segments of their path. Another one cannot exist.
+/// Whether requests can name the object: its name and its namespace are segments of their path. A revision with another one is not rolled
+/// out.
 #[must_use]
 pub fn is_addressable(key: &ObjectKey) -> bool {
     is_path_segment(&key.name) && key.namespace.as_deref().is_none_or(is_path_segment)

@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use super::Context;
 use super::content::{ContentError, Inventory, Item};
-use super::errors::{is_code, text};
+use super::errors::{is_code, is_finding, text};
 use super::extensions::Facts;
 use super::identity::Owner;
 use super::live::Live;
@@ -55,6 +55,19 @@ pub(super) enum Removed {
         /// When to check again, if no event comes before.
         after: Duration,
     },
+}
+
+/// Why custom resources could not be listed or deleted.
+struct Unremoved {
+    problem: String,
+    /// It was refused, rather than that something failed.
+    is_finding: bool,
+}
+
+impl Unremoved {
+    fn new(doing: &str, error: &kube::Error) -> Self {
+        Self { problem: format!("{doing}: {}", text(error)), is_finding: is_finding(error) }
+    }
 }
 
 /// Custom resources of one CRD.
@@ -347,7 +360,9 @@ impl Removing<'_> {
         }
     }
 
-    /// Deletes the custom resources of the CRDs that go with the revision, and waits for them, for `limit` from the revision's deletion on. `None` when none remain or the time is over.
+    /// Deletes the custom resources of the CRDs that go with the revision, and waits for them, for `limit` from the revision's deletion
+    /// on. `None` when none remain or the time is over. What fails then, as an admission webhook of an operator that does not run, is left
+    /// to the CRDs, unless it was refused.
     pub(super) async fn custom_resources(
         &self,
         memory: &mut Memory,
@@ -359,7 +374,16 @@ impl Removing<'_> {
         let (mut remaining, mut is_cut) = (vec![], false);
         for key in crds(&inventory) {
             let Some(resource) = self.removed_crd(key).await? else { continue };
-            let found = self.custom_resources_of(memory, key, &resource, facts.protect).await?;
+            let found = match self.custom_resources_of(memory, key, &resource, facts.protect).await {
+                Ok(found) => found,
+                Err(Unremoved { problem, is_finding }) => {
+                    if is_finding || facts.protect || since < limit {
+                        return Err(problem);
+                    }
+                    warn!(revision = %self.own.name, crd = key.name, problem, "custom resources are left to their CRD");
+                    continue;
+                }
+            };
             if found.count > 0 {
                 let more = if found.is_cut { "more than " } else { "" };
                 remaining.push(format!("{more}{} {}", found.count, key.name));
@@ -395,7 +419,7 @@ impl Removing<'_> {
         key: &ObjectKey,
         resource: &ApiResource,
         protect: bool,
-    ) -> Result<CustomResources, String> {
+    ) -> Result<CustomResources, Unremoved> {
         let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.context.client.clone(), resource);
         let mut params = ListParams::default().limit(BATCH);
         let mut found = CustomResources::default();
@@ -403,13 +427,14 @@ impl Removing<'_> {
             let page = match all.list(&params).await {
                 Ok(page) => page,
                 Err(error) if is_code(&error, 404) => return Ok(found),
-                Err(error) => return Err(format!("listing {}: {}", key.name, text(&error))),
+                Err(error) => return Err(Unremoved::new(&format!("listing {}", key.name), &error)),
             };
             found.count += page.items.len();
             let stays = |item: &&PartialObjectMeta<DynamicObject>| item.metadata.deletion_timestamp.is_none();
             let staying: Vec<_> = page.items.iter().filter(stays).collect();
             if !protect && !staying.is_empty() {
-                let client = self.client(memory).await?;
+                let client = self.client(memory).await;
+                let client = client.map_err(|problem| Unremoved { problem, is_finding: true })?;
                 for item in &staying {
                     self.delete_custom_resource(&client, key, resource, item).await?;
                 }
@@ -431,7 +456,7 @@ impl Removing<'_> {
         key: &ObjectKey,
         resource: &ApiResource,
         item: &PartialObjectMeta<DynamicObject>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unremoved> {
         let (name, crd) = (item.name_any(), &key.name);
         let api: Api<DynamicObject> = match item.namespace() {
             Some(namespace) => Api::namespaced_with(client.clone(), &namespace, resource),
@@ -446,7 +471,7 @@ impl Removing<'_> {
                 Ok(())
             }
             Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(()),
-            Err(error) => Err(format!("deleting custom resource {name} of {crd}: {}", text(&error))),
+            Err(error) => Err(Unremoved::new(&format!("deleting custom resource {name} of {crd}"), &error)),
         }
     }
 

@@ -354,6 +354,46 @@ async fn teardown_deletes_custom_resources_of_all_pages() {
     assert_eq!(writes, DELETE.1);
 }
 
+/// An admission webhook of the operator, for example, that is asked for each deletion: the operator may never run again.
+#[tokio::test]
+async fn teardown_bounds_the_wait_for_a_webhook_that_fails() {
+    let deleted = deleted(1, "Active", &[], &json!({}));
+    let failed = "deleting custom resource k of ks.g.io: no";
+    let goes_on = [DELETE.1[0], "DELETE /apis/olm.operatorframework.io/v1/clusterobjectsets/e-1"];
+    let protected = json!({"annotations": {(annotations::PROTECT_CUSTOM_RESOURCES): "true"}});
+    for (case, code, reason, is_late, metadata, want, written) in [
+        ("it may recover", 500, "InternalError", false, json!({}), failed, DELETE.1),
+        (
+            "it did not",
+            500,
+            "InternalError",
+            true,
+            json!({}),
+            "deleting the rest of its objects: ",
+            &goes_on[..],
+        ),
+        ("the right is missing", 403, "Forbidden", true, json!({}), failed, DELETE.1),
+        ("protected", 500, "InternalError", true, protected, "custom resources are protected", &[]),
+    ] {
+        let usual = cluster(&[1], extension(&metadata));
+        let apiserver = Apiserver::new(move |method, uri| match (method, uri.split('?').next()) {
+            ("DELETE", Some("/apis/g.io/v1/ks/k")) => (
+                code,
+                json!({"kind": "Status", "status": "Failure", "message": "no", "reason": reason, "code": code}),
+            ),
+            _ => usual.respond(method, uri),
+        });
+        let mut context = controller(&apiserver, &[]);
+        if is_late {
+            context.custom_resource_wait = Duration::ZERO;
+        }
+        let at = (&apiserver, &context);
+        let (found, writes) = pass_of_teardown(at, &deleted, &mut Memory::default()).await;
+        assert!(found.starts_with(want), "{case}: {found}");
+        assert_eq!(writes, written, "{case}");
+    }
+}
+
 /// An apiserver rejects the definition of the older revision if the new version of the CRD is stored already.
 #[tokio::test]
 async fn teardown_ends_if_an_object_is_not_taken_back() {
