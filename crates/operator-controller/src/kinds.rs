@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
-use tokio::sync::Mutex;
+use parking_lot::Mutex;
 
 /// A served kind.
 #[derive(Debug, Clone)]
@@ -29,7 +29,9 @@ pub(crate) enum KindError {
     Unreachable(String),
 }
 
-type Served = Arc<HashMap<String, Kind>>;
+/// The kinds of one group and version; empty before they are read, which one pass does for all. An apiserver that does not answer for one
+/// version holds up no other.
+type Served = Arc<tokio::sync::Mutex<HashMap<String, Kind>>>;
 
 /// The kinds that the cluster serves, as far as they were asked for.
 pub(crate) struct Kinds {
@@ -39,14 +41,15 @@ pub(crate) struct Kinds {
 
 impl Kinds {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, versions: Mutex::new(HashMap::new()) }
+        Self { client, versions: Mutex::default() }
     }
 
     /// Looks a kind up.
     pub(crate) async fn find(&self, gvk: &GroupVersionKind) -> Result<Kind, KindError> {
         let api_version = gvk.api_version();
-        let mut versions = self.versions.lock().await;
-        if let Some(kind) = versions.get(&api_version).and_then(|served| served.get(&gvk.kind)) {
+        let version = Arc::clone(self.versions.lock().entry(api_version.clone()).or_default());
+        let mut served = version.lock().await;
+        if let Some(kind) = served.get(&gvk.kind) {
             return Ok(kind.clone());
         }
         let no_match = || KindError::NoMatch { kind: gvk.kind.clone(), api_version: api_version.clone() };
@@ -58,12 +61,12 @@ impl Kinds {
         let list = match answer {
             Ok(list) => list,
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                versions.remove(&api_version);
+                self.evict(gvk);
                 return Err(no_match());
             }
             Err(error) => return Err(KindError::Unreachable(olm_runtime::apply::message(&error))),
         };
-        let served: HashMap<String, Kind> = list
+        *served = list
             .resources
             .into_iter()
             .filter(|resource| !resource.name.contains('/'))
@@ -78,13 +81,39 @@ impl Kinds {
                 (found.kind, Kind { resource, namespaced: found.namespaced })
             })
             .collect();
-        let found = served.get(&gvk.kind).cloned();
-        versions.insert(api_version.clone(), Arc::new(served));
-        found.ok_or_else(no_match)
+        served.get(&gvk.kind).cloned().ok_or_else(no_match)
     }
 
     /// Evicts a group and version, because a request for one of its kinds was answered 404.
-    pub(crate) async fn evict(&self, gvk: &GroupVersionKind) {
-        self.versions.lock().await.remove(&gvk.api_version());
+    pub(crate) fn evict(&self, gvk: &GroupVersionKind) {
+        self.versions.lock().remove(&gvk.api_version());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::Apiserver;
+
+    #[tokio::test]
+    async fn kind_lookup_waits_for_no_other_group() {
+        let apiserver = Apiserver::new(|_, uri| {
+            let resource =
+                json!({"name": "ks", "kind": "K", "namespaced": true, "verbs": [], "singularName": ""});
+            (200, json!({"groupVersion": uri.trim_start_matches("/apis/"), "resources": [resource]}))
+        });
+        let kinds = Kinds::new(apiserver.client());
+        let [slow, fast] = ["slow.io", "fast.io"].map(|group| GroupVersionKind::gvk(group, "v1", "K"));
+        let mut first = Box::pin(kinds.find(&slow));
+        assert!(futures::poll!(&mut first).is_pending(), "its answer has not come");
+        let second = tokio::time::timeout(Duration::from_secs(10), kinds.find(&fast)).await;
+        assert_eq!(second.unwrap().unwrap().resource.plural, "ks");
+        assert!(first.await.is_ok());
+        kinds.find(&slow).await.unwrap();
+        assert_eq!(apiserver.requests().len(), 2, "one for each group and version");
     }
 }

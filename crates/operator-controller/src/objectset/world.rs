@@ -108,7 +108,7 @@ impl World {
             Synced::Yes | Synced::NotYet => Ok(watch),
             Synced::Failed { gone: true, .. } => {
                 if self.drop_watch(&watch) {
-                    self.kinds.evict(gvk).await;
+                    self.kinds.evict(gvk);
                 }
                 Err(KindError::NoMatch { kind: gvk.kind.clone(), api_version: gvk.api_version() }.into())
             }
@@ -128,7 +128,7 @@ impl World {
     /// users are woken to find out.
     pub(super) async fn check_served(&self, watch: &KindWatch) {
         let gvk = &watch.interest.gvk;
-        self.kinds.evict(gvk).await;
+        self.kinds.evict(gvk);
         let is_gone = matches!(self.kinds.find(gvk).await, Err(KindError::NoMatch { .. }));
         if is_gone && self.drop_watch(watch) {
             watch.interest.wake_users();
