@@ -33,6 +33,10 @@ pub fn collision(content: &Object, live: &Object, revision: &Revision) -> Collis
     let owner = controller_of(live);
     if let Some(owner) = &owner {
         text.push_str(&format!("Conflicting Owner: {} {}\n", owner.kind, owner.name));
+    } else if let (Some(_), Some(extension), None) =
+        (lost_with(content), &revision.extension, classic_owner(live))
+    {
+        text.push_str(&takeover(content, extension));
     }
     let managers = conflicts(&desired, live);
     if !managers.is_empty() {
@@ -55,11 +59,11 @@ pub fn collision(content: &Object, live: &Object, revision: &Revision) -> Collis
             }
         }
     }
-    Collision { summary: summary(content, live, owner.as_ref()), report: text }
+    Collision { summary: summary(content, live, owner.as_ref(), revision), report: text }
 }
 
 /// Who has the object, and what to do about it.
-fn summary(content: &Object, live: &Object, owner: Option<&OwnerRef>) -> String {
+fn summary(content: &Object, live: &Object, owner: Option<&OwnerRef>, revision: &Revision) -> String {
     let place = content.namespace().map(|namespace| format!("{namespace}/")).unwrap_or_default();
     let object = format!("{} {place}{}", content.kind(), content.name());
     if let Some(csv) = classic_owner(live) {
@@ -68,7 +72,16 @@ fn summary(content: &Object, live: &Object, owner: Option<&OwnerRef>) -> String 
         );
     }
     match owner {
-        None => format!("{object} exists already and is not managed by OLM; delete it, and it is created"),
+        None => {
+            let remedy = match (lost_with(content), &revision.extension) {
+                (Some(lost), Some(_)) => {
+                    format!("deleting it deletes {lost}, the commands below have it taken over")
+                }
+                (Some(lost), None) => format!("deleting it deletes {lost}"),
+                (None, _) => "delete it, and it is created".to_owned(),
+            };
+            format!("{object} exists already and is not managed by OLM; {remedy}")
+        }
         Some(owner) if owner.kind == keys::OBJECT_SET => match live.labels().get(keys::OWNER_NAME) {
             Some(extension) => {
                 format!("{object} belongs to ClusterExtension {extension}; uninstall one of the two")
@@ -79,6 +92,29 @@ fn summary(content: &Object, live: &Object, owner: Option<&OwnerRef>) -> String 
             format!("{object} belongs to {kind} {name}; remove that, or its owner reference from the object")
         }
     }
+}
+
+/// What a user would lose with an object of this kind.
+fn lost_with(object: &Object) -> Option<&'static str> {
+    match (object.group(), object.kind()) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("its custom resources"),
+        ("", "Namespace") => Some("all that is in it"),
+        ("", "PersistentVolumeClaim" | "PersistentVolume") => Some("its data"),
+        _ => None,
+    }
+}
+
+/// The commands that mark an object without owner as one that an earlier revision of the extension left.
+fn takeover(object: &Object, extension: &str) -> String {
+    let namespace = object.namespace().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    let object = format!("{} {}{namespace}", object.kind().to_lowercase(), object.name());
+    format!(
+        "- kubectl label {object} {}={} {}={extension}\n- kubectl annotate {object} {}=0\n",
+        keys::OWNER_KIND,
+        keys::OWNER_KIND_VALUE,
+        keys::OWNER_NAME,
+        keys::REVISION
+    )
 }
 
 /// The ClusterServiceVersion that has the object, as `namespace/name`: by an owner reference, which is never a controller's, by labels on
@@ -350,6 +386,41 @@ mod tests {
             "ConfigMap n/c exists already and is not managed by OLM; delete it, and it is created\n\
              revision object collisions in phase 1\nObject ConfigMap.v1 n/c"
         );
+    }
+
+    /// As a CRD that was kept when its extension was deleted: a user who deletes it loses what was kept.
+    #[test]
+    fn report_names_what_goes_with_an_object() {
+        let lines = |kind: &str, metadata: Value, extension: Option<&str>| {
+            let group = if kind == "CustomResourceDefinition" { "apiextensions.k8s.io/" } else { "" };
+            let content =
+                object(json!({"apiVersion": format!("{group}v1"), "kind": kind, "metadata": metadata}));
+            let revision = Revision { extension: extension.map(str::to_owned), ..test_revision() };
+            collisions(0, &[collision(&content, &content, &revision)])
+        };
+        let (crd, name) = ("CustomResourceDefinition", json!({"name": "ks.g"}));
+        let head = "exists already and is not managed by OLM; deleting it deletes";
+        let labels = "olm.operatorframework.io/owner-kind=ClusterExtension \
+                      olm.operatorframework.io/owner-name=e";
+        let mark = "olm.operatorframework.io/revision=0";
+        assert_eq!(
+            lines(crd, name.clone(), Some("e")),
+            format!(
+                "{crd} ks.g {head} its custom resources, the commands below have it taken over\n\
+                 revision object collisions in phase 0\nObject {crd}.apiextensions.k8s.io/v1 /ks.g\n\
+                 - kubectl label customresourcedefinition ks.g {labels}\n\
+                 - kubectl annotate customresourcedefinition ks.g {mark}"
+            )
+        );
+        let claim = lines("PersistentVolumeClaim", json!({"name": "c", "namespace": "n"}), Some("e"));
+        assert!(claim.starts_with(&format!("PersistentVolumeClaim n/c {head} its data, ")), "{claim}");
+        assert!(
+            claim.contains(&format!("- kubectl annotate persistentvolumeclaim c -n n {mark}")),
+            "{claim}"
+        );
+        let by_hand = lines(crd, name, None);
+        assert!(by_hand.starts_with(&format!("{crd} ks.g {head} its custom resources\n")), "{by_hand}");
+        assert!(!by_hand.contains("kubectl"), "{by_hand}");
     }
 
     /// As recorded in the scenario crd-foreign.
