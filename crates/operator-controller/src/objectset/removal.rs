@@ -58,13 +58,13 @@ pub(super) enum Removed {
 }
 
 /// Why custom resources could not be listed or deleted.
-struct Unremoved {
+struct CustomResourceError {
     problem: String,
-    /// It was refused, rather than that something failed.
+    /// The apiserver rejected it, rather than failing itself.
     is_finding: bool,
 }
 
-impl Unremoved {
+impl CustomResourceError {
     fn new(doing: &str, error: &kube::Error) -> Self {
         Self { problem: format!("{doing}: {}", text(error)), is_finding: is_finding(error) }
     }
@@ -362,7 +362,7 @@ impl Removing<'_> {
 
     /// Deletes the custom resources of the CRDs that go with the revision, and waits for them, for `limit` from the revision's deletion
     /// on. `None` when none remain or the time is over. What fails then, as an admission webhook of an operator that does not run, is left
-    /// to the CRDs, unless it was refused.
+    /// to the CRDs, unless the apiserver rejected it.
     pub(super) async fn custom_resources(
         &self,
         memory: &mut Memory,
@@ -376,7 +376,7 @@ impl Removing<'_> {
             let Some(resource) = self.removed_crd(key).await? else { continue };
             let found = match self.custom_resources_of(memory, key, &resource, facts.protect).await {
                 Ok(found) => found,
-                Err(Unremoved { problem, is_finding }) => {
+                Err(CustomResourceError { problem, is_finding }) => {
                     if is_finding || facts.protect || since < limit {
                         return Err(problem);
                     }
@@ -419,7 +419,7 @@ impl Removing<'_> {
         key: &ObjectKey,
         resource: &ApiResource,
         protect: bool,
-    ) -> Result<CustomResources, Unremoved> {
+    ) -> Result<CustomResources, CustomResourceError> {
         let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.context.client.clone(), resource);
         let mut params = ListParams::default().limit(BATCH);
         let mut found = CustomResources::default();
@@ -427,14 +427,14 @@ impl Removing<'_> {
             let page = match all.list(&params).await {
                 Ok(page) => page,
                 Err(error) if is_code(&error, 404) => return Ok(found),
-                Err(error) => return Err(Unremoved::new(&format!("listing {}", key.name), &error)),
+                Err(error) => return Err(CustomResourceError::new(&format!("listing {}", key.name), &error)),
             };
             found.count += page.items.len();
             let stays = |item: &&PartialObjectMeta<DynamicObject>| item.metadata.deletion_timestamp.is_none();
             let staying: Vec<_> = page.items.iter().filter(stays).collect();
             if !protect && !staying.is_empty() {
                 let client = self.client(memory).await;
-                let client = client.map_err(|problem| Unremoved { problem, is_finding: true })?;
+                let client = client.map_err(|problem| CustomResourceError { problem, is_finding: true })?;
                 for item in &staying {
                     self.delete_custom_resource(&client, key, resource, item).await?;
                 }
@@ -456,7 +456,7 @@ impl Removing<'_> {
         key: &ObjectKey,
         resource: &ApiResource,
         item: &PartialObjectMeta<DynamicObject>,
-    ) -> Result<(), Unremoved> {
+    ) -> Result<(), CustomResourceError> {
         let (name, crd) = (item.name_any(), &key.name);
         let api: Api<DynamicObject> = match item.namespace() {
             Some(namespace) => Api::namespaced_with(client.clone(), &namespace, resource),
@@ -471,7 +471,9 @@ impl Removing<'_> {
                 Ok(())
             }
             Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(()),
-            Err(error) => Err(Unremoved::new(&format!("deleting custom resource {name} of {crd}"), &error)),
+            Err(error) => {
+                Err(CustomResourceError::new(&format!("deleting custom resource {name} of {crd}"), &error))
+            }
         }
     }
 

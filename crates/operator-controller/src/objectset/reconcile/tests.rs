@@ -272,9 +272,9 @@ async fn rollout_names_an_object_that_is_being_deleted() {
     deleted["metadata"]["ownerReferences"] = json!([{"apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "name": "e-1",
         "uid": "u1", "controller": true}]);
     let usual = creation(500, json!({}));
-    let apiserver = Apiserver::new(move |method, uri| match uri {
-        _ if uri.starts_with("/api/v1/namespaces/n/configmaps/a") => (200, deleted.clone()),
-        _ => usual.respond(method, uri),
+    let apiserver = Apiserver::new(move |method, uri| {
+        let is_read = uri.starts_with("/api/v1/namespaces/n/configmaps/a");
+        if is_read { (200, deleted.clone()) } else { usual.respond(method, uri) }
     });
     let phases = json!([{"name": "a", "objects": [{"object": map}]}]);
     let revision = Arc::new(revision(&json!({}), &json!({"phases": phases}), &json!({})));

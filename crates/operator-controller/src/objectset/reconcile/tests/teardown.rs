@@ -359,7 +359,7 @@ async fn teardown_deletes_custom_resources_of_all_pages() {
 async fn teardown_bounds_the_wait_for_a_webhook_that_fails() {
     let deleted = deleted(1, "Active", &[], &json!({}));
     let failed = "deleting custom resource k of ks.g.io: no";
-    let goes_on = [DELETE.1[0], "DELETE /apis/olm.operatorframework.io/v1/clusterobjectsets/e-1"];
+    let rest_follows = [DELETE.1[0], "DELETE /apis/olm.operatorframework.io/v1/clusterobjectsets/e-1"];
     let protected = json!({"annotations": {(annotations::PROTECT_CUSTOM_RESOURCES): "true"}});
     for (case, code, reason, is_late, metadata, want, written) in [
         ("it may recover", 500, "InternalError", false, json!({}), failed, DELETE.1),
@@ -370,7 +370,7 @@ async fn teardown_bounds_the_wait_for_a_webhook_that_fails() {
             true,
             json!({}),
             "deleting the rest of its objects: ",
-            &goes_on[..],
+            &rest_follows[..],
         ),
         ("the right is missing", 403, "Forbidden", true, json!({}), failed, DELETE.1),
         ("protected", 500, "InternalError", true, protected, "custom resources are protected", &[]),
