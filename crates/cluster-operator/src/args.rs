@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::collections::BTreeSet;
+
 use clap::{Args, Parser};
 use olm_runtime::args::{Command, RunArgs};
 
@@ -43,15 +45,11 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// The Deployments that count.
+    /// The Deployments that count, each once.
     #[must_use]
     pub fn deployments(&self) -> Vec<String> {
-        self.deployments
-            .split(',')
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned)
-            .collect()
+        let names = self.deployments.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
 
@@ -68,6 +66,7 @@ mod tests {
         assert_eq!(cli.serve.openshift_version, "4.18.0");
         assert_eq!(cli.serve.deployments(), Vec::<String>::new());
         assert_eq!(cli.serve.manage, Manage::Never);
+        assert_eq!(parse(&["--deployments=b, a,b,"]).unwrap().serve.deployments(), ["a", "b"]);
         let plain = parse(&[]).unwrap().serve;
         assert_eq!(
             plain.deployments(),
