@@ -171,7 +171,7 @@ impl Reporter {
         let after = object.status.clone().unwrap_or_default();
         let changes = changes(&before, &after);
         tracing::info!(changes = changes.join("; "), "wrote the status of the ClusterOperator");
-        self.operators.put(CLUSTER_OPERATOR.to_owned(), dynamic(&object));
+        self.operators.put(CLUSTER_OPERATOR.to_owned(), snapshot.object.as_ref(), dynamic(&object));
         let note = format!("Status for clusteroperator/olm changed: {}", changes.join(","));
         events::publish_operator(events, uid.clone(), false, "OperatorStatusChanged", &note).await;
         if before.operator_version() != after.operator_version() {

@@ -51,9 +51,14 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Table<T> {
         }
     }
 
-    /// Stores an object that this process has just written, before the watch delivers it.
-    pub(crate) fn put(&self, name: String, fact: T) {
-        if self.rows.read().is_listed() && self.rows.put(name, fact).is_some() {
+    /// Stores an object that this process has just written over `before`, until the watch delivers it. If the row is another one
+    /// meanwhile, the watch has delivered this write or a later one, and does not deliver that again.
+    pub(crate) fn put(&self, name: String, before: Option<&T>, fact: T) {
+        let is_current = {
+            let rows = self.rows.read();
+            rows.is_listed() && rows.rows().get(&name) == before
+        };
+        if is_current && self.rows.put(name, fact).is_some() {
             self.waker.wake(CLUSTER_OPERATOR);
         }
     }
@@ -157,4 +162,36 @@ fn is_established(definition: &DynamicObject) -> bool {
     let established =
         conditions.into_iter().flatten().any(|it| it["type"] == "Established" && it["status"] == "True");
     established && definition.metadata.deletion_timestamp.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+
+    use super::*;
+
+    #[test]
+    fn table_keeps_what_the_watch_delivered_after_a_write() {
+        let table: Table<u32> = Table::new(&Waker::default());
+        let deliver = |event: Event<u32>| drop(table.rows.apply(event, |row| ("olm".to_owned(), row)));
+        let put = |before: Option<u32>, row: u32| table.put("olm".to_owned(), before.as_ref(), row);
+        let row = || match table.state() {
+            State::Complete(rows) => rows.get("olm").copied(),
+            State::Unknown | State::NotServed => None,
+        };
+        put(None, 1);
+        assert_eq!(row(), None, "nothing is listed yet");
+        deliver(Event::InitDone);
+        put(None, 1);
+        assert_eq!(row(), Some(1));
+        put(Some(1), 2);
+        assert_eq!(row(), Some(2));
+        // another program wrote 4 over 3, and the watch was faster than the answer to the write of 3
+        deliver(Event::Apply(4));
+        put(Some(2), 3);
+        assert_eq!(row(), Some(4));
+        deliver(Event::Delete(4));
+        put(Some(4), 5);
+        assert_eq!(row(), None, "it was deleted");
+    }
 }
