@@ -88,6 +88,21 @@ pub(super) fn deployment(object: &DynamicObject) -> Deployment {
     }
 }
 
+/// The ClusterOperator with a status in each condition that [`olm_api::ConditionStatus`] has: OpenShift's schema takes any text, and one
+/// that a user mistypes must not make the whole object unreadable. It counts as Unknown.
+pub(super) fn operator(object: &DynamicObject) -> DynamicObject {
+    let mut object = object.clone();
+    let conditions = object.data.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        if let Some(status) = condition.get_mut("status")
+            && !matches!(status.as_str(), Some("True" | "False" | "Unknown"))
+        {
+            *status = Value::from("Unknown");
+        }
+    }
+    object
+}
+
 pub(super) fn version(object: &DynamicObject) -> Option<String> {
     text(object, "/status/desired/version")
 }
@@ -149,6 +164,23 @@ mod tests {
                 ("e", "e-1", cause)
             );
         }
+    }
+
+    #[test]
+    fn facts_of_a_mistyped_condition_are_unknown() {
+        use olm_api::openshift::ClusterOperator;
+
+        let condition = |type_: &str, status: &str| json!({"type": type_, "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let given = object(json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": {"name": "olm"}, "spec": {},
+            "status": {"conditions": [condition("Available", "true"), condition("Degraded", "False"), condition("Foreign", "")]},
+        }));
+        assert!(given.clone().try_parse::<ClusterOperator>().is_err());
+        let read: ClusterOperator = operator(&given).try_parse().unwrap();
+        let found: Vec<_> = read.status.unwrap().conditions.iter().map(|it| it.status.as_str()).collect();
+        assert_eq!(found, ["Unknown", "False", "Unknown"]);
+        let without = object(json!({"metadata": {"name": "olm"}, "spec": {}}));
+        assert_eq!(operator(&without), without);
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl World {
             csvs.follow(&self.csvs, facts::csv),
             deployments.follow(&self.deployments, facts::deployment),
             versions.follow(&self.versions, facts::version),
-            operators.follow(&self.operators, DynamicObject::clone),
+            operators.follow(&self.operators, facts::operator),
         );
     }
 }
