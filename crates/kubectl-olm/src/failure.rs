@@ -33,10 +33,10 @@ pub(crate) enum CommandError {
     /// The cluster, catalogd or a registry could not be reached.
     #[error("{0}")]
     Unreachable(String),
-    /// Some of several objects were not changed, and the errors about them are printed.
+    /// A result with the exit code of errors that are printed or part of it, such as those about some of several objects.
     #[error("{text}")]
     Partial {
-        /// The result for the others, for standard output.
+        /// The result, for standard output.
         text: String,
         code: u8,
     },
@@ -71,6 +71,11 @@ impl CommandError {
             }
             _ => Self::Unreachable(format!("cannot {doing}: {text}")),
         }
+    }
+
+    /// A result that only reports that catalogs could not be read.
+    pub(crate) fn unanswered(text: String) -> Self {
+        Self::Partial { text, code: Self::Unreachable(String::new()).code() }
     }
 
     pub(crate) fn content(path: &Path, error: impl std::fmt::Display) -> Self {

@@ -122,7 +122,11 @@ async fn objects(
         Ok(Made { plan: Some(_), preview, .. }) if preview.unread.is_empty() => "nothing is next".to_owned(),
         Ok(Made { plan: Some(_), .. }) => "catalogs cannot be read".to_owned(),
         Ok(Made { preview, .. }) if active.is_empty() => {
-            return Err(CommandError::NotFound(preview.refused.join("; ")));
+            let text = preview.refused.join("; ");
+            return Err(match preview.is_unanswered {
+                true => CommandError::Unreachable(text),
+                false => CommandError::NotFound(text),
+            });
         }
         Ok(Made { preview, .. }) => first_line(&preview.refused.join("; ")).to_owned(),
         Err(error) if active.is_empty() => return Err(error),

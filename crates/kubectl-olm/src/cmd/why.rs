@@ -9,7 +9,7 @@ use olm_api::{ClusterExtension, condition};
 use olm_catalog::Selector;
 use olm_install::dependencies::DependencyCheck;
 use olm_install::resolution::{
-    self, BundleFacts, DeprecationUpdate, ExtensionRequest, RevisionFacts, RevisionStates, Target,
+    self, BundleFacts, Class, DeprecationUpdate, ExtensionRequest, RevisionFacts, RevisionStates, Target,
     UpgradeUpdate, revision, validate,
 };
 use olm_resolver::{
@@ -19,7 +19,7 @@ use olm_resolver::{
 use serde::Serialize;
 
 use super::notices::{Choice, Notice};
-use super::output::{Output, Table, bad, bold, condition_message, full_message, indented, or_dash};
+use super::output::{Format, Output, Table, bad, bold, condition_message, full_message, indented, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
@@ -139,6 +139,9 @@ pub(crate) struct Explained {
     /// Catalogs that could not be read, and why.
     #[serde(skip)]
     pub(crate) unread: Vec<String>,
+    /// Whether none is chosen because one of them has to be read first: that is no answer.
+    #[serde(skip)]
+    pub(crate) is_unanswered: bool,
     /// The candidates and the rules that decided. Absent if the request is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) report: Option<ReportView>,
@@ -177,7 +180,7 @@ pub(crate) async fn resolve(arguments: &Resolve) -> Result<CommandOutput, Comman
     let installed = arguments.installed.as_deref();
     let explained =
         decide(&extension, None, installed, arguments.controller, &arguments.sources).await?.explained;
-    Ok(output_of(&explained, arguments.output, |wide| text(&explained, wide.then_some(usize::MAX))))
+    output_of(&explained, arguments.output, |wide| text(&explained, wide.then_some(usize::MAX)))
 }
 
 pub(crate) async fn explain(arguments: &Explain) -> Result<CommandOutput, CommandError> {
@@ -199,14 +202,26 @@ pub(crate) async fn explain(arguments: &Explain) -> Result<CommandOutput, Comman
         .await?;
         Explained { extension: Some(state_of(&extension)), ..decided.explained }
     };
-    Ok(output_of(&explained, arguments.output, |wide| {
+    output_of(&explained, arguments.output, |wide| {
         text(&explained, Some(if wide { usize::MAX } else { MAX_CANDIDATES }))
-    }))
+    })
 }
 
-fn output_of(explained: &Explained, output: Output, people: impl FnOnce(bool) -> String) -> CommandOutput {
+fn output_of(
+    explained: &Explained,
+    output: Output,
+    people: impl FnOnce(bool) -> String,
+) -> Result<CommandOutput, CommandError> {
     let names = || explained.chosen.iter().map(|chosen| chosen.bundle.clone()).collect();
-    CommandOutput { text: output.print(explained, names, people), yes: explained.chosen.is_some() }
+    let text = output.print(explained, names, people);
+    // the only form that has no place for it
+    if let (Format::Name, Some(error)) = (output.format, &explained.error) {
+        print_note(&format!("error: {error}"));
+    }
+    match explained.is_unanswered {
+        true => Err(CommandError::unanswered(text)),
+        false => Ok(CommandOutput { text, yes: explained.chosen.is_some() }),
+    }
 }
 
 fn asked(arguments: &Resolve) -> Result<ClusterExtension, CommandError> {
@@ -273,6 +288,7 @@ pub(crate) async fn decide(
     let dependencies = resolved.chosen.as_ref().map(dependencies).unwrap_or_default();
     let view = resolved.report.as_ref().map(olm_resolver::Report::view);
     let target = resolved.target.as_ref().ok().cloned();
+    let is_unanswered = resolved.target.as_ref().is_err_and(|failure| failure.class == Class::Transient);
     let (chosen, error) = match resolved.target {
         Ok(Target::Installed(bundle)) => {
             let why = match states.installed {
@@ -326,6 +342,7 @@ pub(crate) async fn decide(
         unfit,
         deprecations: deprecations(&resolved.deprecations),
         unread,
+        is_unanswered,
         report: view,
     };
     Ok(Decided { explained, request: Some(request), target, resolution: resolved.chosen })

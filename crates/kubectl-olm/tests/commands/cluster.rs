@@ -144,3 +144,39 @@ fn diff_of_a_refused_plan_is_a_document_for_programs() -> Result<()> {
     ensure!(preview["extension"] == "x" && preview["refused"][0].is_string(), "{preview}");
     Ok(())
 }
+
+/// A catalog that was never unpacked has to be read before anything can be chosen.
+#[test]
+fn catalog_that_cannot_be_read_is_no_answer() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let catalog = json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": "c", "uid": "c"},
+        "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/c:1"}}},
+    });
+    let kubeconfig = apiserver::start(home.path(), move |request| {
+        if request.contains("/clusterextensions/x") {
+            extension("x", "")
+        } else if request.contains("/clustercatalogs?") {
+            list(std::slice::from_ref(&catalog))
+        } else {
+            list(&[])
+        }
+    })?;
+    let run = |words: &[&str]| {
+        let flags = ["--environment-constraints", "Ignore", "--kubeconfig", kubeconfig.as_str()];
+        olm(home.path(), &[words, &flags].concat())
+    };
+    let names_catalog = |text: &str| text.contains("catalog \"c\"");
+    for words in
+        [&["resolve", "x", "-o", "json"][..], &["explain", "x", "-o", "json"], &["plan", "x", "-o", "json"]]
+    {
+        let (code, out, error) = run(words)?;
+        ensure!(code == 3, "{words:?} ends with {code}: {out}{error}");
+        let document: Value = serde_json::from_str(&out)?;
+        let refused = [&document["refusal"], &document["refused"][0]];
+        ensure!(refused.iter().filter_map(|text| text.as_str()).any(names_catalog), "{document}");
+    }
+    let (code, out, error) = run(&["resolve", "x", "-o", "name"])?;
+    ensure!(code == 3 && out.is_empty() && names_catalog(&error), "{code} {out}{error}");
+    Ok(())
+}

@@ -138,9 +138,13 @@ fn printed(preview: &Preview, output: Output) -> String {
     output.print(preview, names, |wide| preview.text(wide))
 }
 
-/// The error for a plan that is refused: the preview is the result.
+/// The error for a plan that is refused, or cannot be made because catalogs are not read: the preview is the result.
 pub(crate) fn refused(preview: &Preview, output: Output) -> CommandError {
-    CommandError::Verdict { text: printed(preview, output).trim_end().to_owned(), help: None }
+    let text = printed(preview, output);
+    match preview.is_unanswered {
+        true => CommandError::unanswered(text),
+        false => CommandError::Verdict { text: text.trim_end().to_owned(), help: None },
+    }
 }
 
 /// Exit code 1 means that something differs, so an object that is not found cannot be 1.
@@ -473,6 +477,7 @@ fn resolution(explained: &Explained) -> Preview {
         path: steps.map(|step| format!("{} ({} in {})", step.version, step.by, step.channel)).collect(),
         refused: explained.error.iter().cloned().collect(),
         unread: explained.unread.clone(),
+        is_unanswered: explained.is_unanswered,
         notices: explained.notices.clone(),
         warnings: explained
             .deprecations

@@ -58,6 +58,9 @@ pub(crate) struct Preview {
     /// Catalogs that could not be read, and why.
     #[serde(skip)]
     pub(crate) unread: Vec<String>,
+    /// Whether there is no bundle to plan for because one of them has to be read first: that is no answer.
+    #[serde(skip)]
+    pub(crate) is_unanswered: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
