@@ -376,19 +376,29 @@ fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], content: &C
     row
 }
 
+/// Prints how many extensions may be outdated because no catalog of theirs could be read, which is an error if that is so for all. Returns what
+/// to print if no other one is outdated.
+pub(crate) fn check_read(listed: &[Row]) -> Result<&'static str, CommandError> {
+    let unknown = listed.iter().filter(|row| !row.catalogs_read).count();
+    if unknown == 0 {
+        return Ok("nothing is outdated");
+    }
+    let text = "no catalog is selected, or none could be read, for";
+    let text = format!("{text} {}; `kubectl olm catalogs` lists them", counted(unknown, "ClusterExtension"));
+    if unknown == listed.len() {
+        return Err(CommandError::Unreachable(text));
+    }
+    print_note(&text);
+    Ok("no other one is outdated")
+}
+
 pub(crate) async fn outdated(arguments: &Outdated) -> Result<CommandOutput, CommandError> {
     let client = arguments.sources.cluster.client().await?;
     let mut listed = rows(&client, arguments.controller, &arguments.sources).await?;
-    let unknown = listed.iter().filter(|row| !row.catalogs_read).count();
-    if unknown > 0 {
-        print_note(&format!(
-            "no catalog is selected, or none could be read, for {}",
-            counted(unknown, "ClusterExtension")
-        ));
-    }
+    let nothing = check_read(&listed)?;
     listed.retain(Row::is_outdated);
     if listed.is_empty() {
-        print_note("nothing is outdated");
+        print_note(nothing);
     }
     let names = || listed.iter().map(|row| row.name.clone()).collect();
     let text = arguments.output.print(&listed, names, |_| outdated_table(&listed));
@@ -581,6 +591,20 @@ mod tests {
         assert_eq!(outdated.newer_range().as_deref(), Some("^1.1.0"));
         let new = row(&extension(&Value::Null), &[], &content);
         assert!(new.available.is_some() && !new.is_outdated(), "{new:?}");
+    }
+
+    #[test]
+    fn outdated_without_a_catalog_is_no_answer() {
+        let row = |catalogs_read| Row { catalogs_read, ..Row::default() };
+        for (read, want) in [
+            (vec![], Ok("nothing is outdated")),
+            (vec![true, true], Ok("nothing is outdated")),
+            (vec![true, false], Ok("no other one is outdated")),
+            (vec![false, false], Err(3)),
+        ] {
+            let rows: Vec<Row> = read.iter().copied().map(row).collect();
+            assert_eq!(check_read(&rows).map_err(|failure| failure.code()), want, "{read:?}");
+        }
     }
 
     #[test]

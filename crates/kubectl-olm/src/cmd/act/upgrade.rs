@@ -131,10 +131,12 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         return Ok(arguments.change.edit.print(&changed));
     }
     let mut skipped = false;
+    let mut nothing = "there are no ClusterExtensions to change";
     let chosen = if arguments.outdated {
         let planned = &arguments.planned;
         let sources = Sources::of_cluster(&arguments.cluster, &planned.registry, &planned.cache);
         let rows = list::rows(&client, planned.controller, &sources).await?;
+        nothing = list::check_read(&rows)?;
         let outdated = rows.iter().filter(|row| row.is_outdated());
         let mut chosen = Vec::new();
         for row in outdated {
@@ -153,18 +155,16 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let mut whole = Several::new();
     for (name, newer) in chosen {
         let upgraded = upgrade_unpaused(arguments, &client, &name, newer.as_deref()).await;
-        if let Some(upgraded) = upgraded.transpose()
-            && !whole.add(&format!("{name}: "), upgraded)
-        {
+        let Some(upgraded) = upgraded.transpose() else {
+            skipped = true;
+            continue;
+        };
+        if !whole.add(&format!("{name}: "), upgraded) {
             break;
         }
     }
     if whole.is_empty() && !skipped {
-        print_note(if arguments.outdated {
-            "nothing is outdated"
-        } else {
-            "there are no ClusterExtensions to change"
-        });
+        print_note(nothing);
     }
     whole.output(|all| arguments.change.edit.print_all(all))
 }
