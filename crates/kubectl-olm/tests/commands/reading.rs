@@ -105,6 +105,31 @@ fn classic_plan_prints_steps_in_order() {
 }
 
 #[test]
+fn classic_plan_of_an_unusable_bundle_is_an_error() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kiln-bundle");
+    let bundle = tempfile::tempdir().unwrap();
+    for directory in ["manifests", "metadata"] {
+        std::fs::create_dir(bundle.path().join(directory)).unwrap();
+        for file in std::fs::read_dir(fixture.join(directory)).unwrap() {
+            let file = file.unwrap();
+            let text = std::fs::read_to_string(file.path()).unwrap();
+            let copy = bundle.path().join(directory).join(file.file_name());
+            std::fs::write(copy, text.replace("kiln-operator.v1.2.0", "kiln-operator.v1.2.9")).unwrap();
+        }
+    }
+    let bundle = bundle.path().display();
+    let line = format!(
+        "classic plan -n operators -f classic.yaml --content sample=catalog --bundle kiln-operator.v1.2.0={bundle}"
+    );
+    let error = "error: bundle kiln-operator.v1.2.0: its ClusterServiceVersion is named kiln-operator.v1.2.9; publish the bundle with \
+                 one name\n";
+    // standard output stays empty: it would be no document
+    for form in ["", " -o json", " -o name"] {
+        assert_eq!(olm(&format!("{line}{form}")), (2, String::new(), error.to_owned()), "{form}");
+    }
+}
+
+#[test]
 fn search_prints_packages() {
     insta::assert_snapshot!(transcripts(&[
         "search",

@@ -111,8 +111,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let bundles: Vec<PlannedBundle<'_>> =
         solution.bundles.iter().zip(&contents).map(|(chosen, content)| content.planned(chosen)).collect();
     let concluded = conclude_pass(&gathered.facts(&[]), &solution, &bundles, &BTreeMap::new());
-    let concluded =
-        concluded.map_err(|error| CommandError::Verdict { text: error.to_string(), help: None })?;
+    let concluded = concluded.map_err(|error| CommandError::Usage(error.to_string()))?;
     let (existing, plan) = match &concluded {
         Conclusion::NothingNew => {
             let people = "nothing to install: no InstallPlan would be made\n".to_owned();
@@ -178,8 +177,7 @@ impl Arguments {
             .iter()
             .map(|it| Property { kind: it.kind.as_str().into(), value: text(it).into() })
             .collect();
-        let unreadable =
-            |why: String| CommandError::Verdict { text: format!("bundle {name}: {why}"), help: None };
+        let unreadable = |why: String| CommandError::Usage(format!("bundle {name}: {why}"));
         let inline: Vec<_> = bundle.properties_of(BUNDLE_OBJECT).collect();
         if let Some(given) = self.bundles.iter().find(|it| it.name == *name) {
             let read = RegistryV1::load_dir(&given.directory);
