@@ -241,10 +241,7 @@ async fn candidates(line: &Line) -> Result<Vec<Candidate>, CommandError> {
             let listed = listed.map_err(|error| CommandError::from_request("read namespaces", &error))?;
             plain(listed.items.iter().map(ResourceExt::name_any).collect())
         }
-        Expected::Context => {
-            let file = Kubeconfig::read().map_err(|error| CommandError::Usage(error.to_string()))?;
-            plain(file.contexts.into_iter().map(|context| context.name).collect())
-        }
+        Expected::Context => plain(contexts(line)?),
         Expected::Package => packages(&sources).await?,
         Expected::Channel | Expected::Version => {
             let Some(package) = package(line, &sources).await? else { return Ok(Vec::new()) };
@@ -264,6 +261,14 @@ async fn candidates(line: &Line) -> Result<Vec<Candidate>, CommandError> {
             plain(names)
         }
     })
+}
+
+/// The contexts of the kubeconfig that the line names.
+fn contexts(line: &Line) -> Result<Vec<String>, CommandError> {
+    let given = line.sources.iter().rev().find_map(|word| word.strip_prefix("--kubeconfig="));
+    let file = given.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+    let file = file.map_err(|error| CommandError::Usage(error.to_string()))?;
+    Ok(file.contexts.into_iter().map(|context| context.name).collect())
 }
 
 async fn packages(sources: &Sources) -> Result<Vec<Candidate>, CommandError> {
@@ -310,12 +315,32 @@ mod tests {
             ("list --catalog ", Expected::Catalog),
             ("install x -n ", Expected::Namespace),
             ("list --context ", Expected::Context),
+            // names of other kinds
+            ("catalogs add ", Expected::Nothing),
+            ("classic status ", Expected::Nothing),
             ("bundle lint ", Expected::File),
             ("explain --file ", Expected::File),
             ("list --request-timeout ", Expected::Nothing),
         ] {
             assert_eq!(read_line(line).expected, want, "{line}");
         }
+    }
+
+    #[test]
+    fn complete_reads_contexts_of_the_given_kubeconfig() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        let contexts_of = |line: String| contexts(&read_line(&line)).unwrap_or_default();
+        std::fs::write(&path, "{apiVersion: v1, kind: Config, contexts: [{name: far}, {name: near}]}")
+            .unwrap();
+        for line in ["--kubeconfig {} list --context ", "list --kubeconfig={} --context "] {
+            assert_eq!(
+                contexts_of(line.replace("{}", &path.display().to_string())),
+                ["far", "near"],
+                "{line}"
+            );
+        }
+        assert_eq!(contexts_of("list --kubeconfig /no/such/file --context ".to_owned()).len(), 0);
     }
 
     #[test]

@@ -70,6 +70,7 @@ struct List {
                   Exit codes: 0 done, 1 not served after --wait, 2 bad input, 3 no answer.")]
 struct Add {
     /// Name of the ClusterCatalog
+    #[arg(id = "new", value_name = "NAME")]
     name: String,
     /// The catalog image with its registry and a tag or digest
     #[arg(value_parser = image)]

@@ -34,6 +34,7 @@ const MANAGED: &str = "olm.managed=true";
 )]
 pub(crate) struct Arguments {
     /// A Subscription, or a ClusterServiceVersion that belongs to none; else all of the namespace
+    #[arg(id = "subscription", value_name = "NAME")]
     name: Option<String>,
     /// Those of all namespaces
     #[arg(short = 'A', long)]
