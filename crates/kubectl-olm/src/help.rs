@@ -1,10 +1,10 @@
 //! `kubectl olm --help`: the verbs in groups, which clap does not have, and the flags that may stand before each verb.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::builder::Styles;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, Args as _, Command};
+use clap::{Arg, ArgMatches, Args as _, Command};
 
 use crate::sources::{Cluster, Namespace};
 
@@ -59,6 +59,16 @@ pub(crate) fn grouped(command: Command) -> Command {
         command = command.mut_subcommand(verb, hidden);
     }
     command
+}
+
+/// The definitions without variables of the environment that are empty, which count as unset.
+pub(crate) fn without_empty_variables(command: Command) -> Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let flag = |flag: Arg| match flag.get_env().is_some_and(is_empty) {
+        true => flag.env(None::<&'static str>),
+        false => flag,
+    };
+    command.mut_args(flag).mut_subcommands(without_empty_variables)
 }
 
 /// The text of `--help`, made from the verbs' definitions.

@@ -149,7 +149,7 @@ pub fn definition() -> clap::Command {
 
 /// The command line. Flags of the cluster may stand before the verb.
 fn parsed(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, clap::Error> {
-    let mut definition = definition();
+    let mut definition = help::without_empty_variables(definition());
     let words: Vec<_> = words.into_iter().collect();
     let matches = definition
         .try_get_matches_from_mut(&words)

@@ -19,6 +19,7 @@ use super::show::version;
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::CommandError;
+use crate::help::without_empty_variables;
 use crate::sources::Sources;
 
 /// The longest wait for candidates.
@@ -184,7 +185,7 @@ fn kind_of(argument: &Arg) -> Expected {
 }
 
 fn of_sources() -> Command {
-    Sources::augment_args(Command::new("sources").no_binary_name(true))
+    without_empty_variables(Sources::augment_args(Command::new("sources").no_binary_name(true)))
 }
 
 /// Completes the last of the words behind the program.

@@ -130,6 +130,32 @@ fn classic_plan_of_an_unusable_bundle_is_an_error() {
 }
 
 #[test]
+fn empty_variables_count_as_unset() {
+    let names = [
+        "AUTHFILE",
+        "CACHE_DIR",
+        "CATALOGD_CAS_DIR",
+        "CATALOGD_URL",
+        "CA_FILE",
+        "CERT_DIR",
+        "CONTEXT",
+        "REGISTRIES_CONF",
+        "REQUEST_TIMEOUT",
+    ];
+    let output = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"))
+        .args(["search", "--dir", "catalog", "-o", "name"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures"))
+        .envs(names.map(|name| (format!("KUBECTL_OLM_{name}"), "")))
+        .output()
+        .unwrap();
+    let without = olm("search --dir catalog -o name");
+    assert_eq!(
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap()),
+        (without.0, without.1)
+    );
+}
+
+#[test]
 fn search_prints_packages() {
     insta::assert_snapshot!(transcripts(&[
         "search",
