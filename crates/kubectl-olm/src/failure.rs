@@ -47,6 +47,8 @@ pub(crate) enum CommandError {
 
 /// The cluster does not serve the kinds of OLM.
 pub(crate) const NOT_INSTALLED: &str = "OLM is not installed in this cluster";
+/// The cluster serves ClusterExtensions, and not their revisions: the standard manifests of the Go implementation do not have the kind.
+pub(crate) const NO_REVISIONS: &str = "this cluster serves no ClusterObjectSets";
 
 impl CommandError {
     /// A request that failed; `doing` is the verb and object, such as `read ClusterExtensions`.
@@ -57,7 +59,7 @@ impl CommandError {
         let text = chain(error);
         match error {
             kube::Error::Api(status) if is_kind_missing(status) => {
-                Self::Unreachable(format!("{NOT_INSTALLED}; install it, or use another --context"))
+                Self::Unreachable(format!("{}, or use another --context", not_served(doing)))
             }
             kube::Error::Api(status) if is_denied_by_admission(doing, status) => {
                 Self::Usage(format!("cannot {doing}: {text}"))
@@ -100,6 +102,25 @@ pub(crate) fn is_kind_missing(status: &Status) -> bool {
     status.code == 404 && !names_an_object
 }
 
+/// The kinds of OLM Classic, as requests name them.
+const CLASSIC_KINDS: [&str; 5] =
+    ["catalogsources", "clusterserviceversions", "installplans", "operatorgroups", "subscriptions"];
+
+/// What is missing in a cluster that does not serve the kind of a request, and what to do.
+fn not_served(doing: &str) -> String {
+    let kind = doing.split(' ').nth(1).unwrap_or_default();
+    if kind == "ClusterObjectSets" {
+        let replace = "`kubectl olm migrate reference plan` shows how to replace";
+        return format!("{NO_REVISIONS}: its OLM is another one, which {replace}");
+    }
+    if CLASSIC_KINDS.contains(&kind) {
+        let text =
+            "OLM Classic is not installed in this cluster; look at `kubectl olm list` for ClusterExtensions";
+        return text.to_owned();
+    }
+    format!("{NOT_INSTALLED}; install it")
+}
+
 /// Whether a write is refused although no right is missing, such as by a webhook.
 fn is_denied_by_admission(doing: &str, status: &Status) -> bool {
     let is_read = matches!(doing.split(' ').next(), Some("read" | "list"));
@@ -137,6 +158,21 @@ pub(crate) fn wait<T>(work: impl Future<Output = Result<T, CommandError>>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn error_names_what_is_not_installed() {
+        for (doing, want) in [
+            ("read ClusterExtensions", NOT_INSTALLED),
+            ("read ClusterObjectSets", NO_REVISIONS),
+            ("list subscriptions", "OLM Classic is not installed in this cluster"),
+        ] {
+            let status = Status::failure("404 page not found", "NotFound").with_code(404);
+            let failure = CommandError::from_request(doing, &kube::Error::Api(status.boxed()));
+            let text = failure.to_string();
+            assert!(text.starts_with(want) && text.ends_with(", or use another --context"), "{text}");
+            assert_eq!(failure.code(), 3, "{text}");
+        }
+    }
 
     #[test]
     fn error_of_admission_is_no_missing_right() {

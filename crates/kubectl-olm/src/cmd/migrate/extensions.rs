@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::super::list;
 use super::super::plan::adopted;
 use crate::extensions;
-use crate::failure::{CommandError, NOT_INSTALLED};
+use crate::failure::{CommandError, NO_REVISIONS, NOT_INSTALLED};
 use crate::sources::{Controller, Sources};
 
 #[derive(Debug, Clone, Default, Serialize)]
@@ -69,8 +69,7 @@ pub(super) async fn read(
         all => all?,
     };
     let mut revisions = match extensions::revisions(client, None).await {
-        // the standard manifests of the Go implementation do not have the kind
-        Err(CommandError::Unreachable(text)) if text.starts_with(NOT_INSTALLED) => Vec::new(),
+        Err(CommandError::Unreachable(text)) if text.starts_with(NO_REVISIONS) => Vec::new(),
         revisions => revisions?,
     };
     let mut rows = Vec::new();
