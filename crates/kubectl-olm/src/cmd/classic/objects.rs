@@ -7,7 +7,9 @@ use std::sync::Arc;
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
-use olm_api::classic::{CatalogSource, ClusterServiceVersion, InstallPlan, OperatorGroup, Subscription};
+use olm_api::classic::{
+    CatalogSource, ClusterServiceVersion, GROUP, InstallPlan, OperatorGroup, Subscription,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -46,8 +48,16 @@ impl Objects {
             let problem = |error| CommandError::content(path, format!("{kind} {name:?}: {error}"));
             serde_json::from_value(value).map_err(problem)
         }
-        let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (kind, api_version) = (text("kind"), text("apiVersion"));
+        // other APIs have kinds of these names, such as the Subscription of Knative
+        let is_foreign = !api_version.is_empty() && api_version.split('/').next() != Some(GROUP);
         match kind.as_str() {
+            "CatalogSource" | "Subscription" | "ClusterServiceVersion" | "OperatorGroup" | "InstallPlan"
+                if is_foreign =>
+            {
+                print_note(&format!("passed over: {} has a {kind:?} of {api_version}", path.display()));
+            }
             "CatalogSource" => self.catalogs.push(decode(path, &kind, value)?),
             "Subscription" => self.subscriptions.push(Arc::new(decode(path, &kind, value)?)),
             "ClusterServiceVersion" => self.csvs.push(Arc::new(decode(path, &kind, value)?)),
@@ -112,4 +122,22 @@ where
     let listed = api.list(&ListParams::default()).await;
     let doing = format!("list {}", T::plural(&()));
     Ok(listed.map_err(|error| CommandError::from_request(&doing, &error))?.items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classic_objects_of_other_groups_are_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("all.yaml");
+        let text = "kind: Subscription\napiVersion: messaging.knative.dev/v1\nmetadata: {name: k}\nspec: {channel: {kind: C}}\n---\n\
+                    kind: List\napiVersion: v1\nitems:\n- kind: Subscription\n  apiVersion: operators.coreos.com/v1alpha1\n  \
+                    metadata: {name: o}\n  spec: {name: p, source: s, sourceNamespace: n}\n";
+        std::fs::write(&file, text).unwrap();
+        let objects = Objects::from_files(&[file]).unwrap();
+        let names: Vec<_> = objects.subscriptions.iter().map(|it| it.metadata.name.as_deref()).collect();
+        assert_eq!(names, [Some("o")]);
+    }
 }
