@@ -5,6 +5,8 @@
 //!
 //! Rule: cluster-operator §5 to §8.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
@@ -110,8 +112,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     if !check.upgradeable && !arguments.no_hints {
         hint(&mut check, &all, &arguments.sources).await;
     }
-    let names = || check.bundles.iter().filter(|row| row.blocks).map(|row| row.extension.clone()).collect();
-    let text = arguments.output.print(&check, names, |_| text(&check));
+    let text = arguments.output.print(&check, || blocking_names(&check), |_| text(&check));
     Ok(CommandOutput { text, yes: check.upgradeable })
 }
 
@@ -283,6 +284,13 @@ fn rows(report: &Report) -> Vec<Row> {
     blocking.chain(unreadable).chain(fitting).collect()
 }
 
+/// What stands in the way, each once: during an upgrade, two bundles of an extension may.
+fn blocking_names(check: &UpgradeCheck) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let names = check.bundles.iter().filter(|row| row.blocks).map(|row| &row.extension);
+    names.filter(|name| seen.insert(*name)).cloned().collect()
+}
+
 fn text(check: &UpgradeCheck) -> String {
     let way = match &check.current {
         Some(current) => format!("{current} to {}", check.target),
@@ -399,6 +407,15 @@ mod tests {
         }
         let full = ["4.7", "4.7.1", "4", "x.y"].map(full_version);
         assert_eq!(full, ["4.7.0", "4.7.1", "4", "x.y"]);
+    }
+
+    #[test]
+    fn upgrade_check_names_each_extension_once() {
+        let upgraded = Bundle { name: "early.v1.1.0".to_owned(), ..bundle("early", Some("\"4.18\"")) };
+        let bundles = all().into_iter().chain([upgraded]).collect::<Vec<_>>();
+        let check = check(Some("4.18.7".to_owned()), None, &bundles).unwrap();
+        assert_eq!(check.bundles.iter().filter(|row| row.extension == "early").count(), 2);
+        assert_eq!(blocking_names(&check), ["early", "trap", "bad"]);
     }
 
     #[test]
