@@ -267,13 +267,23 @@ impl Collector {
     async fn events(&mut self, client: &Client) {
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Event"), "events");
         let mut found = Vec::new();
-        // events of objects without a namespace are in `default`
-        for namespace in ["default", self.namespace.as_str()] {
+        let all = ListParams::default().limit(MAX_OBJECTS);
+        let of_olm = all.clone().fields(&format!("involvedObject.apiVersion={}", olm_api::API_VERSION));
+        // events of objects without a namespace are in `default`, which may have many others
+        let elsewhere = (self.namespace != "default").then_some(("default", of_olm));
+        for (namespace, params) in elsewhere.into_iter().chain([(self.namespace.as_str(), all)]) {
+            let what = format!("events of namespace {namespace}");
             let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-            match api.list(&ListParams::default().limit(MAX_OBJECTS)).await {
-                Ok(listed) => found
-                    .extend(listed.items.into_iter().filter_map(|event| serde_json::to_value(event).ok())),
-                Err(error) => self.files.miss(&format!("events of namespace {namespace}"), &reason(&error)),
+            match api.list(&params).await {
+                Ok(listed) => {
+                    if listed.metadata.continue_.is_some_and(|token| !token.is_empty()) {
+                        self.files.miss(&format!("more than {MAX_OBJECTS} {what}"), "there are too many");
+                    }
+                    found.extend(
+                        listed.items.into_iter().filter_map(|event| serde_json::to_value(event).ok()),
+                    );
+                }
+                Err(error) => self.files.miss(&what, &reason(&error)),
             }
         }
         let is_ours = |event: &Value| {

@@ -174,6 +174,38 @@ async fn report_holds_no_planted_secret() {
 }
 
 #[tokio::test]
+async fn report_says_which_events_are_too_many() {
+    for (namespace, want) in [
+        ("default", vec!["GET /api/v1/namespaces/default/events?&limit=2000"]),
+        (
+            SYSTEM_NAMESPACE,
+            vec![
+                "GET /api/v1/namespaces/default/events?&fieldSelector=involvedObject.apiVersion%3Dolm.operatorframework.io%2Fv1&limit=2000",
+                "GET /api/v1/namespaces/olmv1-system/events?&limit=2000",
+            ],
+        ),
+    ] {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&asked);
+        let client = crate::stand_in::cluster(move |request| {
+            if !request.contains("/events?") {
+                return Some(crate::stand_in::failure(403, "forbidden"));
+            }
+            log.lock().unwrap().push(request.to_owned());
+            let listed =
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {"continue": "more"}, "items": []});
+            Some((200, listed.to_string()))
+        });
+        let endpoints = Endpoints { urls: Vec::new(), token_file: None, cas_dir: None };
+        let collector = Collector::new(namespace.to_owned(), Timestamp::UNIX_EPOCH);
+        let (_, summary) = collector.collect(Ok(client), &endpoints).await;
+        let line = format!("  more than 2000 events of namespace {namespace}: there are too many\n");
+        assert!(summary.contains(&line), "{summary}");
+        assert_eq!(*asked.lock().unwrap(), want);
+    }
+}
+
+#[tokio::test]
 async fn report_of_an_unreachable_cluster_gives_the_reason() {
     let endpoints = Endpoints { urls: Vec::new(), token_file: None, cas_dir: None };
     let collector = Collector::new(SYSTEM_NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH);
