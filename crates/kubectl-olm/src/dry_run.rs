@@ -19,7 +19,7 @@ use olm_runtime::error_text::chain;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::kinds::{Kinds, api};
+use crate::kinds::{Kinds, NoResource, api};
 use crate::rights::{self, in_words};
 
 /// Dry runs at the same time.
@@ -155,16 +155,21 @@ impl DryRun<'_> {
     async fn apply_object(
         &self,
         content: &Object,
-        kind: Result<(ApiResource, bool), String>,
+        kind: Result<(ApiResource, bool), NoResource>,
         own: bool,
     ) -> ObjectPreview {
         let (resource, namespaced) = match kind {
             Ok(kind) => kind,
-            Err(_) if own => {
+            Err(NoResource::NotServed(_)) if own => {
                 let why = "the cluster does not serve its kind yet; the revision brings it";
                 return ObjectPreview::with_message(content, Action::Add, why);
             }
-            Err(why) => return ObjectPreview::with_message(content, Action::Refuse, why),
+            Err(NoResource::NotServed(why)) => {
+                return ObjectPreview::with_message(content, Action::Refuse, why);
+            }
+            Err(NoResource::Unknown(why)) => {
+                return ObjectPreview::with_message(content, Action::Unknown, in_words(&why));
+            }
         };
         let api = api(self.client, content, &resource, namespaced);
         let live = match api.get_opt(content.name()).await.map(|live| live.map(plain)) {
@@ -237,7 +242,15 @@ impl DryRun<'_> {
     pub(crate) async fn remove(&self, kinds: &mut Kinds, objects: &[Object]) -> Vec<ObjectPreview> {
         let mut found = Vec::new();
         for object in objects {
-            let Ok((resource, namespaced)) = kinds.resource_of(object).await else { continue };
+            let (resource, namespaced) = match kinds.resource_of(object).await {
+                Ok(kind) => kind,
+                // it has no objects
+                Err(NoResource::NotServed(_)) => continue,
+                Err(NoResource::Unknown(why)) => {
+                    found.push(ObjectPreview::with_message(object, Action::Unknown, in_words(&why)));
+                    continue;
+                }
+            };
             let live = api(self.client, object, &resource, namespaced).get_opt(object.name()).await;
             let is_own = |live: &Object| {
                 conflicting_owner(live).is_some_and(|owner| {
@@ -297,6 +310,7 @@ fn message(error: &kube::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stand_in;
     use serde_json::json;
 
     #[test]
@@ -306,6 +320,26 @@ mod tests {
             json!({"kind": "CustomResourceDefinition", "spec": {"group": "g.io", "names": {"kind": "Foo"}}});
         assert_eq!(defined(&object(crd)), Some(("g.io".to_owned(), "Foo".to_owned())));
         assert_eq!(defined(&object(json!({"kind": "Foo"}))), None);
+    }
+
+    #[tokio::test]
+    async fn dry_run_of_an_unknown_kind_is_unknown() {
+        let client = stand_in::cluster(|request| {
+            Some(match request.contains("/absent.io/") {
+                true => (404, "404 page not found\n".to_owned()),
+                false => stand_in::failure(503, "the server is away"),
+            })
+        });
+        let object = |group: &str| json!({"apiVersion": format!("{group}/v1"), "kind": "Foo", "metadata": {"name": "x"}});
+        let objects = ["absent.io", "away.io"].map(|group| Object::from_value(object(group)).unwrap());
+        let revision = olm_rollout::future_revision("x", 1);
+        let dry_run = DryRun { client: &client, extension: "x", uid: "u", revision, siblings: Vec::new() };
+        let mut kinds = Kinds::new(&client);
+        let actions = |previews: Vec<ObjectPreview>| previews.iter().map(|it| it.action).collect::<Vec<_>>();
+        let applied = dry_run.apply(&mut kinds, &objects).await;
+        assert_eq!(applied[0].message, "the cluster serves no Foo (absent.io/v1)");
+        assert_eq!(actions(applied), [Action::Refuse, Action::Unknown]);
+        assert_eq!(actions(dry_run.remove(&mut kinds, &objects).await), [Action::Unknown]);
     }
 
     #[test]

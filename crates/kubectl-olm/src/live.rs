@@ -18,7 +18,7 @@ use olm_runtime::error_text::chain;
 use serde::Serialize;
 
 use crate::extensions;
-use crate::kinds::{Kinds, api};
+use crate::kinds::{Kinds, NoResource, api};
 use crate::rights::in_words;
 
 /// Objects that are read at the same time.
@@ -192,12 +192,6 @@ fn not_shown(error: &ContentError) -> String {
     in_words(&chain(error))
 }
 
-/// The text for a kind that discovery did not find: the apiserver serves no such group and version, or no such kind in it.
-fn missing_kind(error: &str, object: &Object) -> Option<String> {
-    let is_missing = error.contains("404 page not found") || error.contains("Missing Kind: ");
-    is_missing.then(|| format!("the cluster serves no {} ({})", object.kind, object.api_version))
-}
-
 /// What decides whether an object is ready.
 struct Rules<'a> {
     /// The probes of the revision.
@@ -229,7 +223,7 @@ async fn live_object(
     client: &Client,
     rules: &Rules<'_>,
     desired: olm_core::Object,
-    kind: Result<(ApiResource, bool), String>,
+    kind: Result<(ApiResource, bool), NoResource>,
 ) -> Object {
     let object = Object {
         api_version: desired.api_version().to_owned(),
@@ -243,12 +237,8 @@ async fn live_object(
     };
     let (resource, namespaced) = match kind {
         Ok(kind) => kind,
-        Err(error) => {
-            return match missing_kind(&error, &object) {
-                Some(message) => Object { level: Level::Missing, message, ..object },
-                None => Object { message: error, ..object },
-            };
-        }
+        Err(NoResource::NotServed(message)) => return Object { level: Level::Missing, message, ..object },
+        Err(NoResource::Unknown(message)) => return Object { message, ..object },
     };
     let api = api(client, &desired, &resource, namespaced);
     let live = match api.get_opt(&object.name).await {
@@ -336,28 +326,6 @@ mod tests {
             assert_eq!(extensions::missing_right(&error).is_some(), want.contains("may not"), "{want}");
         }
         assert!(not_shown(&error(500, "etcd is down")).starts_with("getting Secret n/x-1: "));
-    }
-
-    #[test]
-    fn status_names_kinds_that_are_not_served() {
-        let object: Object = Object {
-            api_version: "monitoring.coreos.com/v1".to_owned(),
-            kind: "ServiceMonitor".to_owned(),
-            namespace: None,
-            name: "m".to_owned(),
-            level: Level::Unknown,
-            message: String::new(),
-            pods: Vec::new(),
-            pods_left_out: None,
-        };
-        let missing = Some("the cluster serves no ServiceMonitor (monitoring.coreos.com/v1)");
-        for (error, want) in [
-            ("404 page not found", missing),
-            ("Discovery Error: Missing Kind: GroupVersionKind { kind: \"ServiceMonitor\" }", missing),
-            ("connection refused", None),
-        ] {
-            assert_eq!(missing_kind(error, &object).as_deref(), want, "{error}");
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The objects are those of the bundle that the controller would install now, by the same plan as `kubectl olm plan`; if there is none, those
 //! of the newest revision.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use clap::Args;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -21,6 +21,7 @@ use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
 use crate::kinds::Kinds;
+use crate::rights::in_words;
 use crate::sources::{Controller, Rendering, Sources};
 
 #[derive(Debug, Args)]
@@ -63,10 +64,16 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     })?;
     let objects = objects(arguments, &client, &extension, &own).await?;
     let mut kinds = Kinds::new(&client);
-    let mut served = HashMap::new();
+    let (mut served, mut notes) = (HashMap::new(), BTreeSet::new());
     for object in &objects {
-        let found = kinds.served(object).await;
+        let found = kinds.served(object).await.unwrap_or_else(|why| {
+            notes.insert(format!("{}; it is guessed", in_words(&why)));
+            None
+        });
         served.insert(object.key(), found.unwrap_or_else(|| guessed(object)));
+    }
+    for note in &notes {
+        print_note(note);
     }
     let mut rights = account::rights(&objects, |key| served.get(key).cloned());
     if arguments.any_name {

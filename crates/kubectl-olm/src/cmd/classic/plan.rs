@@ -23,7 +23,7 @@ use crate::CommandOutput;
 use crate::bundle_source::BundleAccess;
 use crate::cmd::output::{Output, Table, or_dash};
 use crate::failure::{CommandError, print_note};
-use crate::kinds::{Kinds, api};
+use crate::kinds::{Kinds, NoResource, api};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -286,8 +286,15 @@ async fn exists(client: &Client, kinds: &mut Kinds, namespace: &str, step: &Step
         "apiVersion": api_version, "kind": kind, "metadata": {"name": resource.name, "namespace": namespace},
     });
     let Ok(object) = Object::from_value(named) else { return false };
-    // a kind that is not served has no objects
-    let Ok((served, is_namespaced)) = kinds.resource_of(&object).await else { return false };
+    let (served, is_namespaced) = match kinds.resource_of(&object).await {
+        Ok(served) => served,
+        // it has no objects
+        Err(NoResource::NotServed(_)) => return false,
+        Err(NoResource::Unknown(why)) => {
+            print_note(&format!("whether {kind} {} exists is not known: {why}", resource.name));
+            return false;
+        }
+    };
     match api(client, &object, &served, is_namespaced).get_metadata_opt(&resource.name).await {
         Ok(found) => found.is_some(),
         Err(error) => {

@@ -572,10 +572,16 @@ impl Observer for UserObserver<'_> {
 
     async fn check_account(&mut self, bundle: &BundleFacts, objects: &[Object]) -> Result<(), PassError> {
         let Some(account) = Account::from_request(self.request) else { return Ok(()) };
-        let mut served = HashMap::new();
+        let (mut served, mut unknown) = (HashMap::new(), BTreeSet::new());
         for object in objects {
-            served.extend(self.kinds.served(object).await.map(|kind| (object.key(), kind)));
+            match self.kinds.served(object).await {
+                Ok(kind) => served.extend(kind.map(|kind| (object.key(), kind))),
+                Err(why) => {
+                    unknown.insert(format!("rights were not checked: {}", in_words(&why)));
+                }
+            }
         }
+        self.warnings.extend(unknown);
         let checked = match account.exists(self.client).await {
             Ok(exists) => {
                 let name = &self.request.name;
