@@ -14,7 +14,7 @@ pub mod report;
 pub mod service;
 pub mod status;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -250,9 +250,10 @@ impl State {
         self.catalogs.wait_until_listed().await;
         loop {
             ticks.tick().await;
-            let store = self.context.store.clone();
-            let known: BTreeSet<String> = self.catalogs.names().into_iter().collect();
-            tokio::task::spawn_blocking(move || match store.collect(Some(&known)) {
+            let (store, catalogs) = (self.context.store.clone(), self.catalogs.clone());
+            // what is published was known before: names of an earlier moment would lack a catalog that has come since
+            let is_known = move |name: &str| catalogs.read().rows().contains_key(name);
+            tokio::task::spawn_blocking(move || match store.collect(Some(&is_known)) {
                 Ok(collected) if collected == Default::default() => {}
                 Ok(collected) => tracing::info!(?collected, "removed unused catalog content"),
                 Err(error) => tracing::warn!(%error, "cannot remove unused catalog content"),

@@ -444,18 +444,19 @@ impl Store {
         (lost, removed.and(discarded))
     }
 
-    /// Removes names that are not in `known`, content that no name and no lease needs, and left-overs.
+    /// Removes names that are not known, content that no name and no lease needs, and left-overs. Nothing is published while `is_known` is
+    /// asked.
     ///
     /// # Errors
     /// When a directory cannot be read or renamed; nothing that is served is ever touched.
-    pub fn collect(&self, known: Option<&BTreeSet<String>>) -> Result<Collected, StoreError> {
+    pub fn collect(&self, is_known: Option<&dyn Fn(&str) -> bool>) -> Result<Collected, StoreError> {
         let mut collected = Collected::default();
         let mut doomed = Vec::new();
         {
             let state = self.0.state.lock();
-            if let Some(known) = known {
+            if let Some(is_known) = is_known {
                 for name in names::list(&self.0.root.join("names")).map_err(StoreError::Write)? {
-                    if !known.contains(&name) {
+                    if !is_known(&name) {
                         self.swap(&state, |serving| {
                             serving.remove(&name);
                         });
