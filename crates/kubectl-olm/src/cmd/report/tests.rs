@@ -174,7 +174,7 @@ async fn report_holds_no_planted_secret() {
 }
 
 #[tokio::test]
-async fn report_says_which_events_are_too_many() {
+async fn report_names_events_that_are_too_many() {
     for (namespace, want) in [
         ("default", vec!["GET /api/v1/namespaces/default/events?&limit=2000"]),
         (
