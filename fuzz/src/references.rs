@@ -19,7 +19,7 @@ pub(crate) fn references(input: &[u8]) {
     }
     let mut keyring = Keyring::new();
     let known = keyring.add_config_json(auth.as_bytes()).is_ok();
-    let _ = Keyring::new().add_dockercfg(auth.as_bytes());
+    let _ = Keyring::of_pull_secrets([("", ".dockercfg", auth.as_bytes())]);
     match reference.parse::<ImageRef>() {
         Ok(image) => {
             assert_eq!(image.to_string(), reference, "a canonical reference has one spelling");

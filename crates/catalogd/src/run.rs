@@ -9,18 +9,14 @@ use std::time::Instant;
 use anyhow::Context as _;
 use futures::FutureExt as _;
 use olm_certificates::Source;
-use olm_oci::{
-    CertificateDirs, Config, Credentials as Access, Puller, SharedKeyring, find_signature_policy,
-    parse_reference,
-};
+use olm_oci::{Config, Puller, SharedKeyring, parse_reference};
 use olm_runtime::events::Events;
 use olm_runtime::foreign;
 use olm_runtime::health::{self, Check};
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{KubeReviews, Metrics};
-use olm_runtime::pull_secrets::{self, NamespacedName};
 use olm_runtime::tls;
-use olm_runtime::{Shutdown, client, listen, profile, serve, shutdown, task};
+use olm_runtime::{Shutdown, client, listen, profile, pull_secrets, serve, shutdown, task};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::{GATES, GRAPHQL, METAS, ServeArgs};
@@ -48,7 +44,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let serving = args.serving()?;
     let metrics_address = args.run.metrics_address(METRICS_ADDRESS)?;
     let (image_limits, content_limits) = args.limits()?;
-    let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| NamespacedName { namespace, name });
+    let pull_secret = args.pull.pull_secret()?;
     let tls_settings = args.run.tls.settings()?;
     args.run.logs.init()?;
     tls::install_provider();
@@ -60,7 +56,9 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         .context("failed to initialize certificate watcher")?;
 
     let keyring = SharedKeyring::default();
-    let puller = Puller::new(registry_config(&args, keyring.clone()));
+    let verdicts = args.cache_dir.join("verified-signatures");
+    let config = Config::of_program(keyring.clone(), args.pull.signature_policy(), verdicts);
+    let puller = Puller::new(config.with_certificates(args.pull.cas_dir()));
     puller.check_policy()?;
     let cache = args.cache_dir.clone();
     let (store, opened) = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
@@ -224,16 +222,4 @@ fn check_all(store: &Store, damage: &mpsc::Sender<String>, stop: &Shutdown) {
         }
         names.into_iter().for_each(|name| drop(damage.blocking_send(name)));
     }
-}
-
-fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
-    let from_env = Config::from_env();
-    let certificates = match args.pull.cas_dir() {
-        Some(dir) => CertificateDirs { every_host: Some(dir.to_owned()), ..CertificateDirs::default() },
-        None => from_env.certificates.clone(),
-    };
-    let signature_policy = find_signature_policy(args.pull.signature_policy());
-    let credentials = Access { shared: Some(keyring), ..from_env.credentials.clone() };
-    let verdicts = Some(args.cache_dir.join("verified-signatures"));
-    Config { certificates, credentials, signature_policy, verdicts, ..from_env }
 }

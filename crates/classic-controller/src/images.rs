@@ -14,7 +14,7 @@ use olm_bundle::BundleLimits;
 use olm_catalog::CatalogImages;
 use olm_core::Digest;
 use olm_install::BundleFetcher;
-use olm_oci::{Config, ImageError, Keyring, Limits, Puller, SharedKeyring, Store, StoreError};
+use olm_oci::{Config, Keyring, Limits, Puller, SharedKeyring, Store, StoreError};
 use olm_runtime::error_text::chain;
 use olm_runtime::pull_secrets::{self, Document, NamespacedName};
 use olm_runtime::watched::{self, Objects};
@@ -37,7 +37,7 @@ pub(crate) struct Images {
     /// The account that the process runs as.
     own_account: Option<NamespacedName>,
     /// The pull secrets of the process as they were read last.
-    of_process: Mutex<Vec<(NamespacedName, Document)>>,
+    of_process: Mutex<Vec<Document>>,
     /// Catalogs on disk that the last collection found unused.
     unused: Arc<Mutex<BTreeSet<Digest>>>,
 }
@@ -138,7 +138,7 @@ impl Images {
 
     /// The pull secrets of the process. Most catalogs need none of them: one that cannot be read counts as it was read before, or is passed
     /// over.
-    async fn documents_of_process(&self) -> Vec<(NamespacedName, Document)> {
+    async fn documents_of_process(&self) -> Vec<Document> {
         let mut places: Vec<NamespacedName> = self.global.iter().cloned().collect();
         if let Some(account) = &self.own_account {
             let secrets = self.secrets_of_account(&account.to_string()).into_iter();
@@ -151,7 +151,7 @@ impl Images {
                 Ok(read) => documents.extend(read),
                 Err(error) => {
                     tracing::warn!(error = chain(&error), "pulls use the credentials that were read before");
-                    documents.extend(before.iter().find(|(of, _)| *of == place).cloned());
+                    documents.extend(before.iter().find(|document| *document.parts().0 == place).cloned());
                 }
             }
         }
@@ -162,19 +162,17 @@ impl Images {
     /// The credentials for a catalog: those of the process, which its own secrets override.
     async fn keyring(&self, source: &CatalogSource) -> Result<Keyring, String> {
         let mut keyring = Keyring::new();
-        for (place, document) in self.documents_of_process().await {
-            if let Err(error) = add(&mut keyring, &document) {
-                let error = chain(&error);
-                tracing::warn!(secret = %place, error, "a pull secret of the process is passed over");
+        for document in self.documents_of_process().await {
+            if let Err(error) = keyring.add_pull_secret(document.parts()) {
+                tracing::warn!(error = chain(&error), "a pull secret of the process is passed over");
             }
         }
         let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
         let own = self.secrets(source).into_iter();
         let places = own.map(|name| NamespacedName { namespace: namespace.to_owned(), name }).collect();
         let documents = pull_secrets::documents(&self.client, places).await.map_err(|error| chain(&error))?;
-        for (place, document) in &documents {
-            add(&mut keyring, document)
-                .map_err(|error| format!("error reading pull secret {place}: {}", chain(&error)))?;
+        for document in &documents {
+            keyring.add_pull_secret(document.parts()).map_err(|error| chain(&error))?;
         }
         Ok(keyring)
     }
@@ -187,13 +185,6 @@ impl Images {
         let shared = SharedKeyring::default();
         shared.set(Some(keyring));
         Ok(self.anonymous.with_keyring(shared))
-    }
-}
-
-fn add(keyring: &mut Keyring, document: &Document) -> Result<(), ImageError> {
-    match document {
-        Document::ConfigJson(bytes) => keyring.add_config_json(bytes),
-        Document::DockerCfg(bytes) => keyring.add_dockercfg(bytes),
     }
 }
 

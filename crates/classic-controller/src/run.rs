@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use olm_certificates::Source;
-use olm_oci::{CertificateDirs, Config, find_signature_policy};
+use olm_oci::{Config, SharedKeyring};
 use olm_runtime::args::{Serving, service_names};
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, KubeReviews, Metrics};
-use olm_runtime::pull_secrets::{self, NamespacedName};
-use olm_runtime::{client, health, listen, serve, shutdown, task, tls};
+use olm_runtime::{client, health, listen, pull_secrets, serve, shutdown, task, tls};
 
 use crate::args::ServeArgs;
 use crate::context::Settings;
@@ -28,7 +27,7 @@ const SERVICE: &str = "classic-controller-service";
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let limits = args.limits()?;
     let tls_settings = args.tls.settings()?;
-    let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| NamespacedName { namespace, name });
+    let pull_secret = args.pull.pull_secret()?;
     args.logs.init()?;
     tls::install_provider();
     let stop = shutdown::on_signal().context("cannot install signal handlers")?;
@@ -82,7 +81,10 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         repair_deployments: args.repair_deployments,
         protected_namespaces: args.protected_namespaces(),
     };
-    let images = Images::open(writing.clone(), &args.cache_dir, registry_config(&args), limits)?
+    let verdicts = args.cache_dir.join("verified-signatures");
+    let config = Config::of_program(SharedKeyring::default(), args.pull.signature_policy(), verdicts)
+        .with_certificates(args.pull.cas_dir());
+    let images = Images::open(writing.clone(), &args.cache_dir, config, limits)?
         .with_secrets_of_process(pull_secret, pull_secrets::own_account());
     let work = controllers::run(
         writing,
@@ -97,15 +99,4 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     while parts.join_next().await.is_some() {}
     tracing::info!("stopped");
     Ok(outcome?)
-}
-
-fn registry_config(args: &ServeArgs) -> Config {
-    let from_env = Config::from_env();
-    let certificates = match args.pull.cas_dir() {
-        Some(dir) => CertificateDirs { every_host: Some(dir.to_owned()), ..CertificateDirs::default() },
-        None => from_env.certificates.clone(),
-    };
-    let signature_policy = find_signature_policy(args.pull.signature_policy());
-    let verdicts = Some(args.cache_dir.join("verified-signatures"));
-    Config { certificates, signature_policy, verdicts, ..from_env }
 }

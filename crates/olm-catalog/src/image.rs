@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use olm_core::ImageRef;
 use olm_fbc::{CONFIGS_LABEL, Catalog, FileError, Ingest, IngestError, IngestLimits};
 use olm_oci::{
-    CertificateDirs, Config, Limits, Puller, RegistriesFiles, Selection, SignaturePolicy, StoreError,
-    Verified, VisitError, Visitor, parse_reference,
+    Config, Limits, Puller, RegistriesFiles, Selection, SignaturePolicy, StoreError, Verified, VisitError,
+    Visitor, parse_reference,
 };
 
 /// Access to registries for interactive use, in addition to the configuration files of the container tools.
@@ -46,14 +46,10 @@ impl Access {
     /// The configuration of these pullers.
     #[must_use]
     pub fn config(&self) -> Config {
-        let mut config = Config::from_env();
+        let mut config = Config::from_env().with_certificates(self.cert_dir.as_deref());
         if let Some(file) = &self.auth_file {
             config.credentials.file = Some(file.clone());
             config.credentials.default_files.clear();
-        }
-        if let Some(dir) = &self.cert_dir {
-            config.certificates =
-                CertificateDirs { every_host: Some(dir.clone()), ..CertificateDirs::default() };
         }
         config.certificates.files.extend(self.ca_file.clone());
         if let Some(file) = &self.registries_conf {

@@ -26,7 +26,7 @@ pub mod testing;
 
 pub use config::{
     CertificateDirs, Config, Credential, Credentials, Keyring, Platform, Proxies, RegistriesFiles, Retries,
-    SharedKeyring, Timeouts, find_signature_policy,
+    SharedKeyring, Timeouts,
 };
 pub use error::{Error, ImageError, Retry};
 pub use image::Image;

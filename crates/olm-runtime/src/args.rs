@@ -15,6 +15,7 @@ use crate::duration::GoDuration;
 use crate::features::{FeatureGateError, FeatureGates, Gate, go_bool};
 use crate::foreign::ForeignOlm;
 use crate::intervals::Intervals;
+use crate::pull_secrets::NamespacedName;
 use crate::telemetry::{LogFormat, TelemetryError};
 use crate::tls::{ProfileError, TlsSettings};
 
@@ -296,13 +297,13 @@ impl PullArgs {
     ///
     /// # Errors
     /// If it is not of the form `<namespace>/<name>`.
-    pub fn pull_secret(&self) -> Result<Option<(String, String)>, ArgsError> {
+    pub fn pull_secret(&self) -> Result<Option<NamespacedName>, ArgsError> {
         if self.global_pull_secret.is_empty() {
             return Ok(None);
         }
         match self.global_pull_secret.split_once('/') {
             Some((namespace, name)) if !name.contains('/') => {
-                Ok(Some((namespace.to_owned(), name.to_owned())))
+                Ok(Some(NamespacedName { namespace: namespace.to_owned(), name: name.to_owned() }))
             }
             _ => Err(ArgsError::PullSecret),
         }
@@ -546,7 +547,7 @@ mod tests {
         assert_eq!(bad.to_string(), "unknown TLS profile: \"best\"");
         for (secret, want) in [
             ("", Ok(None)),
-            ("ns/name", Ok(Some(("ns".to_owned(), "name".to_owned())))),
+            ("ns/name", Ok(Some(NamespacedName { namespace: "ns".to_owned(), name: "name".to_owned() }))),
             ("name", Err(ArgsError::PullSecret)),
             ("a/b/c", Err(ArgsError::PullSecret)),
         ] {

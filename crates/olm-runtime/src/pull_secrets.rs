@@ -31,17 +31,17 @@ impl std::fmt::Display for NamespacedName {
 }
 
 /// What a pull secret holds.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Document {
-    /// Key `.dockerconfigjson`: an object with `auths`.
-    ConfigJson(Vec<u8>),
-    /// Key `.dockercfg`: the map of registries itself.
-    DockerCfg(Vec<u8>),
+pub struct Document {
+    secret: NamespacedName,
+    key: &'static str,
+    content: Vec<u8>,
 }
 
-impl std::fmt::Debug for Document {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Document(..)")
+impl Document {
+    /// The secret, the key of the document in it, and its content.
+    #[must_use]
+    pub fn parts(&self) -> (&NamespacedName, &str, &[u8]) {
+        (&self.secret, self.key, &self.content)
     }
 }
 
@@ -62,7 +62,7 @@ pub async fn read(
     client: &Client,
     global: Option<&NamespacedName>,
     account: Option<&NamespacedName>,
-) -> Result<Vec<(NamespacedName, Document)>, ReadError> {
+) -> Result<Vec<Document>, ReadError> {
     documents(client, places(client, global, account).await?).await
 }
 
@@ -94,15 +94,12 @@ pub async fn places(
 ///
 /// # Errors
 /// When one of them cannot be read.
-pub async fn documents(
-    client: &Client,
-    places: Vec<NamespacedName>,
-) -> Result<Vec<(NamespacedName, Document)>, ReadError> {
+pub async fn documents(client: &Client, places: Vec<NamespacedName>) -> Result<Vec<Document>, ReadError> {
     let mut documents = Vec::new();
     for place in places {
         let api: Api<Secret> = Api::namespaced(client.clone(), &place.namespace);
         match api.get_opt(&place.name).await.map_err(|source| failed("pull secret", &place, source))? {
-            Some(secret) => documents.extend(document(secret).map(|document| (place, document))),
+            Some(secret) => documents.extend(document(secret, place)),
             None => tracing::debug!(secret = %place, "pull secret does not exist"),
         }
     }
@@ -113,20 +110,18 @@ fn failed(what: &'static str, place: &NamespacedName, source: kube::Error) -> Re
     ReadError { what, place: place.clone(), source: Box::new(source) }
 }
 
-fn document(secret: Secret) -> Option<Document> {
+fn document(secret: Secret, place: NamespacedName) -> Option<Document> {
     let mut data = secret.data.unwrap_or_default();
-    if let Some(found) = data.remove(".dockerconfigjson") {
-        return Some(Document::ConfigJson(found.0));
-    }
-    let found = data.remove(".dockercfg").map(|found| Document::DockerCfg(found.0));
-    if found.is_none() {
-        let name = secret.metadata.name.unwrap_or_default();
+    let found =
+        [".dockerconfigjson", ".dockercfg"].into_iter().find_map(|key| Some((key, data.remove(key)?.0)));
+    let Some((key, content)) = found else {
         tracing::info!(
-            secret = name,
+            secret = place.name,
             "pull secret has neither .dockerconfigjson nor .dockercfg; it is passed over"
         );
-    }
-    found
+        return None;
+    };
+    Some(Document { secret: place, key, content })
 }
 
 /// The account that the process runs as, if it runs in a pod.

@@ -33,14 +33,8 @@ impl PullSecrets {
         let documents = pull_secrets::read(&self.client, self.global.as_ref(), self.account.as_ref())
             .await
             .map_err(|error| chain(&error))?;
-        let mut keyring = Keyring::new();
-        for (place, document) in &documents {
-            let added = match document {
-                Document::ConfigJson(bytes) => keyring.add_config_json(bytes),
-                Document::DockerCfg(bytes) => keyring.add_dockercfg(bytes),
-            };
-            added.map_err(|error| format!("error reading pull secret {place}: {}", chain(&error)))?;
-        }
+        let keyring = Keyring::of_pull_secrets(documents.iter().map(Document::parts));
+        let keyring = keyring.map_err(|error| chain(&error))?;
         self.keyring.set((!keyring.is_empty()).then_some(keyring));
         Ok(())
     }

@@ -13,7 +13,7 @@ use olm_install::BundleFetcher;
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
 use olm_install::resolution;
-use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store, find_signature_policy};
+use olm_oci::{Config, Puller, SharedKeyring, Store};
 use olm_resolver::{Environment, ReleaseField};
 use olm_runtime::args::service_names;
 use olm_runtime::controller::Workers;
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let gates = args.gates()?;
     let metrics_address = args.run.metrics_address(METRICS_ADDRESS)?;
     let tls_settings = args.run.tls.settings()?;
-    let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| NamespacedName { namespace, name });
+    let pull_secret = args.pull.pull_secret()?;
     args.run.logs.init()?;
     tls::install_provider();
     gates.log();
@@ -120,7 +120,9 @@ async fn controllers(
     stop: Shutdown,
 ) -> anyhow::Result<impl Future<Output = ()> + use<>> {
     let keyring = SharedKeyring::default();
-    let puller = Puller::new(registry_config(args, keyring.clone()));
+    let verdicts = args.cache_path.join("verified-signatures");
+    let config = Config::of_program(keyring.clone(), args.pull.signature_policy(), verdicts);
+    let puller = Puller::new(config.with_certificates(args.pull.cas_dir()));
     puller.check_policy()?;
     let cache = args.cache_path.join("bundles");
     let store = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
@@ -166,18 +168,6 @@ async fn controllers(
     let content =
         Content { bundles: Box::new(bundles), packages: Box::new(packages), trust: trust.boxed(), workers };
     Ok(controllers::run(client, content, settings, metrics, stop))
-}
-
-fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
-    let from_env = Config::from_env();
-    let certificates = match args.pull.cas_dir() {
-        Some(dir) => CertificateDirs { every_host: Some(dir.to_owned()), ..CertificateDirs::default() },
-        None => from_env.certificates.clone(),
-    };
-    let signature_policy = find_signature_policy(args.pull.signature_policy());
-    let credentials = Credentials { shared: Some(keyring), ..from_env.credentials.clone() };
-    let verdicts = Some(args.cache_path.join("verified-signatures"));
-    Config { certificates, credentials, signature_policy, verdicts, ..from_env }
 }
 
 #[cfg(test)]

@@ -62,15 +62,7 @@ impl Credentials {
         *self.places.lock() = Some(places.clone());
         let documents =
             pull_secrets::documents(&self.client, places).await.map_err(|error| error.to_string())?;
-        let mut keyring = Keyring::new();
-        for (place, document) in documents {
-            let added = match &document {
-                Document::ConfigJson(bytes) => keyring.add_config_json(bytes),
-                Document::DockerCfg(bytes) => keyring.add_dockercfg(bytes),
-            };
-            added.map_err(|error| format!("error reading pull secret {place}: {error}"))?;
-        }
-        Ok(keyring)
+        Keyring::of_pull_secrets(documents.iter().map(Document::parts)).map_err(|error| error.to_string())
     }
 
     /// Sends to `changed` when a pull secret (or the account that names them) changes, so that a pull refused for want of

@@ -83,14 +83,38 @@ impl Keyring {
     }
 
     /// Adds a legacy `.dockercfg` document: the map itself.
-    ///
-    /// # Errors
-    /// As [`Keyring::add_config_json`].
-    pub fn add_dockercfg(&mut self, document: &[u8]) -> Result<(), ImageError> {
+    fn add_dockercfg(&mut self, document: &[u8]) -> Result<(), ImageError> {
         let entries: BTreeMap<String, Entry> =
             serde_json::from_slice(document).map_err(|error| malformed(&error))?;
         self.add(entries);
         Ok(())
+    }
+
+    /// Adds a pull secret: as it is called in errors, with the key of its document (`.dockerconfigjson` or `.dockercfg`) and the document.
+    ///
+    /// # Errors
+    /// As [`Keyring::add_config_json`], with the name of the secret.
+    pub fn add_pull_secret(
+        &mut self,
+        (secret, key, document): (impl fmt::Display, &str, &[u8]),
+    ) -> Result<(), ImageError> {
+        let added = match key {
+            ".dockercfg" => self.add_dockercfg(document),
+            _ => self.add_config_json(document),
+        };
+        added.map_err(|cause| ImageError::Config(format!("error reading pull secret {secret}: {cause}")))
+    }
+
+    /// Of pull secrets.
+    ///
+    /// # Errors
+    /// As [`Keyring::add_pull_secret`].
+    pub fn of_pull_secrets<'a>(
+        secrets: impl IntoIterator<Item = (impl fmt::Display, &'a str, &'a [u8])>,
+    ) -> Result<Self, ImageError> {
+        let mut keyring = Self::new();
+        secrets.into_iter().try_for_each(|secret| keyring.add_pull_secret(secret))?;
+        Ok(keyring)
     }
 
     /// Is there nothing?
@@ -227,6 +251,21 @@ mod tests {
         assert_eq!(keys.lookup("c.test", "x"), Some(&Credential::Registry("R".into())));
         keys.add_dockercfg(br#"{"a.test":{"auth":"Mzoz"}}"#).unwrap();
         assert_eq!(keys.lookup("a.test", "x").cloned(), basic("3", "3"));
+    }
+
+    #[test]
+    fn keyring_of_pull_secrets_reads_both_kinds() {
+        let (old, new) = (br#"{"a.test":{"auth":"MTox"}}"#, br#"{"auths":{"b.test":{"auth":"Mjoy"}}}"#);
+        let keys = Keyring::of_pull_secrets([
+            ("ns/old", ".dockercfg", &old[..]),
+            ("ns/new", ".dockerconfigjson", &new[..]),
+        ])
+        .unwrap();
+        assert_eq!(keys.lookup("a.test", "x").cloned(), basic("1", "1"));
+        assert_eq!(keys.lookup("b.test", "x").cloned(), basic("2", "2"));
+        let broken = Keyring::of_pull_secrets([("ns/broken", ".dockercfg", &b"{"[..])]).unwrap_err();
+        let want = "error reading pull secret ns/broken: malformed registry credentials at line 1 column 1";
+        assert_eq!(broken.to_string(), want);
     }
 
     #[test]

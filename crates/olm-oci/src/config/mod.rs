@@ -16,7 +16,6 @@ use parking_lot::RwLock;
 
 pub use certs::CertificateDirs;
 pub use keyring::{Credential, Keyring};
-pub use policy::find_signature_policy;
 pub use registries::RegistriesFiles;
 
 use olm_signature::SignaturePolicy;
@@ -275,6 +274,27 @@ impl Config {
             registries: RegistriesFiles::from_env(),
             proxies: Proxies::from_env(),
             ..Self::default()
+        }
+    }
+
+    /// As [`Config::from_env`], for a program that keeps credentials in `keyring`, judges signatures by the policy of `--signature-policy` or,
+    /// without the flag, of the container tools, and records verdicts in the file `verdicts`.
+    #[must_use]
+    pub fn of_program(keyring: SharedKeyring, signature_policy: Option<&str>, verdicts: PathBuf) -> Self {
+        let signature_policy = policy::find_signature_policy(signature_policy);
+        let config = Self::from_env();
+        let credentials = Credentials { shared: Some(keyring), ..config.credentials.clone() };
+        Self { credentials, signature_policy, verdicts: Some(verdicts), ..config }
+    }
+
+    /// With the certificates of `--pull-cas-dir` for every host, if it is given, in place of those of the usual directories.
+    #[must_use]
+    pub fn with_certificates(self, directory: Option<&Path>) -> Self {
+        match directory.map(Path::to_owned) {
+            None => self,
+            every_host => {
+                Self { certificates: CertificateDirs { every_host, ..CertificateDirs::default() }, ..self }
+            }
         }
     }
 }

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use olm_signature::SignaturePolicy;
 
 /// The policy of `--signature-policy`. Without the flag the policy.json that the container tools obey, if there is one (catalogd §5.3).
-#[must_use]
-pub fn find_signature_policy(flag: Option<&str>) -> SignaturePolicy {
+pub(crate) fn find_signature_policy(flag: Option<&str>) -> SignaturePolicy {
     find(flag, |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
 }
 
