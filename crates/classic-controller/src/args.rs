@@ -226,25 +226,4 @@ mod tests {
             assert!(parse(flags).unwrap().protected_namespaces().iter().eq(want), "{flags:?}");
         }
     }
-
-    #[test]
-    fn args_last_value_of_a_flag_wins() {
-        let flags = [
-            "--v=4",
-            "--pull-cas-dir=/a",
-            "--v=2",
-            "--pull-cas-dir=/b",
-            "--limit=image-layers=1",
-            "--limit=image-layers=2",
-        ];
-        let serve = parse(&flags).unwrap();
-        assert_eq!((serve.logs.v, serve.pull.cas_dir()), (2, Some(std::path::Path::new("/b"))));
-        assert_eq!(serve.limits().unwrap().0.layers, 2);
-    }
-
-    #[test]
-    fn args_definition_is_valid() {
-        use clap::CommandFactory as _;
-        Cli::command().debug_assert();
-    }
 }

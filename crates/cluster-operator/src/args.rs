@@ -75,17 +75,4 @@ mod tests {
         assert_eq!(plain.manage, Manage::Auto);
         assert!(parse(&["--manage=sometimes"]).is_err());
     }
-
-    #[test]
-    fn args_last_value_of_a_flag_wins() {
-        let flags = ["cluster-operator", "--v=4", "--leader-elect", "--v=2", "--leader-elect=false"];
-        let run = Cli::try_parse_from(flags).unwrap().serve.run;
-        assert_eq!((run.logs.v, run.leader_elect), (2, false));
-    }
-
-    #[test]
-    fn args_definition_is_valid() {
-        use clap::CommandFactory as _;
-        Cli::command().debug_assert();
-    }
 }

@@ -151,6 +151,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn flags_of_programs_are_valid_and_the_last_value_wins() {
+        for program in programs() {
+            let name = program.get_name().to_owned();
+            program.clone().debug_assert();
+            let mut given = vec![name.as_str(), "--v=4", "--leader-elect", "--v=2", "--leader-elect=false"];
+            let pulls = program.get_arguments().any(|flag| flag.get_id() == "pull_cas_dir");
+            given.extend(["--pull-cas-dir=/a", "--pull-cas-dir=/b"].iter().filter(|_| pulls));
+            let found =
+                program.try_get_matches_from(&given).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(found.get_one::<u8>("v"), Some(&2), "{name}");
+            assert_eq!(found.get_one::<bool>("leader_elect"), Some(&false), "{name}");
+            if pulls {
+                let directory = found.get_one::<String>("pull_cas_dir");
+                assert_eq!(directory.map(String::as_str), Some("/b"), "{name}");
+            }
+        }
+    }
+
+    #[test]
     fn flags_that_are_shown_have_help() {
         for program in programs() {
             for flag in flags(&program) {
