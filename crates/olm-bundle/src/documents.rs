@@ -35,6 +35,8 @@ impl BundleLimits {
     }
 }
 
+/// Bytes of a key: paths, findings and messages repeat keys.
+const MAX_KEY: usize = 4_096;
 const OBJECT_NODES: u64 = 10;
 const LIST_NODES: u64 = 3;
 
@@ -81,6 +83,7 @@ impl<'a> NodeBudget<'a> {
             document_bytes: usize::try_from(self.limits.bytes).unwrap_or(usize::MAX),
             stream_bytes: self.limits.bytes,
             documents: 10_000,
+            key_bytes: MAX_KEY,
             depth: 120,
             document_nodes: self.left,
             stream_nodes: self.left,

@@ -296,18 +296,19 @@ impl<R: Read> Documents<R> {
                         matches!(&failure, ValueError::Bad { message, .. } if message.starts_with("json: "));
                     let ended = failure == ValueError::End;
                     let too_many = matches!(failure, ValueError::Nodes { .. });
+                    let long_key = matches!(failure, ValueError::LongKey { .. });
                     let inner = failure.in_input(&pending[space..], &limits);
                     let newlines = memchr::memchr_iter(b'\n', &pending[..space]).count() as u64;
                     let offset = self.offset + space as u64 + inner.offset;
-                    let message = if ended || number {
+                    let message = if ended || number || long_key {
                         inner.message
                     } else {
                         format!("json: offset {}: {}", offset + 1, inner.message)
                     };
                     let line = self.line + newlines + inner.line - 1;
-                    if too_many {
-                        // as YAML it would have as many
-                        let message = self.too_many_nodes();
+                    if too_many || long_key {
+                        // as YAML it would have as many, or the same key
+                        let message = if too_many { self.too_many_nodes() } else { message };
                         return Err(ParseError { offset, line, message }.into());
                     }
                     return Ok(Err(ParseError { offset, line, message }));

@@ -20,6 +20,8 @@ pub(crate) enum ValueError {
     End,
     /// More nodes than [`Limits::document_nodes`], at this offset.
     Nodes { at: usize },
+    /// A key longer than [`Limits::key_bytes`], at this offset.
+    LongKey { at: usize, message: String },
     /// Something else, at this offset.
     Bad { at: usize, message: String },
 }
@@ -207,8 +209,11 @@ impl Normaliser {
         }
         self.count(at, limits)?;
         let start = out.len();
-        let (at, escaped) = string(input, at + 1, out)?;
-        let at = skip_space(input, at);
+        let (end, escaped) = string(input, at + 1, out)?;
+        if let Some(message) = limits.too_long_key(&out[start + 1..out.len() - 1]) {
+            return Err(ValueError::LongKey { at, message });
+        }
+        let at = skip_space(input, end);
         if input.get(at) != Some(&b':') {
             return unexpected(input, at, "after object key");
         }
@@ -243,7 +248,7 @@ impl ValueError {
         let (at, message) = match self {
             Self::End => (input.len(), "unexpected EOF".to_owned()),
             Self::Nodes { at } => (at, limits.too_many_nodes()),
-            Self::Bad { at, message } => (at, message),
+            Self::LongKey { at, message } | Self::Bad { at, message } => (at, message),
         };
         let newlines = memchr::memchr_iter(b'\n', input.get(..at).unwrap_or(input)).count();
         ParseError { offset: at as u64, line: newlines as u64 + 1, message }

@@ -287,7 +287,7 @@ impl Sink<'_> {
         if self.arrive() {
             let what = if mapping { "a mapping" } else { "a sequence" };
             self.report(Phase::Decode, mark, &format!("yaml: invalid map key: {what}"));
-            self.key(mark, Key::Text(b"?".to_vec()));
+            self.key(mark, Key::Text(b"?".to_vec()))?;
         }
         if let Some(name) = &anchor {
             self.anchors.insert(name.clone(), Anchor::Open);
@@ -348,8 +348,7 @@ impl Sink<'_> {
         };
         self.spend(mark, length)?;
         if self.arrive() {
-            self.key(mark, key);
-            return Ok(());
+            return self.key(mark, key);
         }
         let start = self.out.len();
         match self.anchors.get(name) {
@@ -401,8 +400,7 @@ impl Sink<'_> {
             self.anchors.insert(name, Anchor::Done { json, key: key_of(scalar), nodes: 1 });
         }
         if is_key {
-            self.key(mark, key_of(scalar));
-            return Ok(());
+            return self.key(mark, key_of(scalar));
         }
         if self.rounded.is_none() && scalar.loses_digits(value) {
             self.rounded = Some(mark);
@@ -423,7 +421,7 @@ impl Sink<'_> {
     }
 
     /// Writes `"key":` and notes the member.
-    fn key(&mut self, mark: Mark, key: Key) {
+    fn key(&mut self, mark: Mark, key: Key) -> Result<(), Stop> {
         let text = match key {
             Key::Text(text) => text,
             Key::Null => {
@@ -441,10 +439,14 @@ impl Sink<'_> {
                 Vec::new()
             }
         };
+        if let Some(message) = self.limits.too_long_key(&text) {
+            return Err(Stop(at(mark, message)));
+        }
         self.push_key(&text);
         if let Some(frame) = self.frames.last_mut() {
             frame.expect = Expect::Value;
         }
+        Ok(())
     }
 
     fn push_key(&mut self, escaped: &[u8]) {

@@ -25,8 +25,6 @@ const MANIFESTS: &str = "manifests";
 const PACKAGE_KEY: &str = "operators.operatorframework.io.bundle.package.v1";
 
 const LIST_DEPTH: usize = 16;
-/// Bytes of a key of an object.
-const MAX_KEY: usize = 4_096;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegistryV1 {
@@ -316,30 +314,11 @@ fn is_manifest_name(name: &str) -> bool {
 fn objects(path: &str, documents: Vec<Value>) -> Result<Vec<Object>, String> {
     let mut found = Vec::new();
     for value in documents {
-        if let Some(key) = long_key(&value) {
-            return Err(format!(
-                "unable to decode {path:?}: a key of {} bytes: {:?}…; keys have at most {MAX_KEY}",
-                key.len(),
-                &key[..key.floor_char_boundary(50)]
-            ));
-        }
         if !value.is_null() {
             flatten(path, value, LIST_DEPTH, &mut found)?;
         }
     }
     Ok(found)
-}
-
-/// A key above [`MAX_KEY`]. Paths, findings and messages repeat keys.
-fn long_key(value: &Value) -> Option<&str> {
-    match value {
-        Value::Object(members) => {
-            let long = members.keys().find(|key| key.len() > MAX_KEY);
-            long.map(String::as_str).or_else(|| members.values().find_map(long_key))
-        }
-        Value::Array(items) => items.iter().find_map(long_key),
-        _ => None,
-    }
 }
 
 /// Adds the object, or, where it is a list, what is in it.

@@ -209,6 +209,23 @@ fn limits_hold_for_documents_and_streams() {
 }
 
 #[test]
+fn limits_hold_for_keys_of_json_and_yaml() {
+    let limits = Limits { key_bytes: 4, ..Limits::default() };
+    let long = "a key of 5 bytes begins with \"kkkkk\"; keys have at most 4 bytes: shorten it";
+    for (input, want) in [
+        (r#"{"a":{"kkkk":1}}"#, None),
+        (r#"{"a":[{"kkkkk":1}]}"#, Some(format!("line 1 (byte 7): {long}"))),
+        ("a:\n- kkkk: 1\n", None),
+        ("a:\n- kkkkk: 1\n", Some(format!("line 2 (byte 5): {long}"))),
+        ("a: &k kkkkk\n? *k\n: 1\n", Some(format!("line 2 (byte 14): {long}"))),
+        // a value may have any length
+        (r#"{"a":"kkkkk"}"#, None),
+    ] {
+        assert_eq!(nodes_of(input, limits).1, want, "{input:?}");
+    }
+}
+
+#[test]
 fn limits_default_to_500_000_nodes_a_document() {
     // an array and its numbers
     let array = |nodes: usize| format!("[{}0]", "0,".repeat(nodes - 2));
