@@ -38,7 +38,7 @@ impl Csvs {
             _ => self.requirements(csv).await?,
         };
         Ok(Observed {
-            group: operator_group::check(csv, &cluster.groups.all()).into(),
+            group: operator_group::check(csv, &cluster.groups.all()),
             is_fail_forward: self.group(&namespace).is_some_and(|group| {
                 operator_group::upgrade_strategy(&group) == UpgradeStrategy::FailForward
             }),

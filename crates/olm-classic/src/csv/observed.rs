@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use olm_api::classic::Time;
 
 use super::{Health, Neighbors, Reason, Requirements};
-use crate::operator_group::{GroupCheck, GroupReason};
 
 /// What was observed of the cluster for one CSV, and what came of the last attempt to install it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -26,48 +25,20 @@ pub struct Observed {
     pub is_certificate_missing: bool,
 }
 
-/// What the operator groups of the namespace decide (classic-apis §6.3 rows 1 to 7).
+/// What the operator groups of the namespace decide (classic-apis §6.3 rows 1 to 7); until the group or the CSV changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum GroupState {
     /// The CSV is a member of its group.
     #[default]
     Member,
-    /// Its phase becomes Failed. `reason` is one for which [`Reason::is_of_the_group`] holds.
+    /// Its phase becomes Failed, and it is not copied. `reason` is one for which [`Reason::is_of_the_group`] holds.
     Failed { reason: Reason, message: String },
-    /// The group has no status yet.
+    /// The group has no status yet. Nothing is done; a new CSV stays without phase.
     Unresolved,
-    /// The CSV's annotations differ from these.
+    /// The CSV's annotations differ from these. Writing them is the end of the pass.
     Annotate(BTreeMap<String, String>),
-    /// The group's annotation `olm.providedAPIs` has to become this text.
+    /// The group's annotation `olm.providedAPIs` has to become this text. Writing it is the end of the pass; the CSV is requeued.
     SetProvidedApis(String),
-}
-
-impl From<GroupCheck> for GroupState {
-    fn from(check: GroupCheck) -> Self {
-        match check {
-            GroupCheck::Failed { reason, message } => Self::Failed { reason: reason.into(), message },
-            GroupCheck::Wait => Self::Unresolved,
-            GroupCheck::Annotate(annotations) => {
-                Self::Annotate(annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-            }
-            GroupCheck::SetProvidedApis(apis) => Self::SetProvidedApis(apis),
-            GroupCheck::Passed => Self::Member,
-        }
-    }
-}
-
-impl From<GroupReason> for Reason {
-    fn from(reason: GroupReason) -> Self {
-        match reason {
-            GroupReason::NoOperatorGroup => Self::NoOperatorGroup,
-            GroupReason::TooManyOperatorGroups => Self::TooManyOperatorGroups,
-            GroupReason::NoTargetNamespaces => Self::NoTargetNamespaces,
-            GroupReason::InvalidInstallModes => Self::InvalidInstallModes,
-            GroupReason::UnsupportedOperatorGroup => Self::UnsupportedOperatorGroup,
-            GroupReason::CannotModifyStaticOperatorGroupProvidedApis => Self::CannotModifyStaticProvidedApis,
-            GroupReason::InterOperatorGroupOwnerConflict => Self::InterOperatorGroupOwnerConflict,
-        }
-    }
 }
 
 /// Whether the CSV that is replaced lets itself be replaced (classic-apis §8).
@@ -115,30 +86,4 @@ pub enum ApiServices {
     Unavailable,
     /// What is missing.
     Missing(String),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn group_state_is_that_of_the_check() {
-        let text = str::to_owned;
-        let annotations = BTreeMap::from([("olm.targetNamespaces", text("a,b"))]);
-        let want = BTreeMap::from([(text("olm.targetNamespaces"), text("a,b"))]);
-        for (check, want) in [
-            (GroupCheck::Passed, GroupState::Member),
-            (GroupCheck::Wait, GroupState::Unresolved),
-            (GroupCheck::Annotate(annotations), GroupState::Annotate(want)),
-            (GroupCheck::SetProvidedApis(text("K.v1.g")), GroupState::SetProvidedApis(text("K.v1.g"))),
-        ] {
-            assert_eq!(GroupState::from(check.clone()), want, "{check:?}");
-        }
-        for reason in GroupReason::ALL {
-            let state = GroupState::from(GroupCheck::Failed { reason, message: text("why") });
-            let GroupState::Failed { reason: found, message } = state else { panic!("{state:?}") };
-            assert_eq!((found.as_str(), message.as_str()), (reason.as_str(), "why"));
-            assert!(found.is_of_the_group(), "{found:?}");
-        }
-    }
 }

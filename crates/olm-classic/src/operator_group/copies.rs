@@ -8,9 +8,9 @@ use olm_api::classic::{ClusterServiceVersion, OlmConfig};
 use olm_core::go;
 use serde_json::json;
 
-use super::check::GroupReason;
 use super::targets::is_global;
 use super::{encode, is_copy, keys};
+use crate::csv::Reason;
 
 /// Which copies of CSVs of global groups exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -130,7 +130,7 @@ pub fn copied_csv(csv: &ClusterServiceVersion, namespace: &str) -> ClusterServic
 #[must_use]
 pub fn is_copied(csv: &ClusterServiceVersion) -> bool {
     let status = csv.status.as_ref();
-    let failed = status.is_some_and(|status| GroupReason::from_name(&status.reason).is_some());
+    let failed = Reason::read(csv).is_some_and(Reason::is_of_the_group);
     !is_copy(csv) && !failed && status.is_some_and(|status| !status.phase.is_empty())
 }
 

@@ -27,7 +27,7 @@ use std::borrow::Borrow;
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
 
 pub use api::{Api, ApiError, ApiSet, provided};
-pub use check::{GroupCheck, GroupReason, annotations, check};
+pub use check::{annotations, check};
 pub use intersection::{Intersection, decide, is_early, providers, prune};
 pub use modes::ModeError;
 pub(crate) use objects::{encode, owner_reference};

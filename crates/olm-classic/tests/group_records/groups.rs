@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup, Time};
+use olm_classic::csv::{GroupState, Reason};
 use olm_classic::operator_group::account::Account;
 use olm_classic::operator_group::copies::{self, CopySettings};
-use olm_classic::operator_group::{self, GroupCheck, GroupReason, is_copy, keys, rights, roles, targets};
+use olm_classic::operator_group::{self, is_copy, keys, rights, roles, targets};
 use olm_core::Object;
 use serde_json::{Value, json};
 
@@ -122,22 +123,22 @@ fn compare_checks(
             }
         }
     }
-    let mut outcomes: Vec<GroupCheck> = Vec::new();
+    let mut outcomes: Vec<GroupState> = Vec::new();
     for _ in 0..10 {
         outcomes.clear();
         for csv in &mut csvs {
-            let outcome = if is_copy(csv) { GroupCheck::Passed } else { operator_group::check(csv, &groups) };
+            let outcome = if is_copy(csv) { GroupState::Member } else { operator_group::check(csv, &groups) };
             match &outcome {
-                GroupCheck::Annotate(all) => {
+                GroupState::Annotate(all) => {
                     let annotations = csv.metadata.annotations.get_or_insert_default();
-                    annotations.extend(all.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+                    annotations.extend(all.clone());
                 }
-                GroupCheck::SetProvidedApis(apis) => {
+                GroupState::SetProvidedApis(apis) => {
                     let own = csv.metadata.namespace.clone().unwrap();
                     let group = groups.iter_mut().find(|group| namespace(group) == own).unwrap();
                     set_apis(group, apis);
                 }
-                GroupCheck::Failed { .. } | GroupCheck::Wait | GroupCheck::Passed => {}
+                GroupState::Failed { .. } | GroupState::Unresolved | GroupState::Member => {}
             }
             outcomes.push(outcome);
         }
@@ -155,13 +156,15 @@ fn compare_checks(
         }
         let status = &recorded["status"];
         let failure = match outcome {
-            GroupCheck::Failed { reason, message } => json!(["Failed", reason.as_str(), message]),
-            GroupCheck::Passed => json!(null),
+            GroupState::Failed { reason, message } => json!(["Failed", reason.as_str(), message]),
+            GroupState::Member => json!(null),
             other => json!(format!("{other:?}")),
         };
-        let recorded_failure = match GroupReason::from_name(text(status, "reason")) {
-            Some(_) => json!([status["phase"], status["reason"], status["message"]]),
-            None => json!(null),
+        let is_failure =
+            |reason: &Reason| reason.is_of_the_group() && reason.as_str() == text(status, "reason");
+        let recorded_failure = match Reason::ALL.iter().any(is_failure) {
+            true => json!([status["phase"], status["reason"], status["message"]]),
+            false => json!(null),
         };
         let of = |annotations: &Value| {
             [keys::OPERATOR_GROUP, keys::OPERATOR_NAMESPACE, keys::TARGET_NAMESPACES]

@@ -84,18 +84,18 @@ proptest! {
         let mut ended = false;
         for _ in 0..4 {
             match check(&csv, &groups) {
-                GroupCheck::Annotate(all) => {
-                    csv.metadata.annotations.get_or_insert_default().extend(all.into_iter().map(|(key, value)| (key.to_owned(), value)));
+                GroupState::Annotate(all) => {
+                    csv.metadata.annotations.get_or_insert_default().extend(all);
                 }
-                GroupCheck::SetProvidedApis(apis) => {
+                GroupState::SetProvidedApis(apis) => {
                     let group = groups.iter_mut().find(|group| targets::namespace(group) == namespace).unwrap();
                     *group = with_apis(group.clone(), &apis);
                 }
-                GroupCheck::Failed { message, .. } => {
+                GroupState::Failed { message, .. } => {
                     prop_assert!(!message.is_empty());
                     ended = true;
                 }
-                GroupCheck::Wait | GroupCheck::Passed => ended = true,
+                GroupState::Unresolved | GroupState::Member => ended = true,
             }
             if ended {
                 break;
