@@ -201,7 +201,7 @@ fn install_modes(spec: &Reader<'_>) -> Result<InstallModes, ShapeError> {
     for entry in spec.objects("installModes")? {
         let name = entry.text("type")?;
         if entry.boolean("supported")?.unwrap_or(false)
-            && let Some(mode) = InstallMode::from_name(&name)
+            && let Ok(mode) = name.parse::<InstallMode>()
         {
             supported.0.insert(mode);
         }

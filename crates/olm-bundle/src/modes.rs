@@ -3,33 +3,15 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// How an operator may be installed, as its CSV declares it. Ordered by name, as messages print them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum InstallMode {
-    AllNamespaces,
-    MultiNamespace,
-    OwnNamespace,
-    /// Watches one other namespace.
-    SingleNamespace,
-}
-
-impl InstallMode {
-    /// Every mode, in the order of the enum.
-    pub const ALL: [Self; 4] =
-        [Self::AllNamespaces, Self::MultiNamespace, Self::OwnNamespace, Self::SingleNamespace];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::AllNamespaces => "AllNamespaces",
-            Self::MultiNamespace => "MultiNamespace",
-            Self::OwnNamespace => "OwnNamespace",
-            Self::SingleNamespace => "SingleNamespace",
-        }
-    }
-
-    /// The mode of that name; unknown names are `None` and count as nothing.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
+olm_core::words! {
+    /// How an operator may be installed, as its CSV declares it. Ordered by name, as messages print them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum InstallMode {
+        AllNamespaces = "AllNamespaces",
+        MultiNamespace = "MultiNamespace",
+        OwnNamespace = "OwnNamespace",
+        /// Watches one other namespace.
+        SingleNamespace = "SingleNamespace",
     }
 }
 

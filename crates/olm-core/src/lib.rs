@@ -35,6 +35,7 @@ mod release;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 mod version;
+mod words;
 
 pub use cancellation::{CancelOnDrop, Cancellation};
 pub use digits::digits;
@@ -47,3 +48,4 @@ pub use object::{Object, ObjectError, ObjectKey, member_map};
 pub use range::{CheckError, Dialect, LooseVersion, LooseVersionError, Range, RangeError, check};
 pub use release::{Release, ReleaseError, VersionRelease, VersionReleaseError};
 pub use version::{Version, VersionError};
+pub use words::UnknownWord;

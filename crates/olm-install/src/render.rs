@@ -1,7 +1,5 @@
 //! A pulled bundle as the objects that installing it creates, and the fingerprint of everything that decides them.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use kube::Client;
@@ -18,34 +16,15 @@ use crate::issuer::{self, Issuers, Preference};
 use crate::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError};
 use crate::{BundleError, ReadBundle};
 
-/// Roles for the users of the APIs that a bundle provides (decision 47).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum UserRoles {
-    /// Only those that the bundle itself has, as in the reference.
-    #[default]
-    None,
-    /// `admin`, `edit`, `view` and `crdview` for each provided API, aggregated to the cluster's roles.
-    Aggregate,
-}
-
-impl fmt::Display for UserRoles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "None",
-            Self::Aggregate => "Aggregate",
-        })
-    }
-}
-
-impl FromStr for UserRoles {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "None" => Ok(Self::None),
-            "Aggregate" => Ok(Self::Aggregate),
-            other => Err(format!("{other:?} is neither None nor Aggregate")),
-        }
+olm_core::words! {
+    /// Roles for the users of the APIs that a bundle provides (decision 47).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum UserRoles {
+        /// Only those that the bundle itself has, as in the reference.
+        #[default]
+        None = "None",
+        /// `admin`, `edit`, `view` and `crdview` for each provided API, aggregated to the cluster's roles.
+        Aggregate = "Aggregate",
     }
 }
 

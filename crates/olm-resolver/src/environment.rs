@@ -2,23 +2,24 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use olm_core::{KubernetesVersion, Version};
 
 use crate::graph::GvkRef;
 
-/// What a bundle leads to that the cluster does not fit: `--environment-constraints`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum EnvironmentConstraints {
-    /// The next best bundle is chosen.
-    #[default]
-    Skip,
-    /// The best bundle is refused, and none is chosen.
-    Refuse,
-    /// Nothing, as in the reference.
-    Ignore,
+olm_core::words! {
+    /// What a bundle leads to that the cluster does not fit: `--environment-constraints`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum EnvironmentConstraints {
+        /// The next best bundle is chosen.
+        #[default]
+        Skip = "Skip",
+        /// The best bundle is refused, and none is chosen.
+        Refuse = "Refuse",
+        /// Nothing, as in the reference.
+        Ignore = "Ignore",
+    }
 }
 
 /// What is known about the cluster; what is not known meets every constraint.
@@ -99,32 +100,6 @@ impl fmt::Display for UnmetConstraint {
     }
 }
 
-impl fmt::Display for EnvironmentConstraints {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Skip => "Skip",
-            Self::Refuse => "Refuse",
-            Self::Ignore => "Ignore",
-        })
-    }
-}
-
-impl FromStr for EnvironmentConstraints {
-    type Err = UnknownEnvironmentConstraints;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::Skip, Self::Refuse, Self::Ignore]
-            .into_iter()
-            .find(|value| value.to_string() == text)
-            .ok_or_else(|| UnknownEnvironmentConstraints(text.to_owned()))
-    }
-}
-
-/// A text that is no value of [`EnvironmentConstraints`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is neither Skip, Refuse nor Ignore")]
-pub struct UnknownEnvironmentConstraints(String);
-
 #[cfg(test)]
 mod tests {
     use olm_core::lowest_kubernetes;
@@ -170,11 +145,6 @@ mod tests {
 
     #[test]
     fn environment_constraints_are_read_as_written() {
-        for value in
-            [EnvironmentConstraints::Skip, EnvironmentConstraints::Refuse, EnvironmentConstraints::Ignore]
-        {
-            assert_eq!(value.to_string().parse(), Ok(value));
-        }
         let error = "skip".parse::<EnvironmentConstraints>().unwrap_err();
         assert_eq!(error.to_string(), "\"skip\" is neither Skip, Refuse nor Ignore");
     }

@@ -27,9 +27,7 @@ pub use dependencies::{
     DependencyFacts, DependencyReport, InstalledPackage, Needed, Provider, Unmet, dependencies, needed,
 };
 pub use deprecations::{DeprecationState, Deprecations, deprecation_source, deprecations};
-pub use environment::{
-    ClusterFacts, Environment, EnvironmentConstraints, Needs, UnknownEnvironmentConstraints, UnmetConstraint,
-};
+pub use environment::{ClusterFacts, Environment, EnvironmentConstraints, Needs, UnmetConstraint};
 pub use error::{Asked, CatalogReadError, ResolveError, Retry};
 pub use fallback::{Fallback, FallbackFacts, WhyRetry, fallback};
 pub use graph::{
@@ -45,9 +43,7 @@ pub use paths::{
 pub use report::{
     Candidate, CandidateView, CatalogOutcome, CatalogReport, CatalogView, NearMiss, Report, ReportView, Step,
 };
-pub use request::{
-    CatalogSource, MAJOR_UPDATES, MajorUpdates, Policy, Request, UnknownMajorUpdates, parse_range,
-};
+pub use request::{CatalogSource, MAJOR_UPDATES, MajorUpdates, Policy, Request, parse_range};
 pub use resolve::{Held, Outcome, Resolution, UnfitBundle, resolve};
 pub use rules::{Decision, Ineligible, Rules, Via};
 pub use shortest::reachable;

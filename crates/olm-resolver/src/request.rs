@@ -1,7 +1,5 @@
 //! The request: the values that a ClusterExtension, its installed bundle and the selected catalogs come down to.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use olm_core::{CatalogName, ChannelName, PackageName, Range, VersionRelease};
@@ -11,27 +9,31 @@ use crate::error::{CatalogReadError, ResolveError};
 use crate::graph::PackageGraph;
 use crate::installed::Installed;
 
-/// Which bundles may follow the installed one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Policy {
-    /// The catalog: only successors by `replaces`, `skips` or `skipRange`, and the installed version itself.
-    #[default]
-    CatalogProvided,
-    /// The user: any bundle that matches, also an older one.
-    SelfCertified,
+olm_core::words! {
+    /// Which bundles may follow the installed one.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum Policy {
+        /// The catalog: only successors by `replaces`, `skips` or `skipRange`, and the installed version itself.
+        #[default]
+        CatalogProvided = "CatalogProvided",
+        /// The user: any bundle that matches, also an older one.
+        SelfCertified = "SelfCertified",
+    }
 }
 
 /// The annotation of a ClusterExtension with a value of [`MajorUpdates`].
 pub const MAJOR_UPDATES: &str = "olm.operatorframework.io/major-updates";
 
-/// Whether the installed bundle may be followed by one of a higher major version without being asked (decision 32).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MajorUpdates {
-    /// Not along the catalog's edges while the request has no range.
-    #[default]
-    Hold,
-    /// Like any other, as the reference does.
-    Automatic,
+olm_core::words! {
+    /// Whether the installed bundle may be followed by one of a higher major version without being asked (decision 32).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum MajorUpdates {
+        /// Not along the catalog's edges while the request has no range.
+        #[default]
+        Hold = "Hold",
+        /// Like any other, as the reference does.
+        Automatic = "Automatic",
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -93,38 +95,4 @@ pub struct CatalogSource {
     /// What the catalog holds of the package ([`PackageGraph::empty`] if nothing), the last known content if it cannot
     /// be read now, or why there is none.
     pub content: Result<Arc<PackageGraph>, CatalogReadError>,
-}
-
-impl fmt::Display for MajorUpdates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Hold => "Hold",
-            Self::Automatic => "Automatic",
-        })
-    }
-}
-
-impl FromStr for MajorUpdates {
-    type Err = UnknownMajorUpdates;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::Hold, Self::Automatic]
-            .into_iter()
-            .find(|value| value.to_string() == text)
-            .ok_or_else(|| UnknownMajorUpdates(text.to_owned()))
-    }
-}
-
-/// A text that is no value of [`MajorUpdates`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is neither Hold nor Automatic")]
-pub struct UnknownMajorUpdates(String);
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::CatalogProvided => "CatalogProvided",
-            Self::SelfCertified => "SelfCertified",
-        })
-    }
 }

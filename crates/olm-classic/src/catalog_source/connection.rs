@@ -2,7 +2,6 @@
 //!
 //! Rule: classic-apis §2.4 and §13.
 
-use std::fmt;
 use std::time::Duration;
 
 /// How long a state other than READY may last before the connection is made again.
@@ -14,42 +13,24 @@ pub const READY_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long the content that was read from a registry by address is used for resolution; then it is read again. A registry reports no change.
 pub const SNAPSHOT_LIFETIME: Duration = Duration::from_secs(900);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ConnectionState {
-    Idle,
-    Connecting,
-    Ready,
-    TransientFailure,
-    Shutdown,
+olm_core::words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum ConnectionState {
+        Idle = "IDLE",
+        Connecting = "CONNECTING",
+        Ready = "READY",
+        TransientFailure = "TRANSIENT_FAILURE",
+        Shutdown = "SHUTDOWN",
+    }
 }
 
 impl ConnectionState {
-    pub const ALL: [Self; 5] =
-        [Self::Idle, Self::Connecting, Self::Ready, Self::TransientFailure, Self::Shutdown];
-
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "IDLE",
-            Self::Connecting => "CONNECTING",
-            Self::Ready => "READY",
-            Self::TransientFailure => "TRANSIENT_FAILURE",
-            Self::Shutdown => "SHUTDOWN",
-        }
-    }
-
     /// How long it may last.
     pub fn timeout(self) -> Duration {
         match self {
             Self::Ready => READY_TIMEOUT,
             Self::Idle | Self::Connecting | Self::TransientFailure | Self::Shutdown => CONNECT_TIMEOUT,
         }
-    }
-}
-
-impl fmt::Display for ConnectionState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

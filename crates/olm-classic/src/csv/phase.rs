@@ -2,56 +2,30 @@
 
 use olm_api::classic::ClusterServiceVersion;
 
-/// `status.phase`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    /// No phase yet.
-    New,
-    Pending,
-    InstallReady,
-    Installing,
-    Succeeded,
-    Failed,
-    Replacing,
-    Deleting,
-    /// The state could not be read, or the text is no phase.
-    Unknown,
+olm_core::words! {
+    /// `status.phase`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Phase {
+        /// No phase yet.
+        New = "",
+        Pending = "Pending",
+        InstallReady = "InstallReady",
+        Installing = "Installing",
+        Succeeded = "Succeeded",
+        Failed = "Failed",
+        Replacing = "Replacing",
+        Deleting = "Deleting",
+        /// The state could not be read, or the text is no phase.
+        Unknown = "Unknown",
+    }
 }
 
 impl Phase {
-    pub const ALL: [Self; 9] = [
-        Self::New,
-        Self::Pending,
-        Self::InstallReady,
-        Self::Installing,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Replacing,
-        Self::Deleting,
-        Self::Unknown,
-    ];
-
-    /// The text in the status; empty for a new CSV.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::New => "",
-            Self::Pending => "Pending",
-            Self::InstallReady => "InstallReady",
-            Self::Installing => "Installing",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::Replacing => "Replacing",
-            Self::Deleting => "Deleting",
-            Self::Unknown => "Unknown",
-        }
-    }
-
     /// The phase in the status of a CSV.
     #[must_use]
     pub fn read(csv: &ClusterServiceVersion) -> Self {
         let text = csv.status.as_ref().map_or("", |status| status.phase.as_str());
-        Self::ALL.into_iter().find(|phase| phase.as_str() == text).unwrap_or(Self::Unknown)
+        text.parse().unwrap_or(Self::Unknown)
     }
 
     /// Whether a row of the table that counts in this phase depends on [`Observed::health`](super::Observed::health).
@@ -61,57 +35,39 @@ impl Phase {
     }
 }
 
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $variant:ident = $text:literal,)*) => {
-        /// `status.reason`.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason {
-            $($(#[$doc])* $variant,)*
-        }
-
-        impl Reason {
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// The text in the status.
-            #[must_use]
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text,)*
-                }
-            }
-        }
-    };
-}
-
-reasons! {
-    NoOperatorGroup = "NoOperatorGroup",
-    TooManyOperatorGroups = "TooManyOperatorGroups",
-    NoTargetNamespaces = "NoTargetNamespaces",
-    InvalidInstallModes = "InvalidInstallModes",
-    UnsupportedOperatorGroup = "UnsupportedOperatorGroup",
-    CannotModifyStaticProvidedApis = "CannotModifyStaticOperatorGroupProvidedAPIs",
-    InterOperatorGroupOwnerConflict = "InterOperatorGroupOwnerConflict",
-    DetectedClusterChange = "DetectedClusterChange",
-    RequirementsUnknown = "RequirementsUnknown",
-    RequirementsNotMet = "RequirementsNotMet",
-    AllRequirementsMet = "AllRequirementsMet",
-    OperatorConditionNotUpgradeable = "OperatorConditionNotUpgradeable",
-    InvalidInstallStrategy = "InvalidInstallStrategy",
-    InvalidWebhookDescription = "InvalidWebhookDescription",
-    OwnerConflict = "OwnerConflict",
-    /// Of Installing and of Succeeded.
-    InstallSucceeded = "InstallSucceeded",
-    InstallWaiting = "InstallWaiting",
-    InstallCheckFailed = "InstallCheckFailed",
-    InstallComponentFailed = "InstallComponentFailed",
-    /// Another attempt gives the same error.
-    InstallComponentFailedNoRetry = "InstallComponentFailedNoRetry",
-    ComponentUnhealthy = "ComponentUnhealthy",
-    ApiServiceResourceIssue = "APIServiceResourceIssue",
-    NeedsCertRotation = "NeedsCertRotation",
-    NeedsReinstall = "NeedsReinstall",
-    BeingReplaced = "BeingReplaced",
-    Replaced = "Replaced",
+olm_core::words! {
+    /// `status.reason`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Reason {
+        NoOperatorGroup = "NoOperatorGroup",
+        TooManyOperatorGroups = "TooManyOperatorGroups",
+        NoTargetNamespaces = "NoTargetNamespaces",
+        InvalidInstallModes = "InvalidInstallModes",
+        UnsupportedOperatorGroup = "UnsupportedOperatorGroup",
+        CannotModifyStaticProvidedApis = "CannotModifyStaticOperatorGroupProvidedAPIs",
+        InterOperatorGroupOwnerConflict = "InterOperatorGroupOwnerConflict",
+        DetectedClusterChange = "DetectedClusterChange",
+        RequirementsUnknown = "RequirementsUnknown",
+        RequirementsNotMet = "RequirementsNotMet",
+        AllRequirementsMet = "AllRequirementsMet",
+        OperatorConditionNotUpgradeable = "OperatorConditionNotUpgradeable",
+        InvalidInstallStrategy = "InvalidInstallStrategy",
+        InvalidWebhookDescription = "InvalidWebhookDescription",
+        OwnerConflict = "OwnerConflict",
+        /// Of Installing and of Succeeded.
+        InstallSucceeded = "InstallSucceeded",
+        InstallWaiting = "InstallWaiting",
+        InstallCheckFailed = "InstallCheckFailed",
+        InstallComponentFailed = "InstallComponentFailed",
+        /// Another attempt gives the same error.
+        InstallComponentFailedNoRetry = "InstallComponentFailedNoRetry",
+        ComponentUnhealthy = "ComponentUnhealthy",
+        ApiServiceResourceIssue = "APIServiceResourceIssue",
+        NeedsCertRotation = "NeedsCertRotation",
+        NeedsReinstall = "NeedsReinstall",
+        BeingReplaced = "BeingReplaced",
+        Replaced = "Replaced",
+    }
 }
 
 impl Reason {
@@ -119,7 +75,7 @@ impl Reason {
     #[must_use]
     pub fn read(csv: &ClusterServiceVersion) -> Option<Self> {
         let text = csv.status.as_ref().map_or("", |status| status.reason.as_str());
-        Self::ALL.iter().copied().find(|reason| reason.as_str() == text)
+        text.parse().ok()
     }
 
     /// Whether the operator groups of the namespace are the cause (rows 1 to 7).

@@ -466,7 +466,7 @@ prop_compose! {
             1 => Just(GroupState::Unresolved),
             1 => Just(GroupState::Annotate([].into())),
             1 => Just(GroupState::SetProvidedApis(String::new())),
-            2 => proptest::sample::select(Reason::ALL).prop_map(|reason| GroupState::Failed { reason, message: "m".to_owned() }),
+            2 => proptest::sample::select(&Reason::ALL[..]).prop_map(|reason| GroupState::Failed { reason, message: "m".to_owned() }),
         ],
         is_fail_forward: bool,
         is_closed in proptest::bool::weighted(0.2),
@@ -502,7 +502,7 @@ proptest! {
     #[test]
     fn decide_depends_on_health_only_where_the_phase_does(
         phase in phases().prop_filter("depends on health", |phase| !phase.depends_on_health()),
-        reason in proptest::sample::select(Reason::ALL),
+        reason in proptest::sample::select(&Reason::ALL[..]),
         observed in facts(),
     ) {
         let csv = with_webhook(csv(phase.as_str(), reason.as_str()), "x");
@@ -513,7 +513,7 @@ proptest! {
     #[test]
     fn decide_rests_with_unchanged_facts(
         phase in phases(),
-        reason in proptest::sample::select(Reason::ALL),
+        reason in proptest::sample::select(&Reason::ALL[..]),
         changes in proptest::collection::vec(facts(), 1..6),
         has_bad_webhook in proptest::bool::weighted(0.2),
         has_strategy in proptest::bool::weighted(0.9),

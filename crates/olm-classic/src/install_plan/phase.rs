@@ -3,7 +3,6 @@
 //! [`next_phase`] is called before the steps run and after. The steps of a plan that waits, failed or is complete never run.
 //! Rule: classic-apis §5.2.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,38 +21,24 @@ pub const RETRY_WINDOW: Duration = Duration::from_secs(60);
 /// When a plan that waits for an API, or retries, is tried again.
 pub const REQUEUE: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PlanPhase {
-    /// Written by old controllers.
-    None,
-    /// Written by old controllers.
-    Planning,
-    RequiresApproval,
-    Installing,
-    Complete,
-    Failed,
+olm_core::words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum PlanPhase {
+        /// Written by old controllers.
+        None = "",
+        /// Written by old controllers.
+        Planning = "Planning",
+        RequiresApproval = "RequiresApproval",
+        Installing = "Installing",
+        Complete = "Complete",
+        Failed = "Failed",
+    }
 }
 
 impl PlanPhase {
-    pub const ALL: [Self; 6] =
-        [Self::None, Self::Planning, Self::RequiresApproval, Self::Installing, Self::Complete, Self::Failed];
-
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "",
-            Self::Planning => "Planning",
-            Self::RequiresApproval => "RequiresApproval",
-            Self::Installing => "Installing",
-            Self::Complete => "Complete",
-            Self::Failed => "Failed",
-        }
-    }
-
     /// Of a plan without status there is none; a word that is no phase counts as none, too.
     pub fn from_plan(plan: &InstallPlan) -> Option<Self> {
-        let phase = plan.status.as_ref()?.phase.as_str();
-        Some(Self::ALL.into_iter().find(|it| it.as_str() == phase).unwrap_or(Self::None))
+        Some(plan.status.as_ref()?.phase.parse().unwrap_or(Self::None))
     }
 
     /// Nothing more happens to the plan by itself.
@@ -62,12 +47,6 @@ impl PlanPhase {
             Self::Complete | Self::Failed => true,
             Self::None | Self::Planning | Self::RequiresApproval | Self::Installing => false,
         }
-    }
-}
-
-impl fmt::Display for PlanPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -3,7 +3,6 @@
 //! Rule: classic-apis §5.3.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 use olm_api::classic::cluster_service_version::CustomResourceDefinitions;
@@ -15,49 +14,28 @@ use serde_json::{Map, Value, json};
 use crate::csv::chain::successors;
 use crate::ownership::extension_conflict;
 
-/// How far a step is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StepStatus {
-    /// It was not tried.
-    Unknown,
-    NotPresent,
-    /// The object was there.
-    Present,
-    Created,
-    NotCreated,
-    /// The definition was created and its API is not served yet.
-    WaitingForApi,
-    /// No plan makes objects of this kind.
-    UnsupportedResource,
+olm_core::words! {
+    /// How far a step is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum StepStatus {
+        /// It was not tried.
+        Unknown = "Unknown",
+        NotPresent = "NotPresent",
+        /// The object was there.
+        Present = "Present",
+        Created = "Created",
+        NotCreated = "NotCreated",
+        /// The definition was created and its API is not served yet.
+        WaitingForApi = "WaitingForApi",
+        /// No plan makes objects of this kind.
+        UnsupportedResource = "UnsupportedResource",
+    }
 }
 
 impl StepStatus {
-    pub const ALL: [Self; 7] = [
-        Self::Unknown,
-        Self::NotPresent,
-        Self::Present,
-        Self::Created,
-        Self::NotCreated,
-        Self::WaitingForApi,
-        Self::UnsupportedResource,
-    ];
-
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "Unknown",
-            Self::NotPresent => "NotPresent",
-            Self::Present => "Present",
-            Self::Created => "Created",
-            Self::NotCreated => "NotCreated",
-            Self::WaitingForApi => "WaitingForApi",
-            Self::UnsupportedResource => "UnsupportedResource",
-        }
-    }
-
     /// A word that is no status counts as `Unknown`: the step is tried again.
     pub fn parse(text: &str) -> Self {
-        Self::ALL.into_iter().find(|status| status.as_str() == text).unwrap_or(Self::Unknown)
+        text.parse().unwrap_or(Self::Unknown)
     }
 
     pub fn is_done(self) -> bool {
@@ -69,12 +47,6 @@ impl StepStatus {
             | Self::WaitingForApi
             | Self::UnsupportedResource => false,
         }
-    }
-}
-
-impl fmt::Display for StepStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Rule: classic-apis §3.3 and §4 rows 4 and 11.
 
-use std::fmt;
 use std::sync::Arc;
 
 use olm_api::classic::subscription::{InstallPlanReference, SubscriptionStatus};
@@ -18,40 +17,22 @@ use crate::operator;
 /// Annotation with the plan that made a Subscription.
 const GENERATED_BY: &str = "olm.generated-by";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SubscriptionState {
-    New,
-    UpgradeAvailable,
-    UpgradePending,
-    AtLatestKnown,
-    UpgradeFailed,
+olm_core::words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum SubscriptionState {
+        New = "",
+        UpgradeAvailable = "UpgradeAvailable",
+        UpgradePending = "UpgradePending",
+        AtLatestKnown = "AtLatestKnown",
+        UpgradeFailed = "UpgradeFailed",
+    }
 }
 
 impl SubscriptionState {
-    pub const ALL: [Self; 5] =
-        [Self::New, Self::UpgradeAvailable, Self::UpgradePending, Self::AtLatestKnown, Self::UpgradeFailed];
-
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::New => "",
-            Self::UpgradeAvailable => "UpgradeAvailable",
-            Self::UpgradePending => "UpgradePending",
-            Self::AtLatestKnown => "AtLatestKnown",
-            Self::UpgradeFailed => "UpgradeFailed",
-        }
-    }
-
     /// That of a Subscription; a word that is no state counts as new.
     pub fn from_subscription(subscription: &Subscription) -> Self {
         let state = subscription.status.as_ref().map(|status| status.state.as_str()).unwrap_or_default();
-        Self::ALL.into_iter().find(|it| it.as_str() == state).unwrap_or(Self::New)
-    }
-}
-
-impl fmt::Display for SubscriptionState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        state.parse().unwrap_or(Self::New)
     }
 }
 

@@ -3,16 +3,20 @@
 //! Guarantees of admission are not checked a second time, except where an object of an older schema could lack
 //! them. Rule: operator-controller §4.1 (selector errors win over range errors).
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+
 use olm_api::cluster_extension::{CrdUpgradeSafetyEnforcement, UpgradeConstraintPolicy};
 use olm_api::{ClusterExtension, ConditionStatus, annotations, condition};
 use olm_catalog::{Selector, parse_selector};
 use olm_core::{ChannelName, PackageName, Range};
-use olm_resolver::{MajorUpdates, UnknownMajorUpdates};
+use olm_resolver::MajorUpdates;
 use serde_json::{Map, Value};
 
 use super::error::{Class, PassError};
-use crate::dependencies::{DependencyCheck, UnknownDependencyCheck};
-use crate::preflight::{CrdWaiver, WaiverError};
+use crate::dependencies::DependencyCheck;
+use crate::preflight::CrdWaiver;
 use crate::render::UserRoles;
 
 /// Characters of a name that leave space for the number of a first revision in the labels of its Secrets (`<name>-1`).
@@ -98,27 +102,6 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
             )));
         }
     };
-    let major_updates = annotations.and_then(|all| all.get(annotations::MAJOR_UPDATES));
-    let major_updates =
-        major_updates.map(|value| value.parse()).transpose().map_err(|error: UnknownMajorUpdates| {
-            invalid(format!("metadata.annotations[{}]: {error}", annotations::MAJOR_UPDATES))
-        })?;
-    let user_roles = annotations.and_then(|all| all.get(annotations::USER_ROLES));
-    let user_roles = user_roles
-        .map(|value| value.parse())
-        .transpose()
-        .map_err(|error| invalid(format!("metadata.annotations[{}]: {error}", annotations::USER_ROLES)))?;
-    let dependency_check = annotations.and_then(|all| all.get(annotations::DEPENDENCY_CHECK));
-    let dependency_check = dependency_check.map(|value| value.parse()).transpose().map_err(
-        |error: UnknownDependencyCheck| {
-            invalid(format!("metadata.annotations[{}]: {error}", annotations::DEPENDENCY_CHECK))
-        },
-    )?;
-    let accepted_crd_change = annotations.and_then(|all| all.get(annotations::ACCEPT_CRD_CHANGE));
-    let accepted_crd_change =
-        accepted_crd_change.map(|value| value.parse()).transpose().map_err(|error: WaiverError| {
-            invalid(format!("metadata.annotations[{}]: {error}", annotations::ACCEPT_CRD_CHANGE))
-        })?;
     let preflight = spec.install.as_ref().and_then(|install| install.preflight.as_ref());
     Ok(ExtensionRequest {
         name,
@@ -131,11 +114,11 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         range,
         selector,
         policy: catalog.upgrade_constraint_policy,
-        major_updates,
-        user_roles,
+        major_updates: annotation(annotations, annotations::MAJOR_UPDATES)?,
+        user_roles: annotation(annotations, annotations::USER_ROLES)?,
         enforcement: preflight.map(|checks| checks.crd_upgrade_safety.enforcement).unwrap_or_default(),
-        dependency_check,
-        accepted_crd_change,
+        dependency_check: annotation(annotations, annotations::DEPENDENCY_CHECK)?,
+        accepted_crd_change: annotation(annotations, annotations::ACCEPT_CRD_CHANGE)?,
         config: spec.config.as_ref().and_then(|config| config.inline.clone()),
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
         paused,
@@ -143,6 +126,17 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         quarantine: quarantine(extension),
         keep_objects: annotations.is_some_and(annotations::keeps_objects),
     })
+}
+
+/// The value of an annotation, if it is there.
+fn annotation<T: FromStr<Err: Display>>(
+    annotations: Option<&BTreeMap<String, String>>,
+    name: &str,
+) -> Result<Option<T>, PassError> {
+    let value = annotations.and_then(|all| all.get(name)).map(|value| value.parse::<T>());
+    value
+        .transpose()
+        .map_err(|error| PassError::new(Class::NeedsChange, format!("metadata.annotations[{name}]: {error}")))
 }
 
 fn quarantine(extension: &ClusterExtension) -> Option<String> {

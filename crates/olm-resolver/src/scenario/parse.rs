@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use olm_core::UnknownWord;
 use olm_fbc::ChannelEntry;
 
 use crate::graph::{BundleDraft, ChannelDraft, DeprecatedScope, GraphDraft};
-use crate::request::{MajorUpdates, Policy, UnknownMajorUpdates};
+use crate::request::{MajorUpdates, Policy};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
@@ -100,7 +101,7 @@ impl Scenario {
 }
 
 fn major_updates(rest: &mut Rest<'_>) -> Result<MajorUpdates, String> {
-    rest.value("majorUpdates")?.parse().map_err(|error: UnknownMajorUpdates| error.to_string())
+    rest.value("majorUpdates")?.parse().map_err(|error: UnknownWord| error.to_string())
 }
 
 /// A word, and whether it was quoted.

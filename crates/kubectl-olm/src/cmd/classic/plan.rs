@@ -235,7 +235,7 @@ async fn report(
             None => is_among(gathered, step),
             Some((client, kinds)) => exists(client, kinds, gathered.namespace, step).await,
         };
-        let made = StepStatus::ALL.iter().find(|it| it.as_str() == step.status).copied();
+        let made = step.status.parse::<StepStatus>().ok();
         let status = match made {
             Some(StepStatus::Unknown) | None if is_there => StepStatus::Present,
             Some(status) => status,
