@@ -42,12 +42,17 @@ pub(crate) fn corrected(mut crd: Value, api_version: &str) -> Value {
         // the apiserver knows these three; their types make `kubectl explain` complete
         root["properties"]["apiVersion"] = json!({
             "type": "string",
-            "description": format!("The API group and version of this object: {api_version}.")
+            "description": about_api_version(api_version)
         });
         root["properties"]["kind"] = json!({ "type": "string", "description": "The kind of this object." });
         root["properties"]["metadata"] = json!({ "type": "object" });
     }
     crd
+}
+
+/// The description of `apiVersion`.
+pub(crate) fn about_api_version(api_version: &str) -> String {
+    format!("The API group and version of this object: {api_version}.")
 }
 
 fn correct_schema(schema: &mut Value) {

@@ -1,14 +1,16 @@
 //! The CustomResourceDefinitions of the kinds here.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps,
+};
 use kube::CustomResourceExt;
 use serde_json::json;
 
 use super::{
     CatalogSource, ClusterServiceVersion, GROUP, InstallPlan, OlmConfig, Operator, OperatorCondition,
-    OperatorGroup, Subscription, operator_condition, operator_group,
+    OperatorGroup, Subscription,
 };
-use crate::crds::corrected;
+use crate::crds::{about_api_version, corrected};
 
 /// Kinds whose objects need no specification: the apiserver adds an empty one.
 const WITHOUT_SPEC: [&str; 4] = ["OLMConfig", "Operator", "OperatorCondition", "OperatorGroup"];
@@ -25,9 +27,20 @@ pub fn crds() -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
         definition::<OlmConfig>()?,
         with_old(
             definition::<OperatorCondition>()?,
-            definition::<operator_condition::v1::OperatorCondition>()?,
+            "v1",
+            &[("spec", "conditions")],
+            &[
+                ("spec", "Conditions that the administrator sets."),
+                ("status", "Conditions that the operator sets, as a status."),
+                ("status.conditions", "Conditions that the operator sets."),
+            ],
         ),
-        with_old(definition::<OperatorGroup>()?, definition::<operator_group::v1alpha2::OperatorGroup>()?),
+        with_old(
+            definition::<OperatorGroup>()?,
+            "v1alpha2",
+            &[("spec", "upgradeStrategy"), ("status", "conditions")],
+            &[],
+        ),
         definition::<Operator>()?,
         definition::<Subscription>()?,
     ])
@@ -45,18 +58,71 @@ fn definition<K: CustomResourceExt>() -> Result<CustomResourceDefinition, serde_
     serde_json::from_value(crd)
 }
 
-/// The definition of a kind that is also served in an old version.
-fn with_old(mut crd: CustomResourceDefinition, old: CustomResourceDefinition) -> CustomResourceDefinition {
-    for mut version in old.spec.versions {
-        version.storage = false;
-        crd.spec.versions.push(version);
+/// Adds an old version that is served, too: the stored one without some properties, and with other descriptions.
+fn with_old(
+    mut crd: CustomResourceDefinition,
+    name: &str,
+    without: &[(&str, &str)],
+    described: &[(&str, &str)],
+) -> CustomResourceDefinition {
+    let Some(mut old) = crd.spec.versions.first().cloned() else { return crd };
+    old.name = name.to_owned();
+    old.storage = false;
+    if let Some(root) = old.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+        for (of, name) in without {
+            if let Some(properties) = property(root, of).and_then(|it| it.properties.as_mut()) {
+                properties.remove(*name);
+            }
+        }
+        let api_version = about_api_version(&format!("{GROUP}/{name}"));
+        for (path, text) in described.iter().chain([&("apiVersion", api_version.as_str())]) {
+            if let Some(found) = property(root, path) {
+                found.description = Some((*text).to_owned());
+            }
+        }
     }
+    crd.spec.versions.push(old);
     crd
+}
+
+/// The schema of a property, by its path.
+fn property<'a>(root: &'a mut JSONSchemaProps, path: &str) -> Option<&'a mut JSONSchemaProps> {
+    path.split('.').try_fold(root, |schema, name| schema.properties.as_mut()?.get_mut(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// rule: classic-apis §7, §8
+    #[test]
+    fn old_versions_lack_what_was_added_later() {
+        let mut found = Vec::new();
+        for mut crd in crds().unwrap() {
+            if crd.spec.versions.len() < 2 {
+                continue;
+            }
+            let mut names = |version: usize, part: &str| -> Vec<String> {
+                let schema = crd.spec.versions[version].schema.as_mut().unwrap();
+                let part = property(schema.open_api_v3_schema.as_mut().unwrap(), part).unwrap();
+                part.properties.iter().flatten().map(|(name, _)| name.clone()).collect()
+            };
+            for part in ["spec", "status"] {
+                let old = names(1, part);
+                let added: Vec<String> =
+                    names(0, part).into_iter().filter(|name| !old.contains(name)).collect();
+                found.push((crd.spec.names.kind.clone(), part, added.join(" ")));
+            }
+        }
+        let row = |kind: &str, part, added: &str| (kind.to_owned(), part, added.to_owned());
+        let want = [
+            row("OperatorCondition", "spec", "conditions"),
+            row("OperatorCondition", "status", ""),
+            row("OperatorGroup", "spec", "upgradeStrategy"),
+            row("OperatorGroup", "status", "conditions"),
+        ];
+        assert_eq!(found, want);
+    }
 
     /// rule: classic-apis §1
     #[test]
