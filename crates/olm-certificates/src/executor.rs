@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, ObjectMeta};
 use kube::{Client, ResourceExt as _};
 use olm_runtime::apply::{self, ErrorClass};
@@ -286,13 +286,7 @@ impl Executor {
 /// If the apiserver refuses; it can be repeated.
 pub async fn delete_secret(client: &Client, secret: &Secret) -> kube::Result<()> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
-    let same = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
-    match api.delete(&secret.name_any(), &DeleteParams::default().preconditions(same)).await {
-        Err(error) if !matches!(apply::classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => {
-            Err(error)
-        }
-        _ => Ok(()),
-    }
+    apply::delete(&api, &secret.metadata, DeleteParams::default()).await.map(drop)
 }
 
 /// The object was written, created or deleted since it was read.

@@ -1,5 +1,10 @@
 //! The classes of the apiserver's errors, and their messages. Rule: operator-controller §1.4, decision 20.
 
+use kube::Api;
+use kube::api::{DeleteParams, Preconditions};
+use kube::core::ObjectMeta;
+use serde::de::DeserializeOwned;
+
 use crate::error_text::{chain, stable};
 
 /// What an error of the apiserver means for the next step.
@@ -41,6 +46,30 @@ pub fn classify(error: &kube::Error) -> ErrorClass {
         (429, _) => ErrorClass::TooManyRequests,
         (500..=599, _) => ErrorClass::Unavailable,
         _ => ErrorClass::Other,
+    }
+}
+
+/// Deletes this very object: the one with its UID, and in this state if it has a resourceVersion. It is no error if it is gone; if it was
+/// changed meanwhile, or another one has its name, the conflict is returned.
+///
+/// # Errors
+/// If the apiserver refuses for another reason.
+pub async fn delete<K>(
+    api: &Api<K>,
+    metadata: &ObjectMeta,
+    params: DeleteParams,
+) -> kube::Result<Option<kube::Error>>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let same =
+        Preconditions { uid: metadata.uid.clone(), resource_version: metadata.resource_version.clone() };
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let Err(error) = api.delete(name, &params.preconditions(same)).await else { return Ok(None) };
+    match classify(&error) {
+        ErrorClass::NotFound => Ok(None),
+        ErrorClass::Conflict => Ok(Some(error)),
+        _ => Err(error),
     }
 }
 

@@ -12,14 +12,15 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PostParams};
+use kube::core::ObjectMeta;
 use kube::{Api, Resource, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
 use olm_classic::csv::requirements::RuleScope;
 use olm_classic::operator_group::copies::{self, CopySettings, CopyWrite, ObservedCsv, is_copied};
 use olm_classic::operator_group::{keys, rights, roles, targets};
 use olm_core::Object;
-use olm_runtime::apply::{ErrorClass, classify, is_namespace_terminating};
+use olm_runtime::apply::{self, ErrorClass, classify, is_namespace_terminating};
 use olm_runtime::controller::{self, Controller, Requeue, Source};
 use olm_runtime::events::NewEvent;
 use olm_runtime::watched::{self, Change};
@@ -263,14 +264,10 @@ async fn delete(context: &Context, namespace: &str, name: &str) -> kube::Result<
     let key = format!("{namespace}/{name}");
     let Some(row) = context.cluster.copies.get(&key) else { return Ok(()) };
     let api: Api<ClusterServiceVersion> = Api::namespaced(context.client.clone(), namespace);
-    let same = Preconditions { uid: Some(row.uid), resource_version: None };
-    match api.delete(name, &DeleteParams::background().preconditions(same)).await {
-        Err(error) if !matches!(classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => Err(error),
-        _ => {
-            context.cluster.copies.remove(&key);
-            Ok(())
-        }
-    }
+    let this = ObjectMeta { name: Some(name.to_owned()), uid: Some(row.uid), ..ObjectMeta::default() };
+    apply::delete(&api, &this, DeleteParams::background()).await?;
+    context.cluster.copies.remove(&key);
+    Ok(())
 }
 
 /// Gives the operator its rights where its group lets it work.

@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::api::{DeleteParams, ListParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finalizers, labels};
@@ -17,12 +17,13 @@ use olm_bundle::CertProvider;
 use olm_install::issuer;
 use olm_install::resolution::{DeprecationUpdate, UpgradeUpdate, revision};
 use olm_rollout::status::Obstacle;
+use olm_runtime::apply;
 use olm_runtime::controller::Requeue;
 
 use super::context::Context;
 use super::report::{ReconcileError, patch_finalizers, report};
 use super::result::{PassResult, Progress, Trace};
-use super::writer::{is_conflict, is_not_found};
+use super::writer::is_not_found;
 use crate::certificates;
 
 /// The garbage collector's finalizer for orphaning deletion.
@@ -114,10 +115,7 @@ async fn delete_revisions(
     let api: Api<ClusterObjectSet> = Api::all(client.clone());
     let mut is_current = !cached.is_empty();
     for set in cached {
-        match delete(&api, &set.metadata).await {
-            Err(error) if is_conflict(&error) => is_current = false,
-            other => other?,
-        }
+        is_current &= delete(&api, &set.metadata).await?.is_none();
     }
     if is_current {
         let owned = cached.iter().map(|set| set.name_any()).collect();
@@ -137,27 +135,20 @@ async fn delete_revisions(
             remaining.others.insert(set.name_any());
             continue;
         }
-        match delete(&api, &set.metadata).await {
-            Err(error) if is_conflict(&error) => conflict = Some(error),
-            other => other?,
+        if let Some(error) = delete(&api, &set.metadata).await? {
+            conflict = Some(error);
         }
         remaining.owned.push(set.name_any());
     }
     conflict.map_or(Ok(remaining), Err)
 }
 
-/// Deletes a revision in exactly this state, unless it is being deleted already.
-async fn delete(api: &Api<ClusterObjectSet>, metadata: &ObjectMeta) -> Result<(), kube::Error> {
+/// Deletes a revision in exactly this state, unless it is being deleted already; returns the conflict if it is in another state.
+async fn delete(api: &Api<ClusterObjectSet>, metadata: &ObjectMeta) -> kube::Result<Option<kube::Error>> {
     if metadata.deletion_timestamp.is_some() {
-        return Ok(());
+        return Ok(None);
     }
-    let same =
-        Preconditions { uid: metadata.uid.clone(), resource_version: metadata.resource_version.clone() };
-    let name = metadata.name.as_deref().unwrap_or_default();
-    match api.delete(name, &DeleteParams::background().preconditions(same)).await {
-        Err(error) if !is_not_found(&error) => Err(error),
-        _ => Ok(()),
-    }
+    apply::delete(api, metadata, DeleteParams::background()).await
 }
 
 /// The revisions that are still there, and what keeps the one from going that is being torn down: the newest that reports something.

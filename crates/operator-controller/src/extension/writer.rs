@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, field_managers, labels, secret_types};
@@ -17,7 +17,6 @@ use olm_install::desired::Numbered;
 use olm_install::resolution::{Class, PassError};
 use olm_rollout::{PackedSecret, unpack};
 use olm_runtime::apply;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::recorded::Recorded;
@@ -134,7 +133,8 @@ impl RevisionWriter {
         }
         for set in expired {
             // one that was changed or replaced meanwhile is judged again before the next revision
-            delete(&self.sets, &set.metadata).await.map_err(WriteError::Retention)?;
+            let deleted = apply::delete(&self.sets, &set.metadata, DeleteParams::default()).await;
+            deleted.map_err(WriteError::Retention)?;
         }
         self.write(revision, None, fingerprint, recorded).await
     }
@@ -243,7 +243,7 @@ impl RevisionWriter {
             if stays && found.metadata.deletion_timestamp.is_none() {
                 return Ok(same_content(&found, desired));
             }
-            delete(&self.secrets, &found.metadata).await?;
+            apply::delete(&self.secrets, &found.metadata, DeleteParams::default()).await?;
         }
         self.secrets.create(&posting(), desired).await.map(|_| true)
     }
@@ -259,7 +259,7 @@ impl RevisionWriter {
             .fields(&format!("type={}", secret_types::OBJECT_DATA));
         for secret in self.secrets.list_metadata(&of_extension).await? {
             if !secret.labels().get(labels::REVISION_NAME).is_some_and(|name| alive.contains(name)) {
-                delete(&self.secrets, &secret.metadata).await?;
+                apply::delete(&self.secrets, &secret.metadata, DeleteParams::default()).await?;
             }
         }
         Ok(())
@@ -384,20 +384,6 @@ impl RevisionWriter {
             metadata.resource_version = judged.resource_version();
         }
         self.sets.patch(&set.name_any(), &params, &Patch::Apply(&*set)).await
-    }
-}
-
-/// Deletes this very object in this state. It is no error if it is gone, changed or another one by now.
-async fn delete<K>(api: &Api<K>, metadata: &ObjectMeta) -> Result<(), kube::Error>
-where
-    K: Clone + std::fmt::Debug + DeserializeOwned,
-{
-    let same =
-        Preconditions { uid: metadata.uid.clone(), resource_version: metadata.resource_version.clone() };
-    let name = metadata.name.as_deref().unwrap_or_default();
-    match api.delete(name, &DeleteParams::default().preconditions(same)).await {
-        Err(error) if !is_not_found(&error) && !is_conflict(&error) => Err(error),
-        _ => Ok(()),
     }
 }
 
