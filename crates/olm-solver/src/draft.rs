@@ -30,13 +30,8 @@ impl PackageDraft {
 }
 
 fn bundle(bundle: olm_fbc::Bundle) -> BundleDraft {
-    let text = |it: &olm_fbc::Property| it.value.as_ref().map_or("null", |value| value.as_str()).to_owned();
-    let properties: Vec<Property> = bundle
-        .properties
-        .iter()
-        .filter(|it| it.kind != CSV_METADATA)
-        .map(|it| Property { kind: it.kind.as_str().into(), value: text(it).into() })
-        .collect();
+    let kept = bundle.properties.iter().filter(|it| it.kind != CSV_METADATA);
+    let properties: Vec<Property> = kept.map(Property::from).collect();
     let of_package = properties.iter().find(|it| &*it.kind == "olm.package");
     let version = of_package.and_then(|it| serde_json::from_str::<PackageProperty>(&it.value).ok());
     BundleDraft {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use olm_catalog::registry::Registry;
 use olm_classic::subscription::PackageDeprecations;
 use olm_core::Object;
-use olm_fbc::{PackageContents, schema};
+use olm_fbc::PackageContents;
 use olm_registry::proto;
 use olm_resolver::{ChannelEntry, DeprecatedScope, GvkRef, Property};
 use olm_solver::{BundleDraft, Catalog, ChannelDraft, ChosenBundle, PackageDraft};
@@ -106,16 +106,7 @@ fn read_image(image: &dyn CatalogContent) -> Result<(Vec<PackageDraft>, Deprecat
         let contents = package(image, &name)?;
         let entries = contents.deprecations.iter().flat_map(|it| &it.entries);
         let entries: Vec<_> = entries
-            .filter_map(|entry| {
-                let of = entry.reference.name.as_str();
-                let scope = match entry.reference.schema.as_str() {
-                    schema::PACKAGE => DeprecatedScope::Package,
-                    schema::CHANNEL => DeprecatedScope::Channel(of.into()),
-                    schema::BUNDLE => DeprecatedScope::Bundle(of.into()),
-                    _ => return None,
-                };
-                Some((scope, entry.message.clone()))
-            })
+            .filter_map(|entry| Some((DeprecatedScope::of(&entry.reference)?, entry.message.clone())))
             .collect();
         if !entries.is_empty() {
             deprecations.insert(name, entries);
@@ -129,10 +120,7 @@ fn image_bundle(image: &dyn CatalogContent, chosen: &ChosenBundle) -> Result<Bun
     let contents = package(image, &chosen.package)?;
     let found = contents.bundles.into_iter().find(|bundle| bundle.name == chosen.name);
     let bundle = found.ok_or_else(|| format!("bundle {} is not in the catalog any more", chosen.name))?;
-    let text = |it: &olm_fbc::Property| it.value.as_ref().map_or("null", |value| value.as_str()).to_owned();
-    let properties =
-        bundle.properties.iter().map(|it| Property { kind: it.kind.as_str().into(), value: text(it).into() });
-    let properties = properties.collect();
+    let properties = bundle.properties.iter().map(Property::from).collect();
     if !bundle.image.is_empty() {
         return Ok(BundleContent { properties, image: bundle.image, objects: Vec::new() });
     }

@@ -1,11 +1,11 @@
 //! From the typed contents of a package, as `olm-fbc` reads them, to a draft.
 
 use olm_core::go;
-use olm_fbc::{Bundle, PackageContents, property, schema};
+use olm_fbc::{Bundle, PackageContents, Reference, property, schema};
 
 use super::{
     BundleDraft, ChannelDraft, DeprecatedScope, EnvironmentDraft, Finding, GraphDraft, GvkRef, PackageGraph,
-    ReleaseField,
+    Property, ReleaseField,
 };
 
 impl PackageGraph {
@@ -49,19 +49,30 @@ impl From<PackageContents> for GraphDraft {
             channels: channels.collect(),
             bundles: contents.bundles.into_iter().map(bundle).collect(),
             deprecations: deprecations
-                .filter_map(|entry| {
-                    let name = entry.reference.name.as_str();
-                    let scope = match entry.reference.schema.as_str() {
-                        schema::PACKAGE => DeprecatedScope::Package,
-                        schema::CHANNEL => DeprecatedScope::Channel(name.into()),
-                        schema::BUNDLE => DeprecatedScope::Bundle(name.into()),
-                        _ => return None,
-                    };
-                    Some((scope, entry.message))
-                })
+                .filter_map(|entry| Some((DeprecatedScope::of(&entry.reference)?, entry.message)))
                 .collect(),
             findings,
         }
+    }
+}
+
+impl DeprecatedScope {
+    /// What an entry of `olm.deprecations` refers to; `None` for another schema.
+    pub fn of(reference: &Reference) -> Option<Self> {
+        match reference.schema.as_str() {
+            schema::PACKAGE => Some(Self::Package),
+            schema::CHANNEL => Some(Self::Channel(reference.name.as_str().into())),
+            schema::BUNDLE => Some(Self::Bundle(reference.name.as_str().into())),
+            _ => None,
+        }
+    }
+}
+
+impl From<&olm_fbc::Property> for Property {
+    /// Without a value it is `null`.
+    fn from(property: &olm_fbc::Property) -> Self {
+        let value = property.value.as_ref().map_or("null", |value| value.as_str());
+        Self { kind: property.kind.as_str().into(), value: value.into() }
     }
 }
 

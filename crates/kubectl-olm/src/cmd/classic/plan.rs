@@ -170,13 +170,7 @@ impl Arguments {
         let catalog = gathered.content(&chosen.namespace, &chosen.catalog).ok_or_else(missing)?;
         let package = catalog.package(&chosen.package).await?.contents;
         let bundle = package.bundles.into_iter().find(|it| it.name == *name).ok_or_else(missing)?;
-        let text =
-            |it: &olm_fbc::Property| it.value.as_ref().map_or("null", |value| value.as_str()).to_owned();
-        let properties: Vec<Property> = bundle
-            .properties
-            .iter()
-            .map(|it| Property { kind: it.kind.as_str().into(), value: text(it).into() })
-            .collect();
+        let properties: Vec<Property> = bundle.properties.iter().map(Property::from).collect();
         let unreadable = |why: String| CommandError::Usage(format!("bundle {name}: {why}"));
         let inline: Vec<_> = bundle.properties_of(BUNDLE_OBJECT).collect();
         if let Some(given) = self.bundles.iter().find(|it| it.name == *name) {
