@@ -29,7 +29,6 @@
 
 mod config;
 mod csv;
-mod dns;
 mod documents;
 mod error;
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{ParseExpressionError, Selector};
+use olm_core::dns;
 
 /// Checks `selector`; absent or empty selects everything.
 ///
@@ -57,7 +58,6 @@ fn check(key: &str, values: &[String], set: Option<String>) -> Result<(), String
 
 const NAME_TEXT: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const VALUE_TEXT: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-const SUBDOMAIN_TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 fn qualified_name_problems(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
@@ -69,8 +69,8 @@ fn qualified_name_problems(key: &str) -> Vec<String> {
                 problems.push("prefix part must be non-empty".to_owned());
             } else if prefix.len() > 253 {
                 problems.push("prefix part must be no more than 253 characters".to_owned());
-            } else if !is_subdomain(prefix) {
-                problems.push(format!("prefix part {SUBDOMAIN_TEXT}"));
+            } else if !dns::is_subdomain(prefix) {
+                problems.push(format!("prefix part {}", dns::SHAPE));
             }
             *name
         }
@@ -108,16 +108,6 @@ fn is_name(text: &str) -> bool {
     ends(bytes.first())
         && ends(bytes.last())
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-}
-
-fn is_subdomain(text: &str) -> bool {
-    text.split('.').all(|label| {
-        let bytes = label.as_bytes();
-        let edge = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        edge(bytes.first())
-            && edge(bytes.last())
-            && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
-    })
 }
 
 #[cfg(test)]

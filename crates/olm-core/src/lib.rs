@@ -23,6 +23,7 @@ macro_rules! text_form {
 
 mod cancellation;
 mod digits;
+pub mod dns;
 pub mod go;
 mod image;
 mod kubernetes;

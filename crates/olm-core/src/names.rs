@@ -98,10 +98,7 @@ name!(
 #[must_use]
 pub fn dns_subdomain(name: &str) -> Cow<'_, str> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let is_label = |label: &str| {
-        !label.is_empty() && label.chars().all(allowed) && !label.starts_with('-') && !label.ends_with('-')
-    };
-    if name.split('.').all(is_label) {
+    if crate::dns::is_subdomain(name) {
         return Cow::Borrowed(name);
     }
     let lower = name.to_ascii_lowercase();

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use olm_core::dns::subdomain_problems;
 use percent_encoding::percent_decode_str;
 
 /// An endpoint of a catalog.
@@ -83,24 +84,9 @@ fn cleaned(path: &str) -> Option<String> {
 /// # Errors
 /// The error message that the client gets.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
-    let mut wrong = Vec::new();
-    if name.len() > 253 {
-        wrong.push("must be no more than 253 characters");
-    }
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let label = |label: &str| {
-        let bytes = label.as_bytes();
-        bytes.first().is_some_and(|&byte| plain(byte))
-            && bytes.last().is_some_and(|&byte| plain(byte))
-            && bytes.iter().all(|&byte| plain(byte) || byte == b'-')
-    };
-    if !name.split('.').all(label) {
-        wrong.push(
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
-             start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
-        );
-    }
+    let mut wrong = subdomain_problems(name);
+    // the length comes first here
+    wrong.reverse();
     if wrong.is_empty() { Ok(()) } else { Err(format!("invalid catalog name: {}", wrong.join("; "))) }
 }
 

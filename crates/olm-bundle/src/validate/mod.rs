@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_core::Cancellation;
+use olm_core::dns::subdomain_problems;
 use serde_json::Value;
 
 use crate::csv::{Webhook, WebhookType, short};
-use crate::dns::subdomain_problems;
 use crate::kinds;
 use crate::modes::{InstallMode, InstallModes};
 use crate::registry::RegistryV1;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_core::{Release, Version, go};
+use olm_core::{Release, Version, dns, go};
 
 use super::{image, load::Loaded};
 use crate::{
@@ -101,12 +101,8 @@ fn label_problems(name: &str) -> Vec<&'static str> {
     if name.len() > 63 {
         reasons.push("must be no more than 63 characters");
     }
-    let label = |part: &str| {
-        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
-    };
-    if !label(name) {
-        reasons.push(if name.split('.').all(label) {
+    if !dns::is_label(name) {
+        reasons.push(if dns::is_subdomain(name) {
             "must not contain dots"
         } else {
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"

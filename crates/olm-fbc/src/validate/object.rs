@@ -1,7 +1,7 @@
 //! Rules for what an object of any schema may have: a package, a name, properties. The format forbids more than `opm validate`
 //! refuses (decision 26).
 
-use olm_core::{Range, go};
+use olm_core::{Range, dns, go};
 
 use crate::{
     Finding, Meta, Property, Subject,
@@ -163,15 +163,10 @@ fn api_problems(group: &str, version: &str, kind: &str) -> Vec<String> {
 
 /// DNS-1123 subdomain.
 fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_part)
+    text.len() <= 253 && dns::is_subdomain(text)
 }
 
 /// DNS-1035 label.
 fn is_label(text: &str) -> bool {
-    text.len() <= 63 && is_part(text) && text.starts_with(|c: char| c.is_ascii_lowercase())
-}
-
-fn is_part(part: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
+    text.len() <= 63 && dns::is_label(text) && text.starts_with(|c: char| c.is_ascii_lowercase())
 }

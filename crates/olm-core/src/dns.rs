@@ -1,12 +1,14 @@
-//! RFC 1123 subdomains, with Kubernetes' messages about names that are invalid.
+//! Names of DNS as Kubernetes allows them for its objects (RFC 1123, in lower case), and its messages about other names.
 
 const TOO_LONG: &str = "must be no more than 253 characters";
-const SHAPE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+/// What is wrong with a text that has not the form of a subdomain.
+pub const SHAPE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// Why a name is no RFC 1123 subdomain, sorted; empty when it is one.
-pub(crate) fn subdomain_problems(name: &str) -> Vec<&'static str> {
+/// Why a name is no subdomain, sorted; empty when it is one.
+#[must_use]
+pub fn subdomain_problems(name: &str) -> Vec<&'static str> {
     let mut problems = Vec::new();
-    if !name.split('.').all(is_label) {
+    if !is_subdomain(name) {
         problems.push(SHAPE);
     }
     if name.len() > 253 {
@@ -15,7 +17,15 @@ pub(crate) fn subdomain_problems(name: &str) -> Vec<&'static str> {
     problems
 }
 
-fn is_label(label: &str) -> bool {
+/// Whether all parts between dots are labels. The length is not looked at.
+#[must_use]
+pub fn is_subdomain(name: &str) -> bool {
+    name.split('.').all(is_label)
+}
+
+/// Whether a text is a label. The length is not looked at.
+#[must_use]
+pub fn is_label(label: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     label.bytes().all(|byte| inner(byte) || byte == b'-')
         && label.bytes().next().is_some_and(inner)
@@ -27,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subdomains() {
+    fn dns_subdomains_have_kubernetes_form() {
         let long = "a".repeat(254);
         for name in ["a", "a.b", "a-b.0", "vwebhooktest-v1.kb.io", &"a".repeat(253)] {
             assert_eq!(subdomain_problems(name), Vec::<&str>::new(), "{name}");
