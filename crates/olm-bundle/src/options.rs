@@ -17,15 +17,17 @@ impl Default for Gates {
     }
 }
 
-/// Who issues the serving certificates of webhooks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CertProvider {
-    /// cert-manager, through an Issuer and a Certificate that are rendered.
-    CertManager,
-    /// OpenShift's service-ca, through annotations.
-    ServiceCa,
-    /// The project's own controller: it writes the Secret that pods mount and the `caBundle`s, neither is rendered.
-    BuiltIn,
+olm_core::words! {
+    /// Who issues the serving certificates of webhooks.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum CertProvider {
+        /// cert-manager, through an Issuer and a Certificate that are rendered.
+        CertManager = "cert-manager",
+        /// OpenShift's service-ca, through annotations.
+        ServiceCa = "service-ca",
+        /// The project's own controller: it writes the Secret that pods mount and the `caBundle`s, neither is rendered.
+        BuiltIn = "built-in",
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -29,23 +29,11 @@ impl FromStr for Preference {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(match text {
-            "auto" => Self::Auto,
-            "cert-manager" => Self::Only(CertProvider::CertManager),
-            "service-ca" => Self::Only(CertProvider::ServiceCa),
-            "built-in" => Self::Only(CertProvider::BuiltIn),
-            other => return Err(format!("{other:?} is none of auto, cert-manager, service-ca, built-in")),
-        })
-    }
-}
-
-/// The name of a provider, in flags and in the status.
-#[must_use]
-pub fn name(provider: CertProvider) -> &'static str {
-    match provider {
-        CertProvider::CertManager => "cert-manager",
-        CertProvider::ServiceCa => "service-ca",
-        CertProvider::BuiltIn => "built-in",
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let unknown = |_| format!("{text:?} is none of auto, cert-manager, service-ca, built-in");
+        text.parse().map(Self::Only).map_err(unknown)
     }
 }
 
@@ -146,7 +134,7 @@ pub fn choose(
             return Ok(first.unwrap_or(CertProvider::BuiltIn));
         }
     };
-    let name = name(provider);
+    let name = provider.as_str();
     let problem = if !issuers.has(provider) {
         format!("feature gate {} is off; enable it", Issuers::gate(provider).unwrap_or_default())
     } else if !present.has(provider) {
@@ -211,9 +199,9 @@ mod tests {
     #[test]
     fn issuer_names_in_flag_and_status() {
         for provider in [CertManager, ServiceCa, BuiltIn] {
-            assert_eq!(name(provider).parse(), Ok(Only(provider)));
+            assert_eq!(provider.as_str().parse(), Ok(Only(provider)));
             assert_eq!(from_status(to_status(provider)), provider);
-            assert_eq!(serde_json::to_value(to_status(provider)).unwrap(), name(provider));
+            assert_eq!(serde_json::to_value(to_status(provider)).unwrap(), provider.as_str());
         }
     }
 

@@ -94,7 +94,7 @@ impl RenderSettings {
         issuer: Option<CertProvider>,
     ) -> String {
         use sha2::{Digest as _, Sha256};
-        let issuer = issuer.map(|issuer| format!(" {}", issuer::name(issuer))).unwrap_or_default();
+        let issuer = issuer.map(|issuer| format!(" {issuer}")).unwrap_or_default();
         let user_roles = if self.has_user_roles(request) { " user-roles" } else { "" };
         let inputs = json!({
             "bundle": [bundle.name, bundle.version, bundle.release],

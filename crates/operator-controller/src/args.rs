@@ -17,7 +17,7 @@ use olm_runtime::features::{Gate, Stage};
 
 use crate::accounts::Mode;
 pub use crate::certificates::provider::{CERT_MANAGER, SERVICE_CA};
-use crate::certificates::provider::{Issuers, Preference, name};
+use crate::certificates::provider::{Issuers, Preference};
 
 /// Revisions instead of Helm releases; cannot be switched off.
 pub const BOXCUTTER: &str = "BoxcutterRuntime";
@@ -176,7 +176,7 @@ impl ServeArgs {
             && let Some(gate) = Issuers::gate(provider)
             && !gates.enabled(gate)
         {
-            return Err(UsageError::ProviderGate { provider: name(provider), gate });
+            return Err(UsageError::ProviderGate { provider: provider.as_str(), gate });
         }
         Ok(gates)
     }

@@ -14,7 +14,7 @@ use olm_classic::csv::requirements::{
 use olm_classic::csv::strategy::{self, Settings, StrategyError, serving};
 use olm_classic::csv::{ApiServices, Health, Observed, Phase, UpgradeGate, chain, health};
 use olm_classic::operator_condition;
-use olm_classic::operator_group::{self, UpgradeStrategy, keys};
+use olm_classic::operator_group::{self, is_fail_forward, keys};
 use olm_core::{KubernetesVersion, Object};
 use serde_json::json;
 
@@ -39,9 +39,7 @@ impl Csvs {
         };
         Ok(Observed {
             group: operator_group::check(csv, &cluster.groups.all()),
-            is_fail_forward: self.group(&namespace).is_some_and(|group| {
-                operator_group::upgrade_strategy(&group) == UpgradeStrategy::FailForward
-            }),
+            is_fail_forward: self.group(&namespace).is_some_and(|group| is_fail_forward(&group)),
             gate: self.gate(csv),
             requirements,
             neighbors: chain::neighbors(csv, &cluster.csvs.all(), &self.named_services(csv)),

@@ -34,23 +34,12 @@ pub(crate) use objects::{encode, owner_reference};
 pub use status::status;
 pub use targets::{GroupError, Namespaces};
 
-/// Whether failed versions of a group's operators may be replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UpgradeStrategy {
-    /// Only versions that Succeeded are replaced.
-    Default,
-    /// `TechPreviewUnsafeFailForward`.
-    FailForward,
-}
+/// The strategy with which versions that Failed are replaced, too; anything else is the default.
+pub(crate) const FAIL_FORWARD: &str = "TechPreviewUnsafeFailForward";
 
-/// The strategy of a group; anything but `TechPreviewUnsafeFailForward` is the default.
 #[must_use]
-pub fn upgrade_strategy(group: &OperatorGroup) -> UpgradeStrategy {
-    if group.spec.upgrade_strategy == "TechPreviewUnsafeFailForward" {
-        UpgradeStrategy::FailForward
-    } else {
-        UpgradeStrategy::Default
-    }
+pub fn is_fail_forward(group: &OperatorGroup) -> bool {
+    group.spec.upgrade_strategy == FAIL_FORWARD
 }
 
 /// Whether a CSV is a copy of one in another namespace.

@@ -395,13 +395,13 @@ fn group_account_is_what_plans_act_with() {
         assert_eq!(got, want.map(|it| it.map(str::to_owned)).map_err(str::to_owned), "{}", own.len());
     }
     for (strategy, want) in [
-        ("", UpgradeStrategy::Default),
-        ("Default", UpgradeStrategy::Default),
-        ("TechPreviewUnsafeFailForward", UpgradeStrategy::FailForward),
-        ("other", UpgradeStrategy::Default),
+        ("", false),
+        ("Default", false),
+        ("TechPreviewUnsafeFailForward", true),
+        ("other", false),
     ] {
         let group = group("ns", "og", json!({ "upgradeStrategy": strategy }), json!(null));
-        assert_eq!(upgrade_strategy(&group), want, "{strategy}");
+        assert_eq!(is_fail_forward(&group), want, "{strategy}");
     }
 }
 

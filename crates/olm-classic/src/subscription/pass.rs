@@ -21,9 +21,9 @@ use super::resolve::held_back;
 use super::state::{StateRule, StatusValues, decided, next_state, referenced_plan};
 use crate::install_plan::{PlanError, PlanPhase, PlanRequest, PlannedBundle, install_plan};
 use crate::operator::{is_ahead, is_announced};
+use crate::operator_group::is_fail_forward;
 
 const EXCLUDE_GLOBAL: &str = "olm.operatorframework.io/exclude-global-namespace-resolution";
-pub(super) const FAIL_FORWARD: &str = "TechPreviewUnsafeFailForward";
 
 /// A namespace as a pass sees it.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,7 @@ impl<'a> NamespaceFacts<'a> {
     }
 
     pub fn is_fail_forward(&self) -> bool {
-        self.groups.iter().any(|group| group.spec.upgrade_strategy == FAIL_FORWARD)
+        self.groups.iter().any(|group| is_fail_forward(group))
     }
 
     /// Those of the namespace and, unless it is left out, of the global namespace.

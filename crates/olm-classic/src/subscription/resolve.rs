@@ -11,12 +11,12 @@ use olm_solver::{Catalog, InstalledCsv, Namespace};
 use serde_json::Value;
 
 use super::conditions::missing_csv_message;
-use super::pass::{FAIL_FORWARD, NamespaceFacts};
+use super::pass::NamespaceFacts;
 use super::state::referenced_plan;
 use super::status::missing_csv;
 use crate::catalog_source::solver_source;
 use crate::install_plan::{PROPERTIES_ANNOTATION, PlanPhase, plan_wait};
-use crate::operator_group::GroupReason;
+use crate::operator_group::FAIL_FORWARD;
 
 /// `content` gives the content of each catalog, or why there is none. `global_namespace` is `None` if the OperatorGroup leaves it out.
 pub fn solver_namespace(
