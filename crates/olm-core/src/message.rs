@@ -30,6 +30,18 @@ pub fn fit(text: &str) -> String {
     with_details(&first, details.iter().map(String::as_str))
 }
 
+/// A text of the system in lower case, without the number that it gives an error: `connection refused`.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    let text = text.split_once(" (os error ").map_or(text, |(text, _)| text);
+    let is_word = text.chars().nth(1).is_some_and(char::is_lowercase);
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) if is_word => first.to_lowercase().chain(letters).collect(),
+        _ => text.to_owned(),
+    }
+}
+
 /// A line that leaves space for others among the details.
 fn cut(line: &str) -> String {
     let end = line.floor_char_boundary(MAX_DETAIL_BYTES / 4 * 3);

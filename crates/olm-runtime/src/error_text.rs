@@ -35,14 +35,7 @@ pub fn innermost(error: &(dyn Error + 'static)) -> String {
     while let Some(next) = last.source() {
         last = next;
     }
-    let text = last.to_string();
-    let text = text.split_once(" (os error ").map_or(text.as_str(), |(text, _)| text);
-    let is_word = text.chars().nth(1).is_some_and(char::is_lowercase);
-    let mut letters = text.chars();
-    match letters.next() {
-        Some(first) if is_word => first.to_lowercase().chain(letters).collect(),
-        _ => text.to_owned(),
-    }
+    olm_core::message::plain(&last.to_string())
 }
 
 /// The text without each `(read|write) (tcp|udp) <address>-><address>` and a `: ` behind it.

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use olm_core::message::plain;
 use rustls::{CertificateError, InvalidMessage};
 
 /// Most names of a certificate in a message, and the most characters of each.
@@ -110,17 +111,6 @@ fn names(presented: &[String]) -> String {
         names.push(format!("{} more", presented.len() - MAX_NAMES));
     }
     names.join(", ")
-}
-
-/// The text in lower case, without the number that the system gives the error.
-fn plain(text: &str) -> String {
-    let text = text.split_once(" (os error ").map_or(text, |(text, _)| text);
-    let is_word = text.chars().nth(1).is_some_and(char::is_lowercase);
-    let mut letters = text.chars();
-    match letters.next() {
-        Some(first) if is_word => first.to_lowercase().chain(letters).collect(),
-        _ => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

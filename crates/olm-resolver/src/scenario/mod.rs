@@ -33,5 +33,5 @@
 mod parse;
 mod run;
 
-pub use parse::{Expected, Question, Scenario, ScenarioError, Who};
+pub use parse::{Answer, Question, Scenario, ScenarioError, Who};
 pub use run::{Loader, QuestionResult, run};

@@ -62,16 +62,17 @@ pub struct Question {
     pub starting: Option<String>,
     /// Version to reach, or `head`.
     pub to: Option<String>,
-    pub expected: Option<Expected>,
+    pub expected: Option<Answer>,
 }
 
+/// What comes of a question, or is expected to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Expected {
+pub enum Answer {
     /// These versions (one, or all hops), each perhaps with `@catalog`.
     Versions(Vec<String>),
     /// What is installed remains.
     Stay,
-    /// An error whose text has this part.
+    /// An error; of an expected one, a part of its text.
     Error(String),
     /// There is no way.
     Unreachable,
@@ -415,18 +416,18 @@ impl Reader {
     }
 }
 
-fn expected(rest: &mut Rest<'_>) -> Result<Expected, String> {
+fn expected(rest: &mut Rest<'_>) -> Result<Answer, String> {
     let first = rest.value("=>")?;
     let answer = match first {
-        "stay" | "—" => Expected::Stay,
-        "unreachable" => Expected::Unreachable,
-        "error" | "E" => Expected::Error(rest.next().unwrap_or_default().to_owned()),
+        "stay" | "—" => Answer::Stay,
+        "unreachable" => Answer::Unreachable,
+        "error" | "E" => Answer::Error(rest.next().unwrap_or_default().to_owned()),
         _ => {
             let mut all = vec![first.to_owned()];
             while let Some(more) = rest.next() {
                 all.push(more.to_owned());
             }
-            return Ok(Expected::Versions(all));
+            return Ok(Answer::Versions(all));
         }
     };
     match rest.next() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::parse::{Expected, Question, Scenario, Who};
+use super::parse::{Answer, Question, Scenario, Who};
 use crate::environment::Environment;
 use crate::error::CatalogReadError;
 use crate::graph::{PackageGraph, ReleaseField};
@@ -28,13 +28,6 @@ pub struct QuestionResult {
     pub report: Option<Report>,
 }
 
-enum Got {
-    Versions(Vec<String>),
-    Stay,
-    Error(String),
-    Unreachable,
-}
-
 /// Answers all questions.
 ///
 /// # Errors
@@ -56,7 +49,7 @@ pub fn run(scenario: &Scenario, loader: &Loader<'_>) -> Result<Vec<QuestionResul
 fn answer_question(scenario: &Scenario, question: &Question, sources: &[CatalogSource]) -> QuestionResult {
     let mut report = None;
     let opinions = opinions(scenario, question, sources, &mut report)
-        .unwrap_or_else(|message| vec![Got::Error(message)]);
+        .unwrap_or_else(|message| vec![Answer::Error(message)]);
     let as_expected = question
         .expected
         .as_ref()
@@ -77,7 +70,7 @@ fn opinions(
     question: &Question,
     sources: &[CatalogSource],
     report: &mut Option<Report>,
-) -> Result<Vec<Got>, String> {
+) -> Result<Vec<Answer>, String> {
     let graph =
         || sources.iter().find_map(|source| source.content.as_ref().ok()).cloned().unwrap_or_default();
     Ok(match question.who {
@@ -116,7 +109,7 @@ fn v1(
     question: &Question,
     sources: &[CatalogSource],
     report: &mut Option<Report>,
-) -> Result<Got, String> {
+) -> Result<Answer, String> {
     let package = scenario.package.parse().map_err(|_| "the package has no name".to_owned())?;
     let mut request = Request::new(package);
     request.channels = channels(question)?;
@@ -127,10 +120,10 @@ fn v1(
     let outcome = resolve(&request, sources);
     *report = Some(outcome.report);
     Ok(match outcome.result {
-        Err(error) => Got::Error(error.to_string()),
+        Err(error) => Answer::Error(error.to_string()),
         Ok(found) => match &request.installed {
-            Some(installed) if installed.version == found.version => Got::Stay,
-            _ => Got::Versions(vec![format!("{}@{}", found.version, found.catalog)]),
+            Some(installed) if installed.version == found.version => Answer::Stay,
+            _ => Answer::Versions(vec![format!("{}@{}", found.version, found.catalog)]),
         },
     })
 }
@@ -143,7 +136,7 @@ fn channels(question: &Question) -> Result<Vec<olm_core::ChannelName>, String> {
         .collect()
 }
 
-fn classic(question: &Question, sources: &[CatalogSource], graph: &PackageGraph) -> Result<Got, String> {
+fn classic(question: &Question, sources: &[CatalogSource], graph: &PackageGraph) -> Result<Answer, String> {
     let request = ClassicRequest {
         subscription: graph.package().to_owned(),
         channel: question.channels.first().cloned(),
@@ -151,9 +144,9 @@ fn classic(question: &Question, sources: &[CatalogSource], graph: &PackageGraph)
         installed: installed(question, sources)?,
     };
     Ok(match classic_step(graph, &request) {
-        Err(error) => Got::Error(error.to_string()),
-        Ok(ClassicStep::Stay) => Got::Stay,
-        Ok(ClassicStep::Move(bundle, ..)) => Got::Versions(vec![name_of(graph, bundle)]),
+        Err(error) => Answer::Error(error.to_string()),
+        Ok(ClassicStep::Stay) => Answer::Stay,
+        Ok(ClassicStep::Move(bundle, ..)) => Answer::Versions(vec![name_of(graph, bundle)]),
     })
 }
 
@@ -190,48 +183,50 @@ fn walk(
     sources: &[CatalogSource],
     graph: Arc<PackageGraph>,
     rules: RuleSet,
-) -> Result<Got, String> {
+) -> Result<Answer, String> {
     let found = path(&query(question, sources, graph)?, rules);
     Ok(match found.end {
-        End::Error(message) if found.hops.is_empty() => Got::Error(message),
-        End::Stays if found.hops.is_empty() => Got::Stay,
-        End::Error(_) | End::Stays => Got::Versions(found.hops.into_iter().map(|hop| hop.version).collect()),
+        End::Error(message) if found.hops.is_empty() => Answer::Error(message),
+        End::Stays if found.hops.is_empty() => Answer::Stay,
+        End::Error(_) | End::Stays => {
+            Answer::Versions(found.hops.into_iter().map(|hop| hop.version).collect())
+        }
         End::Loop(_) => {
             let looped = std::iter::once("loop".to_owned());
-            Got::Versions(found.hops.into_iter().map(|hop| hop.version).chain(looped).collect())
+            Answer::Versions(found.hops.into_iter().map(|hop| hop.version).chain(looped).collect())
         }
     })
 }
 
-fn way(question: &Question, sources: &[CatalogSource], graph: Arc<PackageGraph>) -> Result<Got, String> {
+fn way(question: &Question, sources: &[CatalogSource], graph: Arc<PackageGraph>) -> Result<Answer, String> {
     let found = path(&query(question, sources, graph)?, RuleSet::V1);
     Ok(match found.pinned {
-        Some(steps) if steps.is_empty() => Got::Stay,
-        Some(steps) => Got::Versions(steps.into_iter().map(|step| step.version).collect()),
-        None => Got::Unreachable,
+        Some(steps) if steps.is_empty() => Answer::Stay,
+        Some(steps) => Answer::Versions(steps.into_iter().map(|step| step.version).collect()),
+        None => Answer::Unreachable,
     })
 }
 
-fn matches(got: &Got, expected: &Expected, who: Who) -> bool {
+fn matches(got: &Answer, expected: &Answer, who: Who) -> bool {
     match (got, expected) {
-        (Got::Versions(got), Expected::Versions(want)) => {
+        (Answer::Versions(got), Answer::Versions(want)) => {
             let same = |(got, want): (&String, &String)| {
                 got == want || (!want.contains('@') && got.split('@').next() == Some(want))
             };
             got.len() == want.len() && got.iter().zip(want).all(same)
         }
-        (Got::Stay, Expected::Stay) | (Got::Unreachable, Expected::Unreachable) => true,
+        (Answer::Stay, Answer::Stay) | (Answer::Unreachable, Answer::Unreachable) => true,
         // the two resolvers word their errors differently
-        (Got::Error(message), Expected::Error(part)) => who == Who::Both || message.contains(part.as_str()),
-        (Got::Versions(_) | Got::Stay | Got::Error(_) | Got::Unreachable, _) => false,
+        (Answer::Error(message), Answer::Error(part)) => who == Who::Both || message.contains(part.as_str()),
+        (Answer::Versions(_) | Answer::Stay | Answer::Error(_) | Answer::Unreachable, _) => false,
     }
 }
 
-fn describe(got: &Got) -> String {
+fn describe(got: &Answer) -> String {
     match got {
-        Got::Versions(versions) => versions.join(" "),
-        Got::Stay => "stay".to_owned(),
-        Got::Error(message) => format!("error {}", olm_core::go::quote(message)),
-        Got::Unreachable => "unreachable".to_owned(),
+        Answer::Versions(versions) => versions.join(" "),
+        Answer::Stay => "stay".to_owned(),
+        Answer::Error(message) => format!("error {}", olm_core::go::quote(message)),
+        Answer::Unreachable => "unreachable".to_owned(),
     }
 }
