@@ -19,11 +19,11 @@ pub const PROPERTIES: &str = "olm.properties";
 /// On managed objects: the number of the revision that last applied them.
 pub const REVISION: &str = "olm.operatorframework.io/revision";
 /// On generated CRDs: which variant of the API they hold.
-pub const GENERATOR: &str = "olm.operatorframework.io/generator";
+pub(crate) const GENERATOR: &str = "olm.operatorframework.io/generator";
 /// On objects of a Helm release of the reference: the release.
 pub const HELM_RELEASE_NAME: &str = "meta.helm.sh/release-name";
 /// On objects of a Helm release of the reference: the release's namespace.
-pub const HELM_RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+pub(crate) const HELM_RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
 /// On a ClusterExtension or one managed object's manifest: value `keep` leaves objects in place on uninstall (decision 11).
 ///

@@ -32,19 +32,20 @@ macro_rules! comparator {
 }
 
 /// A lower-case DNS label.
-pub const DNS1123_LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+pub(crate) const DNS1123_LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// Lower-case DNS labels joined by dots.
-pub const DNS1123_SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+pub(crate) const DNS1123_SUBDOMAIN: &str =
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// What the reference takes for a version range. It has stray characters (`\*]`, `|` in a class) and is kept byte for byte,
 /// because everything that it accepts must stay accepted.
-pub const VERSION_RANGE_OF_REFERENCE: &str = concat!(
+pub(crate) const VERSION_RANGE_OF_REFERENCE: &str = concat!(
     r"^(\s*(=||!=|>|<|>=|=>|<=|=<|~|~>|\^)\s*(v?(0|[1-9]\d*|[x|X|\*])(\.(0|[1-9]\d*|x|X|\*]))?(\.(0|[1-9]\d*|x|X|\*))?",
     r"(-([0-9A-Za-z\-]+(\.[0-9A-Za-z\-]+)*))?(\+([0-9A-Za-z\-]+(\.[0-9A-Za-z\-]+)*))?)\s*)",
     r"((?:\s+|,\s*|\s*\|\|\s*)(=||!=|>|<|>=|=>|<=|=<|~|~>|\^)\s*(v?(0|[1-9]\d*|x|X|\*])(\.(0|[1-9]\d*|x|X|\*))?(\.(0|[1-9]\d*|x|X|\*]))?",
     r"(-([0-9A-Za-z\-]+(\.[0-9A-Za-z\-]+)*))?(\+([0-9A-Za-z\-]+(\.[0-9A-Za-z\-]+)*))?)\s*)*$",
 );
 /// What the range library itself parses, so that hyphen ranges and wildcards in any place work too (decision 3).
-pub const VERSION_RANGE: &str =
+pub(crate) const VERSION_RANGE: &str =
     concat!(r"^\s*", comparator!(), r"((\s*\|\|\s*|\s*,\s*|\s+)", comparator!(), r")*\s*$");
 
 /// A version as `status.install.bundle.version` may hold it. Not anchored at the end, as in the reference.

@@ -10,5 +10,3 @@ pub const OBJECTS: &str = "olm.operatorframework.io";
 pub const WEBHOOK_CERTIFICATES: &str = "olm.operatorframework.io/webhook-certificates";
 /// Writes the status of the ClusterOperator `olm`.
 pub const CLUSTER_OPERATOR: &str = "olm.operatorframework.io/cluster-operator";
-/// Used for dry runs only; nothing is ever stored under this name.
-pub const DRY_RUN: &str = "dummy";

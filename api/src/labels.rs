@@ -22,8 +22,6 @@ pub const METADATA_NAME: &str = "olm.operatorframework.io/metadata.name";
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY`] for objects of a ClusterObjectSet.
 pub const MANAGED_BY_OLM: &str = "olm.operatorframework.io";
-/// Value of [`MANAGED_BY`] that Helm releases of the reference carry.
-pub const MANAGED_BY_HELM: &str = "Helm";
 /// On Helm release Secrets of the reference: the package of the installed bundle (an annotation elsewhere).
 pub const PACKAGE_NAME: &str = crate::annotations::PACKAGE_NAME;
 /// On Helm release Secrets of the reference: the name of the installed bundle.

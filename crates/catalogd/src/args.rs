@@ -11,9 +11,9 @@ use olm_runtime::duration::GoDuration;
 use olm_runtime::features::{Gate, Stage};
 
 /// Serves `/api/v1/metas` and `/api/v1/packages`.
-pub const METAS: &str = "APIV1MetasHandler";
+pub(crate) const METAS: &str = "APIV1MetasHandler";
 /// Serves `/api/v1/graphql`.
-pub const GRAPHQL: &str = "GraphQLCatalogQueries";
+pub(crate) const GRAPHQL: &str = "GraphQLCatalogQueries";
 /// The gates that exist here.
 pub const GATES: &[Gate] = &[
     Gate { name: METAS, stage: Stage::Beta, default: true },
@@ -103,7 +103,7 @@ impl ServeArgs {
 
     /// The names of a self-issued certificate when none are given: those that clients are configured to call.
     #[must_use]
-    pub fn own_names(&self) -> Vec<String> {
+    pub(crate) fn own_names(&self) -> Vec<String> {
         let address = self.external_address.as_str();
         let host = match address.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,

@@ -22,7 +22,7 @@ const NOT_MODIFIED: u16 = 304;
 const NOT_FOUND: u16 = 404;
 
 /// Header with the digest of the catalog image that a response has content of.
-pub const DIGEST_HEADER: &str = "olm-catalog-digest";
+pub(crate) const DIGEST_HEADER: &str = "olm-catalog-digest";
 /// Most bytes that one package may have. The largest known one has 4 MB.
 pub const MAX_PACKAGE: usize = 64 * 1024 * 1024;
 /// Most bytes of one line of a catalog: no object that catalogd accepts is larger.
@@ -139,7 +139,7 @@ pub async fn package_lines(
 ///
 /// # Errors
 /// As [`package_lines`].
-pub async fn package_object(
+pub(crate) async fn package_object(
     route: &Route,
     endpoint: &Endpoint,
     package: &PackageName,
@@ -174,7 +174,7 @@ pub async fn summary_lines(
 ///
 /// # Errors
 /// As [`package_lines`].
-pub async fn all_lines(route: &Route, endpoint: &Endpoint) -> Result<Vec<u8>, CatalogError> {
+pub(crate) async fn all_lines(route: &Route, endpoint: &Endpoint) -> Result<Vec<u8>, CatalogError> {
     let response = route.send(&endpoint.base, "/api/v1/all", None).await?;
     match lines(response, endpoint, None, SIZE_LIMITS).await? {
         Fetched::Lines { lines, .. } => Ok(lines),

@@ -30,7 +30,7 @@ pub async fn package_lines(
 ///
 /// # Errors
 /// As [`package_lines`].
-pub async fn package_object(
+pub(crate) async fn package_object(
     route: &Route,
     store: Option<&PackageStore>,
     endpoint: &Endpoint,

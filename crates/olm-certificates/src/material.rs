@@ -26,7 +26,7 @@ const END: &str = "-----END CERTIFICATE-----";
 /// Longest common name that X.509 allows.
 const COMMON_NAME_LIMIT: usize = 64;
 /// How far the beginning of validity lies before the time of issue, for clocks that are late.
-pub const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
+pub(crate) const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
 
 /// A private key as PEM. Never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -240,7 +240,7 @@ pub fn authorities(pem: &str) -> Vec<Authority> {
 
 /// When the one authority in PEM text is valid.
 #[must_use]
-pub fn authority_lifetime(pem: &str) -> Option<Lifetime> {
+pub(crate) fn authority_lifetime(pem: &str) -> Option<Lifetime> {
     let der = one_certificate(pem)?;
     lifetime(&X509Certificate::from_der(&der).ok()?.1)
 }

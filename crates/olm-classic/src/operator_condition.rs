@@ -14,9 +14,9 @@ use crate::operator_group::owner_reference;
 
 /// The environment variable in all containers of an operator's Deployments; its value is the name of the condition, which is that of the
 /// CSV.
-pub const ENVIRONMENT: &str = "OPERATOR_CONDITION_NAME";
+pub(crate) const ENVIRONMENT: &str = "OPERATOR_CONDITION_NAME";
 /// The condition type that holds upgrades.
-pub const UPGRADEABLE: &str = "Upgradeable";
+pub(crate) const UPGRADEABLE: &str = "Upgradeable";
 
 const API_VERSION: &str = "operators.coreos.com/v2";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";

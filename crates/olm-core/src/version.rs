@@ -90,7 +90,7 @@ impl Version {
     ///
     /// # Errors
     /// When `build` is not dot-separated `[0-9A-Za-z-]+`.
-    pub fn with_build(&self, build: &str) -> Result<Self, VersionError> {
+    pub(crate) fn with_build(&self, build: &str) -> Result<Self, VersionError> {
         Ok(Self(semver::Version { build: parse_build(build)?, ..self.0.clone() }))
     }
 }

@@ -85,7 +85,7 @@ impl Finding {
     }
 
     #[must_use]
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
@@ -105,7 +105,7 @@ impl fmt::Display for Finding {
 }
 
 impl Subject {
-    pub fn from_meta(meta: &crate::Meta) -> Self {
+    pub(crate) fn from_meta(meta: &crate::Meta) -> Self {
         Self { package: meta.package.clone(), schema: meta.schema.clone(), name: meta.name.clone() }
     }
 }

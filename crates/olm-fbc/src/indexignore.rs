@@ -7,7 +7,7 @@ use std::str::Chars;
 
 use crate::Cancellation;
 
-pub const FILE_NAME: &str = ".indexignore";
+pub(crate) const FILE_NAME: &str = ".indexignore";
 
 /// The patterns of all `.indexignore` files of a tree. Later ones win.
 #[derive(Debug, Clone, Default)]
@@ -103,7 +103,7 @@ fn patterns(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-pub fn count_patterns(text: &[u8]) -> usize {
+pub(crate) fn count_patterns(text: &[u8]) -> usize {
     patterns(&String::from_utf8_lossy(text)).count()
 }
 
@@ -138,7 +138,11 @@ impl IndexIgnore {
     ///
     /// # Errors
     /// The budget is spent, or the work was cancelled.
-    pub fn ignores_within(&self, path: &str, budget: &mut MatchBudget<'_>) -> Result<bool, MatchError> {
+    pub(crate) fn ignores_within(
+        &self,
+        path: &str,
+        budget: &mut MatchBudget<'_>,
+    ) -> Result<bool, MatchError> {
         if self.files.is_empty() {
             return Ok(false);
         }

@@ -73,7 +73,7 @@ impl Desired {
 
     /// The objects, in the order in which they are rolled out.
     #[must_use]
-    pub fn into_phases(self) -> Vec<olm_rollout::Phase> {
+    pub(crate) fn into_phases(self) -> Vec<olm_rollout::Phase> {
         self.phases
     }
 
@@ -89,7 +89,7 @@ impl Desired {
     ///
     /// # Errors
     /// As [`Self::numbered`], and when it is cancelled.
-    pub fn numbered_until(
+    pub(crate) fn numbered_until(
         &self,
         number: i64,
         system_namespace: &str,
@@ -201,7 +201,7 @@ pub fn same_content(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> bo
 
 /// Whether the settings that can change in place (annotations, probes, deadline) are the desired ones.
 #[must_use]
-pub fn same_settings(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> bool {
+pub(crate) fn same_settings(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> bool {
     let ours = desired.metadata.annotations.as_ref();
     let theirs = stored.metadata.annotations.as_ref();
     ours.into_iter().flatten().all(|(key, value)| theirs.and_then(|all| all.get(key)) == Some(value))
@@ -285,7 +285,7 @@ fn assertion(assertion: probe::Assertion) -> Assertion {
 
 /// The metadata that this controller applies, from that of a stored revision: without what others and the apiserver put there.
 #[must_use]
-pub fn applied_metadata(stored: &ObjectMeta) -> ObjectMeta {
+pub(crate) fn applied_metadata(stored: &ObjectMeta) -> ObjectMeta {
     let ours = |key: &String| key.starts_with("olm.");
     let keep = |all: &Option<BTreeMap<String, String>>| {
         all.as_ref()

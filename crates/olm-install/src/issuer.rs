@@ -49,7 +49,7 @@ pub fn to_status(provider: CertProvider) -> Recorded {
 
 /// The provider that the status holds.
 #[must_use]
-pub fn from_status(recorded: Recorded) -> CertProvider {
+pub(crate) fn from_status(recorded: Recorded) -> CertProvider {
     match recorded {
         Recorded::CertManager => CertProvider::CertManager,
         Recorded::ServiceCa => CertProvider::ServiceCa,

@@ -32,7 +32,7 @@ pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration
 /// Field manager of managed objects.
 pub const FIELD_MANAGER: &str = "olm.operatorframework.io";
 /// Field manager of what the reference installed through a Helm release.
-pub const HELM_FIELD_MANAGER: &str = "operator-controller";
+pub(crate) const HELM_FIELD_MANAGER: &str = "operator-controller";
 /// Annotation on an object of a Helm release.
 pub const HELM_RELEASE_NAME: &str = "meta.helm.sh/release-name";
 /// Type of the Secrets that hold content.

@@ -110,7 +110,7 @@ pub struct Facts<'a> {
 }
 
 /// The message while objects of an archived or deleted revision remain.
-pub const REMOVING: &str = "removing revision resources that are not owned by another revision";
+pub(crate) const REMOVING: &str = "removing revision resources that are not owned by another revision";
 
 /// The message begins with this when the removal of a deleted revision failed.
 pub const REMOVAL_FAILED: &str = "error removing revision: ";

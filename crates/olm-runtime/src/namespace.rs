@@ -5,7 +5,7 @@
 use std::path::Path;
 
 /// Where Kubernetes mounts the pod's own namespace.
-pub const POD_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+pub(crate) const POD_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 /// The namespace when nothing else is known.
 pub const DEFAULT: &str = "olmv1-system";
 

@@ -20,11 +20,11 @@ pub use crate::certificates::provider::{CERT_MANAGER, SERVICE_CA};
 use crate::certificates::provider::{Issuers, Preference};
 
 /// Revisions instead of Helm releases; cannot be switched off.
-pub const BOXCUTTER: &str = "BoxcutterRuntime";
+pub(crate) const BOXCUTTER: &str = "BoxcutterRuntime";
 /// Bundles without AllNamespaces.
-pub const SINGLE_OWN: &str = "SingleOwnNamespaceInstallSupport";
+pub(crate) const SINGLE_OWN: &str = "SingleOwnNamespaceInstallSupport";
 /// `config.inline.deploymentConfig`.
-pub const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
+pub(crate) const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
 /// The `release` field of bundles.
 pub const RELEASE: &str = "BundleReleaseSupport";
 
@@ -159,7 +159,7 @@ impl ServeArgs {
 
     /// `--catalogd-ca-config-map`, if it is set.
     #[must_use]
-    pub fn catalogd_ca_config_map(&self) -> Option<&str> {
+    pub(crate) fn catalogd_ca_config_map(&self) -> Option<&str> {
         Some(self.catalogd_ca_config_map.as_str()).filter(|name| !name.is_empty())
     }
 

@@ -38,7 +38,7 @@ impl Recorded {
 
     /// Reads the annotations of a Secret.
     #[must_use]
-    pub fn from_annotations(all: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn from_annotations(all: &BTreeMap<String, String>) -> Self {
         let account = all.get(annotations::SERVICE_ACCOUNT).and_then(|text| text.split_once('/'));
         let account = account
             .map(|(namespace, name)| Account { namespace: namespace.to_owned(), name: name.to_owned() });

@@ -35,13 +35,13 @@ impl Revisions {
 
     /// The names of the revisions that name this extension as theirs.
     #[must_use]
-    pub fn names_of_extension(&self, extension: &str) -> Vec<String> {
+    pub(crate) fn names_of_extension(&self, extension: &str) -> Vec<String> {
         self.read().group(extension).map(Object::name).collect()
     }
 
     /// Whether some revision has this UID.
     #[must_use]
-    pub fn has_uid(&self, uid: &str) -> bool {
+    pub(crate) fn has_uid(&self, uid: &str) -> bool {
         self.read().rows().values().any(|set| set.meta().uid.as_deref() == Some(uid))
     }
 }

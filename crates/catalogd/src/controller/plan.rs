@@ -16,7 +16,7 @@ use olm_runtime::backoff;
 /// Share of the poll interval by which the next poll may be late, so that catalogs do not poll in step.
 const JITTER: f64 = 0.01;
 /// Pause after an error that needs a change outside of the cluster; shorter if the poll interval is.
-pub const SLOW_RETRY: Duration = Duration::from_secs(300);
+pub(crate) const SLOW_RETRY: Duration = Duration::from_secs(300);
 
 /// What is served under the catalog's name on this replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub enum Why {
 impl Why {
     /// Whether nothing new has happened: the time for another attempt has come.
     #[must_use]
-    pub fn is_repetition(self) -> bool {
+    pub(crate) fn is_repetition(self) -> bool {
         matches!(self, Self::PollDue | Self::Retry)
     }
 }
@@ -293,7 +293,7 @@ fn digest(reference: &str) -> &str {
 /// The user's reference that led to what the status names, as far as the status proves it: its last success was about
 /// the present generation.
 #[must_use]
-pub fn source_of_status(catalog: &ClusterCatalog) -> Option<String> {
+pub(crate) fn source_of_status(catalog: &ClusterCatalog) -> Option<String> {
     let status = catalog.status.as_ref()?;
     let progressing = condition::find(&status.conditions, condition::PROGRESSING)?;
     let proven = progressing.reason == reason::SUCCEEDED
@@ -336,14 +336,14 @@ pub fn is_outdated(failure: &FailedAttempt, desired: Option<&str>, held: Option<
 
 /// Whether the label that carries the catalog's name is missing or wrong (decision 14).
 #[must_use]
-pub fn mislabelled(catalog: &ClusterCatalog) -> bool {
+pub(crate) fn mislabelled(catalog: &ClusterCatalog) -> bool {
     catalog.labels().get(labels::METADATA_NAME) != Some(&catalog.name_any())
 }
 
 /// `status.lastUnpacked` of the content that the status names, if it is the content of `reference`: the same content has
 /// the same date on every replica.
 #[must_use]
-pub fn known_date(catalog: &ClusterCatalog, reference: &str) -> Option<i64> {
+pub(crate) fn known_date(catalog: &ClusterCatalog, reference: &str) -> Option<i64> {
     let date: Timestamp = catalog.status.as_ref()?.last_unpacked.as_ref()?.0;
     (digest(resolved(catalog)?) == digest(reference)).then(|| date.as_second())
 }

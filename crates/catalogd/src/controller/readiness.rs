@@ -33,7 +33,7 @@ impl Readiness {
     }
 
     /// The content server accepts connections.
-    pub fn listening(&self) {
+    pub(crate) fn listening(&self) {
         self.inner.lock().listening = true;
     }
 

@@ -179,7 +179,7 @@ impl Context {
 
     /// Lets every catalog whose last attempt failed be tried again now. Returns their names.
     #[must_use]
-    pub fn retry_failed(&self) -> Vec<String> {
+    pub(crate) fn retry_failed(&self) -> Vec<String> {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
         let mut memory = self.memory.lock();

@@ -28,7 +28,7 @@ impl Encoding {
 
     /// What the entity tag of this representation ends with.
     #[must_use]
-    pub fn tag_suffix(self) -> &'static str {
+    pub(crate) fn tag_suffix(self) -> &'static str {
         match self {
             Self::Identity => "",
             Self::Gzip => "-gzip",

@@ -39,7 +39,7 @@ use staging::Private;
 pub use staging::{COMPRESS_BEFORE_SERVING, Spool, Staging};
 
 /// Catalogs and answers shorter than this are never compressed (rule: catalogd §7.8).
-pub const COMPRESS_FROM: u64 = 1024;
+pub(crate) const COMPRESS_FROM: u64 = 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -290,7 +290,7 @@ impl Store {
     ///
     /// # Errors
     /// When the disk refuses it.
-    pub fn clear_attempts(&self, digest: &Digest) -> Result<(), StoreError> {
+    pub(crate) fn clear_attempts(&self, digest: &Digest) -> Result<(), StoreError> {
         let mut state = self.0.state.lock();
         match state.attempts.get_mut(digest) {
             Some(running) => running.before = 0,
@@ -354,7 +354,7 @@ impl Store {
     }
 
     /// Waits until something is published or a copy is asked for; returns immediately if that has happened since the last wait.
-    pub async fn wait_for_uncompressed(&self) {
+    pub(crate) async fn wait_for_uncompressed(&self) {
         self.0.to_compress.notified().await;
     }
 
@@ -367,7 +367,7 @@ impl Store {
 
     /// What is served and should get compressed copies, each digest once.
     #[must_use]
-    pub fn uncompressed(&self) -> Vec<Arc<Content>> {
+    pub(crate) fn uncompressed(&self) -> Vec<Arc<Content>> {
         let serving = self.serving();
         let lacking = serving.values().map(|served| &served.content).filter(|content| content.lacks_copies());
         let by_digest: BTreeMap<String, &Arc<Content>> =
@@ -414,7 +414,7 @@ impl Store {
     ///
     /// # Errors
     /// When the disk refuses it; the name is not served any more all the same, until the next start.
-    pub fn withdraw(&self, name: &str) -> Result<bool, StoreError> {
+    pub(crate) fn withdraw(&self, name: &str) -> Result<bool, StoreError> {
         let state = self.0.state.lock();
         let mut served = false;
         self.swap(&state, |serving| served = serving.remove(name).is_some());
@@ -424,7 +424,7 @@ impl Store {
 
     /// Withdraws every name that serves damaged content and removes the content. Returns these names, which are not served any
     /// more in any case, and the first error if the disk refuses something.
-    pub fn condemn(&self, digest: &Digest) -> (Vec<String>, Result<(), StoreError>) {
+    pub(crate) fn condemn(&self, digest: &Digest) -> (Vec<String>, Result<(), StoreError>) {
         let state = self.0.state.lock();
         let mut lost = Vec::new();
         self.swap(&state, |serving| {

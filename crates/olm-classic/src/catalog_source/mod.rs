@@ -72,7 +72,7 @@ pub fn validate(spec: &CatalogSourceSpec) -> Result<Backing<'_>, SpecError> {
 }
 
 /// The catalog as the solver has it, with its priority.
-pub fn solver_source(
+pub(crate) fn solver_source(
     source: &CatalogSource,
     content: Result<Arc<Catalog>, String>,
 ) -> olm_solver::CatalogSource {

@@ -7,7 +7,7 @@ use olm_api::classic::cluster_service_version::WebhookDescription;
 use serde_json::Value;
 
 /// The type of a webhook that converts objects of a CustomResourceDefinition.
-pub const CONVERSION: &str = "ConversionWebhook";
+pub(crate) const CONVERSION: &str = "ConversionWebhook";
 const OLM_GROUP: &str = "operators.coreos.com";
 const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
 /// As the reference compares them: kind names, though rules name resources.

@@ -30,7 +30,7 @@ impl Approval {
     }
 
     /// One Subscription that waits for approval makes all wait.
-    pub fn of_namespace(subscriptions: &[Arc<Subscription>]) -> Self {
+    pub(crate) fn of_namespace(subscriptions: &[Arc<Subscription>]) -> Self {
         if subscriptions.iter().any(|it| Self::of_subscription(it) == Self::Manual) {
             Self::Manual
         } else {

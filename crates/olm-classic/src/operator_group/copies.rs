@@ -107,7 +107,7 @@ pub struct CopyPlan {
 
 /// The copy of a CSV in a namespace.
 #[must_use]
-pub fn copied_csv(csv: &ClusterServiceVersion, namespace: &str) -> ClusterServiceVersion {
+pub(crate) fn copied_csv(csv: &ClusterServiceVersion, namespace: &str) -> ClusterServiceVersion {
     let own = csv.metadata.namespace.as_deref().unwrap_or_default();
     let mut copy =
         ClusterServiceVersion::new(csv.metadata.name.as_deref().unwrap_or_default(), csv.spec.clone());
@@ -177,20 +177,6 @@ pub fn plan(
         }
     }
     plan
-}
-
-/// Copies whose original is gone, as (namespace, name).
-#[must_use]
-pub fn orphans(observed: &[ObservedCsv]) -> Vec<(&str, &str)> {
-    let originals: BTreeSet<(&str, &str)> = observed
-        .iter()
-        .filter(|csv| csv.copied_from.is_none())
-        .map(|csv| (csv.namespace.as_str(), csv.name.as_str()))
-        .collect();
-    let is_orphan = |csv: &&ObservedCsv| {
-        csv.copied_from.as_deref().is_some_and(|from| !originals.contains(&(from, csv.name.as_str())))
-    };
-    observed.iter().filter(is_orphan).map(|csv| (csv.namespace.as_str(), csv.name.as_str())).collect()
 }
 
 /// The condition `DisabledCopiedCSVs` of OLMConfig, without its times.

@@ -57,7 +57,7 @@ impl<'a> NamespaceFacts<'a> {
     }
 
     /// Those of the namespace and, unless it is left out, of the global namespace.
-    pub fn visible_catalogs(&self) -> Vec<CatalogFact<'a>> {
+    pub(crate) fn visible_catalogs(&self) -> Vec<CatalogFact<'a>> {
         let is_visible = |catalog: &&CatalogFact<'a>| {
             let of = catalog.namespace();
             of == self.namespace || Some(of) == self.global_namespace

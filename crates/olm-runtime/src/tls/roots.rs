@@ -58,7 +58,7 @@ impl CaPool {
     }
 
     /// The certificates in use as a root store; what is no usable CA is left out, as Go does.
-    pub fn root_store(&self) -> RootCertStore {
+    pub(crate) fn root_store(&self) -> RootCertStore {
         let mut store = RootCertStore::empty();
         let (_, ignored) = store.add_parsable_certificates(self.certificates().iter().cloned());
         if ignored > 0 {

@@ -27,7 +27,7 @@ struct Trust {
 /// Makes clients that speak https only, and trust the CA that catalogd has published and those in the folder `cas`. Those of the system
 /// are trusted only if neither is configured.
 #[must_use]
-pub fn factory(
+pub(crate) fn factory(
     cas: Option<PathBuf>,
     published: Option<Arc<PublishedCa>>,
     settings: TlsSettings,

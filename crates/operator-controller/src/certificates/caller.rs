@@ -129,7 +129,7 @@ impl Caller {
     /// What to apply so that it trusts what it should; `None` when it does. `trust` has the authorities (PEM) by Service; calls of
     /// other Services stay.
     #[must_use]
-    pub fn ca_bundles(&self, trust: &BTreeMap<Service, String>) -> Option<Value> {
+    pub(crate) fn ca_bundles(&self, trust: &BTreeMap<Service, String>) -> Option<Value> {
         let managed: Vec<(&Call, &str)> =
             self.calls.iter().filter_map(|call| Some((call, trust.get(&call.service)?.as_str()))).collect();
         if managed.iter().all(|(call, desired)| call.trusted == *desired) {

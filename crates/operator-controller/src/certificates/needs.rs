@@ -25,7 +25,7 @@ pub struct Content {
 impl Content {
     /// Reads objects as they are in a revision.
     #[must_use]
-    pub fn from_objects(objects: &[Object]) -> Self {
+    pub(crate) fn from_objects(objects: &[Object]) -> Self {
         let crds = objects.iter().filter(|object| object.kind() == "CustomResourceDefinition");
         Self {
             issue: certificates_to_issue(objects),
@@ -50,7 +50,7 @@ pub struct Needs {
 impl Needs {
     /// Joins the needs of revisions, oldest first.
     #[must_use]
-    pub fn from_revisions(revisions: &[&Content]) -> Self {
+    pub(crate) fn from_revisions(revisions: &[&Content]) -> Self {
         let mut needs = Self::default();
         for content in revisions {
             needs.mounted.extend(content.mounted.iter().cloned());

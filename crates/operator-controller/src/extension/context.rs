@@ -127,7 +127,7 @@ impl Context {
     }
 
     /// The extension is woken when one of these CRDs changes.
-    pub fn wait_for_crds(&self, request: &ExtensionRequest, names: Vec<String>) {
+    pub(crate) fn wait_for_crds(&self, request: &ExtensionRequest, names: Vec<String>) {
         self.states.update(&request.name, &request.uid, |state| state.crds = names);
     }
 
@@ -140,7 +140,7 @@ impl Context {
     }
 
     /// Evicts packages that no extension names, and those of catalogs that are gone.
-    pub fn evict_unused_packages(&self) {
+    pub(crate) fn evict_unused_packages(&self) {
         let (extensions, catalogs) = (self.extensions.all(), self.catalogs.all());
         let in_use = InUse::new(extensions.iter().map(AsRef::as_ref), catalogs.iter().map(AsRef::as_ref));
         self.packages.retain(|catalog, package| in_use.has(catalog, package));

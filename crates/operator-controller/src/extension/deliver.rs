@@ -41,7 +41,7 @@ pub struct Delivered {
 ///
 /// # Errors
 /// With the text for the `Progressing` condition, or because the cluster has changed meanwhile.
-pub async fn deliver(
+pub(crate) async fn deliver(
     context: &Context,
     request: &ExtensionRequest,
     target: &Target,

@@ -71,7 +71,7 @@ impl PerExtension {
 
     /// Whether it waits for an API of this group.
     #[must_use]
-    pub fn needs_group(&self, group: &str) -> bool {
+    pub(crate) fn needs_group(&self, group: &str) -> bool {
         self.needs
             .as_ref()
             .is_some_and(|needs| needs.opaque || needs.apis.iter().any(|api| &*api.group == group))
@@ -87,7 +87,7 @@ impl PerExtension {
 
     /// Whether it waits for a change of this CRD.
     #[must_use]
-    pub fn needs_crd(&self, crd: &str) -> bool {
+    pub(crate) fn needs_crd(&self, crd: &str) -> bool {
         self.crds.iter().any(|name| name == crd)
     }
 }
@@ -106,7 +106,7 @@ impl States {
 
     /// Whether the last write of the status failed.
     #[must_use]
-    pub fn is_status_unknown(&self, uid: &str) -> bool {
+    pub(crate) fn is_status_unknown(&self, uid: &str) -> bool {
         self.0.lock().get(uid).is_some_and(|state| state.is_status_unknown)
     }
 

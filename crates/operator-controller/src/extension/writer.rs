@@ -158,7 +158,7 @@ impl RevisionWriter {
     ///
     /// # Errors
     /// [`WriteError::Changed`] if it is not.
-    pub async fn ensure_present(&self, extension: &str, uid: &str) -> Result<(), WriteError> {
+    pub(crate) async fn ensure_present(&self, extension: &str, uid: &str) -> Result<(), WriteError> {
         let object = || format!("ClusterExtension {extension}");
         let found = self.extensions.get_metadata_opt(extension).await;
         let found = found.map_err(|source| WriteError::Read { object: object(), source })?;
@@ -289,7 +289,7 @@ impl RevisionWriter {
     ///
     /// # Errors
     /// When the apiserver rejects the write.
-    pub async fn mark_secrets(
+    pub(crate) async fn mark_secrets(
         &self,
         extension: &str,
         sets: &[&ClusterObjectSet],
@@ -320,7 +320,7 @@ impl RevisionWriter {
     ///
     /// # Errors
     /// When the apiserver rejects the write.
-    pub async fn record_inputs(
+    pub(crate) async fn record_inputs(
         &self,
         extension: &str,
         revision: &str,
@@ -428,7 +428,7 @@ fn same_content(found: &Secret, desired: &Secret) -> bool {
 }
 
 /// Whether the apiserver answered that the object is not there.
-pub fn is_not_found(error: &kube::Error) -> bool {
+pub(crate) fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 

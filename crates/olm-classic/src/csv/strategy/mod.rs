@@ -17,9 +17,8 @@ use serde_json::{Map, Value, json};
 
 use super::labels::{self, SPEC_HASH, is_owned, managed, name, namespace, refer_to_owner, set_owner};
 use super::spec_hash;
+use crate::operator_condition::ENVIRONMENT;
 
-/// The variable with the name of the OperatorCondition of an operator.
-const CONDITION_NAME: &str = "OPERATOR_CONDITION_NAME";
 /// Variables of the cluster's proxy. They count together: setting one in a Subscription replaces all of the cluster's.
 const PROXY: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
 /// Entries of lists that settings of a Subscription may add to the Deployments of a CSV, each counted once for each container that gets it.
@@ -176,7 +175,7 @@ fn shape(
         overridden.into_iter().any(|variable| PROXY.contains(&labels::text(variable, "name")));
     let proxy = settings.proxy.iter().filter(|(name, _)| !overrides_proxy && PROXY.contains(&name.as_str()));
     let proxy = proxy.map(|(name, value)| json!({"name": name, "value": value}));
-    let env = proxy.chain([json!({"name": CONDITION_NAME, "value": name(csv)})]).collect();
+    let env = proxy.chain([json!({"name": ENVIRONMENT, "value": name(csv)})]).collect();
     override_deployment(&DeploymentConfig { env, ..DeploymentConfig::default() }, object);
 }
 

@@ -76,8 +76,6 @@ fn copies_are_written_when_they_differ() {
             .collect();
         assert_eq!((got, plan.delete), (write, names(&delete)), "{name}");
     }
-    assert_eq!(copies::orphans(&observe(&[&copy])), [("a", "demo.v1")]);
-    assert_eq!(copies::orphans(&observe(&[&copy, &source])), []);
 }
 
 /// rule: classic-apis §10
