@@ -82,27 +82,11 @@ impl GraphDraft {
         findings.extend(self.findings);
         let mut report = |place: String, message: String| findings.extend([Finding { place, message }]);
 
-        let mut bundles: BTreeMap<String, BundleDraft> = BTreeMap::new();
-        for bundle in self.bundles {
-            if bundle.name.is_empty() {
-                report("bundle".to_owned(), "has no name".to_owned());
-                continue;
-            }
-            if let Some(earlier) = bundles.insert(bundle.name.clone(), bundle) {
-                report(place_of_bundle(&earlier.name), "is there twice; the later one counts".to_owned());
-            }
-        }
-        let mut channels: BTreeMap<String, ChannelDraft> = BTreeMap::new();
-        for channel in self.channels {
-            if channel.name.is_empty() {
-                let hint = "has no name (is it written as channel: instead of name:?)";
-                report("channel".to_owned(), hint.to_owned());
-                continue;
-            }
-            if let Some(earlier) = channels.insert(channel.name.clone(), channel) {
-                report(place_of_channel(&earlier.name), "is there twice; the later one counts".to_owned());
-            }
-        }
+        let named = self.bundles.into_iter().map(|it| (it.name.clone(), it));
+        let bundles = by_name(named, ("bundle", "has no name"), place_of_bundle, &mut report);
+        let named = self.channels.into_iter().map(|it| (it.name.clone(), it));
+        let nameless = ("channel", "has no name (is it written as channel: instead of name:?)");
+        let channels = by_name(named, nameless, place_of_channel, &mut report);
 
         let names = collect_names(&bundles, &channels);
         let ids: HashMap<&str, NameId> =
@@ -281,6 +265,24 @@ impl Ranges {
         }
         self.known[text].as_ref().copied()
     }
+}
+
+/// Bundles or channels by their names; of two with one name the later counts. `nameless` is what is reported about one without a name.
+fn by_name<T>(
+    all: impl Iterator<Item = (String, T)>,
+    (kind, nameless): (&str, &str),
+    place: fn(&str) -> String,
+    report: &mut impl FnMut(String, String),
+) -> BTreeMap<String, T> {
+    let mut found = BTreeMap::new();
+    for (name, one) in all {
+        if name.is_empty() {
+            report(kind.to_owned(), nameless.to_owned());
+        } else if found.insert(name.clone(), one).is_some() {
+            report(place(&name), "is there twice; the later one counts".to_owned());
+        }
+    }
+    found
 }
 
 /// For each name, who replaces or skips it.
