@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use olm_runtime::args::Command;
-use olm_runtime::{check, process};
+use olm_runtime::process;
 
 use crate::args::Cli;
 
@@ -29,10 +29,9 @@ use crate::args::Cli;
 #[must_use]
 pub fn main(build: &process::Build) -> ExitCode {
     let cli = Cli::parse();
-    match cli.command {
+    if let Some(Command::Version) = cli.command {
         // one Go-quoted string (catalogd §2.1)
-        Some(Command::Version) => process::print_line(&format!("{:?}", build.to_string().replace('"', ""))),
-        Some(Command::Check(args)) => process::run(check::run(args)),
-        None => process::run(run::run(cli.serve)),
+        return process::print_line(&format!("{:?}", build.to_string().replace('"', "")));
     }
+    process::main(build, cli.command, run::run(cli.serve))
 }

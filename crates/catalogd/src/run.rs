@@ -75,8 +75,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         let check: Check = Arc::new(move || readiness.check(Instant::now()));
         health::router([("catalog-server", check)])
     };
-    if !listen::is_off(&args.run.health_probe_bind_address) {
-        let listener = listen::bind(&args.run.health_probe_bind_address).await?;
+    if let Some(listener) = listen::optional(&args.run.health_probe_bind_address).await? {
         let probes = serve::http(listener, probes, serve::Limits::default(), stop.clone());
         parts.spawn(task::supervised("health server", probes));
     }

@@ -158,8 +158,12 @@ pub(crate) fn plan_sources(
     cluster: &Arc<Cluster>,
     rights_changed: &Arc<Mutex<BTreeSet<String>>>,
 ) -> Vec<Source> {
-    let [of_groups, of_definitions, of_roles, of_bindings] = std::array::from_fn(|_| Arc::clone(cluster));
-    let [changed_roles, changed_bindings] = [Arc::clone(rights_changed), Arc::clone(rights_changed)];
+    let [of_groups, of_definitions] = [Arc::clone(cluster), Arc::clone(cluster)];
+    let woken = || {
+        let (cluster, rights_changed) = (Arc::clone(cluster), Arc::clone(rights_changed));
+        move |of: Option<String>| failed(&cluster, &of.unwrap_or_default(), &rights_changed)
+    };
+    let [of_roles, of_bindings] = [woken(), woken()];
     vec![
         Source::new("it was created, approved or deleted", cluster.plans.subscribe(), |change| {
             let concerns = change.concerns(|it| {
@@ -195,18 +199,12 @@ pub(crate) fn plan_sources(
         Source::new(
             "rights changed in a namespace whose plan failed",
             cluster.roles.subscribe(),
-            move |change| {
-                let of = namespace(&change).unwrap_or_default();
-                failed(&of_roles, &of, &changed_roles)
-            },
+            move |change| of_roles(namespace(&change)),
         ),
         Source::new(
             "rights changed in a namespace whose plan failed",
             cluster.role_bindings.subscribe(),
-            move |change| {
-                let of = namespace(&change).unwrap_or_default();
-                failed(&of_bindings, &of, &changed_bindings)
-            },
+            move |change| of_bindings(namespace(&change)),
         ),
     ]
 }

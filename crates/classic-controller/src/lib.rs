@@ -34,8 +34,7 @@ mod write;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use olm_runtime::args::Command;
-use olm_runtime::{check, process};
+use olm_runtime::process;
 
 use crate::args::Cli;
 pub use crate::context::Settings;
@@ -47,9 +46,5 @@ pub use crate::context::Settings;
 #[must_use]
 pub fn main(build: &process::Build) -> ExitCode {
     let cli = Cli::parse();
-    match cli.command {
-        Some(Command::Version) => process::print_line(&build.to_string()),
-        Some(Command::Check(args)) => process::run(check::run(args)),
-        None => process::run(run::run(cli.serve)),
-    }
+    process::main(build, cli.command, run::run(cli.serve))
 }

@@ -35,8 +35,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let client = client::connect(args.kubeconfig(), &metrics).await?;
 
     let mut parts = tokio::task::JoinSet::new();
-    if !listen::is_off(&args.metrics_bind_address) {
-        let listener = listen::bind(&args.metrics_bind_address).await?;
+    if let Some(listener) = listen::optional(&args.metrics_bind_address).await? {
         match args.tls.serving()? {
             Some(serving @ Serving::SelfIssued(_)) => {
                 let names = service_names(SERVICE, &args.namespace);
@@ -63,8 +62,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         parts.spawn(task::supervised("server of packages", packages));
     }
     // after the listener of the metrics, so that a ready process answers there too
-    if !listen::is_off(&args.health_probe_bind_address) {
-        let listener = listen::bind(&args.health_probe_bind_address).await?;
+    if let Some(listener) = listen::optional(&args.health_probe_bind_address).await? {
         let probes = serve::http(listener, health::router([]), serve::Limits::default(), stop.clone());
         parts.spawn(task::supervised("health server", probes));
     }

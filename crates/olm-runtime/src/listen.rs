@@ -20,7 +20,7 @@ pub enum ListenError {
 }
 
 /// Whether the address means "do not listen".
-pub fn is_off(address: &str) -> bool {
+fn is_off(address: &str) -> bool {
     address.is_empty() || address == "0"
 }
 

@@ -6,8 +6,24 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::args::Command;
+use crate::check;
+
 /// How long a process that has ended waits for threads that still write to disk.
 const EXIT_GRACE_PERIOD: Duration = Duration::from_secs(1);
+
+/// Runs what the command line of a program asks for, to its end: `work`, unless it names another job.
+pub fn main<E: Display>(
+    build: &Build,
+    command: Option<Command>,
+    work: impl Future<Output = Result<(), E>>,
+) -> ExitCode {
+    match command {
+        Some(Command::Version) => print_line(&build.to_string()),
+        Some(Command::Check(args)) => run(check::run(args)),
+        None => run(work),
+    }
+}
 
 /// Runs a process to its end. A failure is printed on standard error, with its causes, and gives exit code 1.
 pub fn run<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCode {

@@ -31,8 +31,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use kube::api::PatchParams;
-use olm_runtime::args::Command;
-use olm_runtime::{check, process};
+use olm_runtime::process;
 
 use crate::args::Cli;
 
@@ -51,9 +50,5 @@ fn written_by(manager: &str) -> PatchParams {
 #[must_use]
 pub fn main(build: &process::Build) -> ExitCode {
     let cli = Cli::parse();
-    match cli.command {
-        Some(Command::Version) => process::print_line(&build.to_string()),
-        Some(Command::Check(args)) => process::run(check::run(args)),
-        None => process::run(run::run(cli.serve)),
-    }
+    process::main(build, cli.command, run::run(cli.serve))
 }

@@ -80,8 +80,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         _ => tracing::warn!("metrics are not served: no certificate is given and none is self-issued"),
     }
     // after the listener of the metrics, so that a ready process answers there too
-    if !listen::is_off(&args.run.health_probe_bind_address) {
-        let listener = listen::bind(&args.run.health_probe_bind_address).await?;
+    if let Some(listener) = listen::optional(&args.run.health_probe_bind_address).await? {
         let probes = serve::http(listener, health::router([]), serve::Limits::default(), stop.clone());
         parts.spawn(task::supervised("health server", probes));
     }

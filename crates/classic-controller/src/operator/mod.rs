@@ -44,30 +44,34 @@ pub(crate) async fn controller(context: Arc<Context>) {
     .await;
 }
 
+/// Evaluates an expression for the cache of each kind whose objects are components of an operator, apart from its Subscriptions.
+macro_rules! for_each_kind {
+    ($cluster:expr, $objects:ident => $do:expr) => {
+        for_each_kind!(
+            $cluster, $objects => $do, csvs plans conditions deployments services config_maps secrets accounts roles role_bindings
+            cluster_roles cluster_role_bindings crds api_services
+        );
+    };
+    ($cluster:expr, $objects:ident => $do:expr, $($kind:ident)+) => {
+        $({
+            let $objects = &$cluster.$kind;
+            $do;
+        })+
+    };
+}
+
 /// What wakes a pass over an Operator: its components.
 fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
-    vec![
+    let mut sources = vec![
         Source::new("it changed, or is gone", cluster.operators.subscribe(), |change| [change.key]),
         Source::new("a Subscription of its package changed", cluster.subscriptions.subscribe(), |change| {
             let subscriptions = change.states().filter_map(watched::Object::ok);
             let names = subscriptions.map(|it| operator_of(it));
             names.collect::<BTreeSet<_>>()
         }),
-        component(cluster, &cluster.csvs),
-        component(cluster, &cluster.plans),
-        component(cluster, &cluster.conditions),
-        component(cluster, &cluster.deployments),
-        component(cluster, &cluster.services),
-        component(cluster, &cluster.config_maps),
-        component(cluster, &cluster.secrets),
-        component(cluster, &cluster.accounts),
-        component(cluster, &cluster.roles),
-        component(cluster, &cluster.role_bindings),
-        component(cluster, &cluster.cluster_roles),
-        component(cluster, &cluster.cluster_role_bindings),
-        component(cluster, &cluster.crds),
-        component(cluster, &cluster.api_services),
-    ]
+    ];
+    for_each_kind!(cluster, objects => sources.push(component(cluster, objects)));
+    sources
 }
 
 fn component<K>(cluster: &Arc<Cluster>, objects: &Objects<K>) -> Source
@@ -183,20 +187,7 @@ async fn reconcile(context: &Context, name: &str) -> kube::Result<Requeue> {
 fn candidates(cluster: &Cluster, name: &str, installed: &[Installed]) -> Vec<Object> {
     let mut found = Vec::new();
     collect(&mut found, &cluster.subscriptions, name, installed);
-    collect(&mut found, &cluster.csvs, name, installed);
-    collect(&mut found, &cluster.plans, name, installed);
-    collect(&mut found, &cluster.conditions, name, installed);
-    collect(&mut found, &cluster.deployments, name, installed);
-    collect(&mut found, &cluster.services, name, installed);
-    collect(&mut found, &cluster.config_maps, name, installed);
-    collect(&mut found, &cluster.secrets, name, installed);
-    collect(&mut found, &cluster.accounts, name, installed);
-    collect(&mut found, &cluster.roles, name, installed);
-    collect(&mut found, &cluster.role_bindings, name, installed);
-    collect(&mut found, &cluster.cluster_roles, name, installed);
-    collect(&mut found, &cluster.cluster_role_bindings, name, installed);
-    collect(&mut found, &cluster.crds, name, installed);
-    collect(&mut found, &cluster.api_services, name, installed);
+    for_each_kind!(cluster, objects => collect(&mut found, objects, name, installed));
     found
 }
 
