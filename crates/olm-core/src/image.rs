@@ -16,24 +16,16 @@ const MAX_REPOSITORY: usize = 255;
 /// Longest tag in bytes.
 const MAX_TAG: usize = 128;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DigestAlgorithm {
-    /// SHA-256, 64 hex digits.
-    Sha256,
-    /// SHA-384, 96 hex digits.
-    Sha384,
-    /// SHA-512, 128 hex digits.
-    Sha512,
-}
-
-impl DigestAlgorithm {
-    /// Name before the colon.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Sha256 => "sha256",
-            Self::Sha384 => "sha384",
-            Self::Sha512 => "sha512",
-        }
+crate::words! {
+    /// The name before the colon.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum DigestAlgorithm {
+        /// SHA-256, 64 hex digits.
+        Sha256 = "sha256",
+        /// SHA-384, 96 hex digits.
+        Sha384 = "sha384",
+        /// SHA-512, 128 hex digits.
+        Sha512 = "sha512",
     }
 }
 

@@ -4,22 +4,16 @@ use std::sync::Arc;
 
 use olm_api::classic::Subscription;
 
-/// How a plan is approved (classic-apis §4 row 9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Approval {
-    Automatic,
-    Manual,
+olm_core::words! {
+    /// How a plan is approved (classic-apis §4 row 9).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Approval {
+        Automatic = "Automatic",
+        Manual = "Manual",
+    }
 }
 
 impl Approval {
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Automatic => "Automatic",
-            Self::Manual => "Manual",
-        }
-    }
-
     /// The apiserver accepts any word. Unlike the reference, a word that is none of the two waits for a person: a typing error starts
     /// nothing.
     pub fn of_subscription(subscription: &Subscription) -> Self {

@@ -136,11 +136,14 @@ pub struct EntryView<'a> {
     pub skip_range: Option<&'a Range>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EdgeKind {
-    Replaces,
-    Skips,
-    SkipRange,
+olm_core::words! {
+    /// As catalogs write it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum EdgeKind {
+        Replaces = "replaces",
+        Skips = "skips",
+        SkipRange = "skipRange",
+    }
 }
 
 /// An edge and the channel that has it.
@@ -440,16 +443,5 @@ impl<'a> Leaving<'a> {
             known.set(Some(holds));
             holds
         })
-    }
-}
-
-impl EdgeKind {
-    /// The word of the catalog.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Replaces => "replaces",
-            Self::Skips => "skips",
-            Self::SkipRange => "skipRange",
-        }
     }
 }
