@@ -106,7 +106,9 @@ fn read_image(image: &dyn CatalogContent) -> Result<(Vec<PackageDraft>, Deprecat
         let contents = package(image, &name)?;
         let entries = contents.deprecations.iter().flat_map(|it| &it.entries);
         let entries: Vec<_> = entries
-            .filter_map(|entry| Some((DeprecatedScope::of(&entry.reference)?, entry.message.clone())))
+            .filter_map(|entry| {
+                Some((DeprecatedScope::from_reference(&entry.reference)?, entry.message.clone()))
+            })
             .collect();
         if !entries.is_empty() {
             deprecations.insert(name, entries);

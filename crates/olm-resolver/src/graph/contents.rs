@@ -49,7 +49,7 @@ impl From<PackageContents> for GraphDraft {
             channels: channels.collect(),
             bundles: contents.bundles.into_iter().map(bundle).collect(),
             deprecations: deprecations
-                .filter_map(|entry| Some((DeprecatedScope::of(&entry.reference)?, entry.message)))
+                .filter_map(|entry| Some((DeprecatedScope::from_reference(&entry.reference)?, entry.message)))
                 .collect(),
             findings,
         }
@@ -58,7 +58,7 @@ impl From<PackageContents> for GraphDraft {
 
 impl DeprecatedScope {
     /// What an entry of `olm.deprecations` refers to; `None` for another schema.
-    pub fn of(reference: &Reference) -> Option<Self> {
+    pub fn from_reference(reference: &Reference) -> Option<Self> {
         match reference.schema.as_str() {
             schema::PACKAGE => Some(Self::Package),
             schema::CHANNEL => Some(Self::Channel(reference.name.as_str().into())),
