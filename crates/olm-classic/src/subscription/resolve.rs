@@ -15,6 +15,7 @@ use super::pass::NamespaceFacts;
 use super::state::referenced_plan;
 use super::status::missing_csv;
 use crate::catalog_source::solver_source;
+use crate::csv::Reason;
 use crate::install_plan::{PROPERTIES_ANNOTATION, PlanPhase, plan_wait};
 use crate::operator_group::FAIL_FORWARD;
 
@@ -114,7 +115,7 @@ fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -
 /// Fail-forward does not replace a ClusterServiceVersion that failed for its OperatorGroup.
 fn is_stuck(csv: &ClusterServiceVersion, facts: &NamespaceFacts<'_>) -> bool {
     let reason = csv.status.as_ref().map(|status| status.reason.as_str()).unwrap_or_default();
-    facts.is_fail_forward() && phase(csv) == "Failed" && GroupReason::from_name(reason).is_some()
+    facts.is_fail_forward() && phase(csv) == "Failed" && reason.parse().is_ok_and(Reason::is_of_the_group)
 }
 
 /// A Subscription refers to the successors that it installs itself: this one was made by hand.
