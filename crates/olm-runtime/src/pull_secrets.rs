@@ -31,6 +31,7 @@ impl std::fmt::Display for NamespacedName {
 }
 
 /// What a pull secret holds.
+#[derive(Clone)]
 pub struct Document {
     secret: NamespacedName,
     key: &'static str,

@@ -22,26 +22,26 @@ async fn with_kinds() -> Result<(&'static olm_kit::Cluster, Client)> {
     Ok((cluster, client))
 }
 
-/// What a typed read and write makes of an object.
+/// What a typed read and write makes of an object. The type is that of the stored version, which has the fields of the older ones.
 fn through<K: DeserializeOwned + Serialize>(object: &Value) -> Result<Value> {
-    Ok(serde_json::to_value(serde_json::from_value::<K>(object.clone())?)?)
+    let mut written = serde_json::to_value(serde_json::from_value::<K>(object.clone())?)?;
+    written["apiVersion"] = object["apiVersion"].clone();
+    Ok(written)
 }
 
 /// The same, by kind; `None` for kinds of other groups.
 fn rewritten(object: &Value) -> Option<Result<Value>> {
-    let version = object["apiVersion"].as_str()?.strip_prefix("operators.coreos.com/")?;
-    Some(match (object["kind"].as_str()?, version) {
-        ("CatalogSource", _) => through::<classic::CatalogSource>(object),
-        ("ClusterServiceVersion", _) => through::<classic::ClusterServiceVersion>(object),
-        ("InstallPlan", _) => through::<classic::InstallPlan>(object),
-        ("OLMConfig", _) => through::<classic::OlmConfig>(object),
-        ("Operator", _) => through::<classic::Operator>(object),
-        ("OperatorCondition", "v1") => through::<classic::operator_condition::v1::OperatorCondition>(object),
-        ("OperatorCondition", _) => through::<classic::OperatorCondition>(object),
-        ("OperatorGroup", "v1alpha2") => through::<classic::operator_group::v1alpha2::OperatorGroup>(object),
-        ("OperatorGroup", _) => through::<classic::OperatorGroup>(object),
-        ("Subscription", _) => through::<classic::Subscription>(object),
-        (kind, _) => Err(anyhow::anyhow!("no type for {kind}")),
+    object["apiVersion"].as_str()?.strip_prefix("operators.coreos.com/")?;
+    Some(match object["kind"].as_str()? {
+        "CatalogSource" => through::<classic::CatalogSource>(object),
+        "ClusterServiceVersion" => through::<classic::ClusterServiceVersion>(object),
+        "InstallPlan" => through::<classic::InstallPlan>(object),
+        "OLMConfig" => through::<classic::OlmConfig>(object),
+        "Operator" => through::<classic::Operator>(object),
+        "OperatorCondition" => through::<classic::OperatorCondition>(object),
+        "OperatorGroup" => through::<classic::OperatorGroup>(object),
+        "Subscription" => through::<classic::Subscription>(object),
+        kind => Err(anyhow::anyhow!("no type for {kind}")),
     })
 }
 
