@@ -19,10 +19,11 @@ use olm_classic::catalog_source::{
     self as rules, FALLBACK_INTERVAL, Poll, Polling, SourceObserved, TEMPLATE_ANNOTATION, template,
 };
 use olm_core::KubernetesVersion;
+use olm_runtime::apply::{self, ErrorClass};
 use olm_runtime::controller::{self, Requeue};
 use olm_runtime::metrics::Outcome;
 use olm_runtime::watched::Object;
-use olm_runtime::{apply, write_status};
+use olm_runtime::write_status;
 use serde_json::json;
 
 pub(crate) use self::catalogs::Catalogs;
@@ -74,12 +75,20 @@ async fn reconcile(
     if let Some(image) = template(source, version, now).image {
         // the reference writes an empty icon along with it
         let icon = source.spec.icon.clone().unwrap_or_default();
-        let patch = json!({"spec": {"image": image, "icon": icon}});
+        // one that was changed or created again since may name another image, and have no template
+        let read = &source.metadata.resource_version;
+        let patch = json!({"metadata": {"resourceVersion": read}, "spec": {"image": image, "icon": icon}});
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let written = api.patch(name, &params, &Patch::Merge(patch)).await;
-        let written = written.map_err(|error| apply::message(&error))?;
-        context.cluster.catalogs.update(key.to_owned(), Object::new(written));
-        return Ok(Requeue::OnChange);
+        return match api.patch(name, &params, &Patch::Merge(patch)).await {
+            Ok(written) => {
+                context.cluster.catalogs.update(key.to_owned(), Object::new(written));
+                Ok(Requeue::OnChange)
+            }
+            Err(error) if matches!(apply::classify(&error), ErrorClass::Conflict | ErrorClass::NotFound) => {
+                Ok(Requeue::Backoff)
+            }
+            Err(error) => Err(apply::message(&error)),
+        };
     }
     let connection = catalogs.state(source);
     let config_map = catalogs.config_map(key);
@@ -237,6 +246,37 @@ mod tests {
             assert_eq!(requeue, want, "{code}: {requests:?}");
             let names_variable = requests.iter().any(|it| it.contains("could not be resolved"));
             assert_eq!(names_variable, !is_resolved, "{code}: {requests:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn image_of_a_template_is_written_to_what_was_read() {
+        let source = json!({
+            "apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource",
+            "metadata": {"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": "1",
+                "annotations": {TEMPLATE_ANNOTATION: "registry.test/c:v{kube_minor_version}"}},
+            "spec": {"sourceType": "grpc", "image": "registry.test/c:v35"},
+        });
+        let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+        let changed = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409});
+        let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+        for (code, answer, want) in [
+            (200, source.clone(), Requeue::OnChange),
+            (409, changed, Requeue::Backoff),
+            (404, gone, Requeue::Backoff),
+        ] {
+            let version = version.clone();
+            let apiserver = Apiserver::new(move |_, uri| match uri.starts_with("/version") {
+                true => (200, version.clone()),
+                false => (code, answer.clone()),
+            });
+            let (context, catalogs, _cache) = dependencies(&apiserver);
+            let source = Arc::new(serde_json::from_value(source.clone()).unwrap());
+            assert_eq!(reconcile(&context, &catalogs, "ns/c", &source).await, Ok(want), "{code}");
+            let written = apiserver.requests().pop().unwrap();
+            assert!(written.starts_with("PATCH ") && written.contains("registry.test/c:v36"), "{written}");
+            assert!(written.contains(r#""metadata":{"resourceVersion":"1"}"#), "{written}");
         }
     }
 }
