@@ -136,7 +136,7 @@ impl Subscriptions {
                 for (index, rule, values) in changes {
                     if rule == StateRule::Adopted {
                         let csv = &values.installed_csv;
-                        if !self.is_live(&observed.namespace, csv).await {
+                        if !self.is_live(observed, csv).await {
                             attempt.next = Next::Backoff;
                             continue;
                         }
@@ -151,11 +151,15 @@ impl Subscriptions {
         }
     }
 
-    /// Whether the apiserver has the ClusterServiceVersion, and it is not being deleted: a watch may be late.
-    async fn is_live(&self, namespace: &str, csv: &str) -> bool {
+    /// Whether the apiserver has the ClusterServiceVersion that was observed, and it is not being deleted: a watch may be late.
+    async fn is_live(&self, observed: &Observed, csv: &str) -> bool {
+        let namespace = observed.namespace.as_str();
+        let cached = observed.csvs.iter().find(|it| it.metadata.name.as_deref() == Some(csv));
         let api: Api<ClusterServiceVersion> = Api::namespaced(self.context.client.clone(), namespace);
         match api.get_metadata_opt(csv).await {
-            Ok(found) => found.is_some_and(|csv| csv.metadata.deletion_timestamp.is_none()),
+            Ok(found) => found.zip(cached).is_some_and(|(found, cached)| {
+                found.metadata.uid == cached.metadata.uid && found.metadata.deletion_timestamp.is_none()
+            }),
             Err(error) => {
                 tracing::warn!(namespace, csv, %error, "cannot read the ClusterServiceVersion that a Subscription is to adopt");
                 false
@@ -576,17 +580,19 @@ mod tests {
 
     #[tokio::test]
     async fn csv_that_is_gone_is_not_adopted() {
-        let csv = |deleted: Value| {
+        let csv = |uid: &str, deleted: Value| {
             json!({
                 "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
-                "metadata": {"namespace": "ns", "name": "a.v1", "labels": {"operators.coreos.com/a.ns": ""}, "deletionTimestamp": deleted},
+                "metadata": {"namespace": "ns", "name": "a.v1", "uid": uid, "labels": {"operators.coreos.com/a.ns": ""},
+                    "deletionTimestamp": deleted},
                 "spec": {"displayName": "a", "install": {"strategy": "deployment"}}, "status": {"phase": "Succeeded"},
             })
         };
         let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
         for (code, live, is_adopted) in [
-            (200, csv(Value::Null), true),
-            (200, csv(json!("2026-01-01T00:00:00Z")), false),
+            (200, csv("u", Value::Null), true),
+            (200, csv("u", json!("2026-01-01T00:00:00Z")), false),
+            (200, csv("created again", Value::Null), false),
             (404, gone, false),
             (500, json!({}), false),
         ] {
@@ -598,7 +604,7 @@ mod tests {
             let subscription = json!({"metadata": {"namespace": "ns", "name": "a"}, "spec": spec});
             let subscription = Cached::new(serde_json::from_value(subscription).unwrap());
             cluster.subscriptions.insert("ns/a".to_owned(), subscription);
-            let cached = Cached::new(serde_json::from_value(csv(Value::Null)).unwrap());
+            let cached = Cached::new(serde_json::from_value(csv("u", Value::Null)).unwrap());
             cluster.csvs.insert("ns/a.v1".to_owned(), cached);
             let subscriptions = subscriptions(&apiserver, &cluster);
             let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
