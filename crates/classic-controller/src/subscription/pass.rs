@@ -435,6 +435,9 @@ impl Subscriptions {
                 match api.replace_status(&name, &params, &with_status).await {
                     Err(error) if apply::classify(&error) == ErrorClass::Conflict => {
                         let found = api.get(&name).await.map_err(failed)?;
+                        if found.metadata.uid != with_status.metadata.uid {
+                            return Err(format!("InstallPlan {name} was deleted and created again"));
+                        }
                         if found.status.is_some() {
                             // the answer to an earlier write was lost
                             found
@@ -616,6 +619,42 @@ mod tests {
                 "{code}"
             );
             assert_eq!(matches!(attempt.next, Next::Backoff), !is_adopted, "{code}");
+        }
+    }
+
+    /// The plan changes while its status is written, or is deleted and created again.
+    #[tokio::test]
+    async fn plan_that_was_created_again_gets_no_status() {
+        let plan = |uid: &str, version: &str| {
+            json!({
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "InstallPlan",
+                "metadata": {"namespace": "ns", "name": "p", "uid": uid, "resourceVersion": version},
+                "spec": {"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true, "generation": 1},
+            })
+        };
+        for (live, writes) in [("u", 2), ("created again", 1)] {
+            let (found, tried) = (plan(live, "2"), AtomicU32::new(0));
+            let apiserver = Apiserver::new(move |method, _| match method {
+                "PUT" if tried.fetch_add(1, Ordering::Relaxed) == 0 => {
+                    (409, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}))
+                }
+                _ => (200, found.clone()),
+            });
+            let cluster = Cluster::new();
+            let cached = Cached::new(serde_json::from_value(plan("u", "1")).unwrap());
+            cluster.plans.insert("ns/p".to_owned(), cached);
+            let subscriptions = subscriptions(&apiserver, &cluster);
+            let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
+            let catalogs = observed.catalog_facts();
+            let facts = observed.facts("olm", &catalogs);
+            let status = json!({"phase": "Installing", "catalogSources": []});
+            let status = Some(Box::new(serde_json::from_value(status).unwrap()));
+            let conclusion = Conclusion::UseAgain { name: "p".to_owned(), status };
+            let written = subscriptions.plan(&observed, &facts, &Solution::default(), &[], conclusion).await;
+            assert_eq!(written.is_ok(), writes == 2, "{live}: {written:?}");
+            let requests = apiserver.requests();
+            let sent = requests.iter().filter(|line| line.starts_with("PUT ")).count();
+            assert_eq!(sent, writes, "{live}: {requests:?}");
         }
     }
 
