@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Resource as _};
 use olm_api::classic::InstallPlan;
 use olm_classic::subscription::{UnpackFact, expired_plans};
@@ -97,9 +97,17 @@ impl Subscriptions {
     async fn delete_expired(&self, observed: &Observed) -> Result<(), String> {
         let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), &observed.namespace);
         for name in expired_plans(&observed.plans, &observed.subscriptions) {
-            match api.delete(name, &DeleteParams::default()).await {
+            let plan = observed.plans.iter().find(|plan| plan.metadata.name.as_deref() == Some(name));
+            let as_read = plan.map(|plan| Preconditions {
+                uid: plan.metadata.uid.clone(),
+                resource_version: plan.metadata.resource_version.clone(),
+            });
+            let params = DeleteParams { preconditions: as_read, ..DeleteParams::default() };
+            match api.delete(name, &params).await {
                 Ok(_) => {}
-                Err(error) if apply::classify(&error) == ErrorClass::NotFound => {}
+                // one that changed wakes the next pass
+                Err(error)
+                    if matches!(apply::classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => {}
                 Err(error) => {
                     return Err(format!("cannot delete InstallPlan {name}: {}", apply::message(&error)));
                 }

@@ -659,6 +659,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn plan_of_the_history_is_deleted_as_it_was_read() {
+        for (code, status, reason) in
+            [(200, "Success", ""), (404, "Failure", "NotFound"), (409, "Failure", "Conflict")]
+        {
+            let answer = json!({"kind": "Status", "status": status, "reason": reason, "code": code});
+            let apiserver = Apiserver::new(move |_, _| (code, answer.clone()));
+            let cluster = Cluster::new();
+            for number in 1..=6 {
+                let plan = json!({
+                    "metadata": {"namespace": "ns", "name": format!("p{number}"), "uid": format!("u{number}"), "resourceVersion": "7"},
+                    "spec": {"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true, "generation": number},
+                    "status": {"phase": "Complete", "catalogSources": []},
+                });
+                let plan = Cached::new(serde_json::from_value(plan).unwrap());
+                cluster.plans.insert(format!("ns/p{number}"), plan);
+            }
+            let subscriptions = subscriptions(&apiserver, &cluster);
+            let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
+            subscriptions.delete_expired(&observed).await.unwrap();
+            let requests = apiserver.requests();
+            assert!(requests.len() == 1 && requests[0].starts_with("DELETE "), "{requests:?}");
+            for part in ["/installplans/p1", r#""uid":"u1""#, r#""resourceVersion":"7""#] {
+                assert!(requests[0].contains(part), "{part}: {requests:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn bundle_that_cannot_be_read_stops_only_its_catalog() {
         let apiserver = Apiserver::new(|_, _| (404, json!({})));
         let cluster = Cluster::new();
