@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::Patch;
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterObjectSet, Condition, ConditionStatus, condition, field_managers, labels, reason};
 use olm_install::release::{self, FIRST, InstalledRelease};
 use olm_install::resolution::{Class, ExtensionRequest, PassError, revision};
@@ -44,7 +44,7 @@ pub async fn adopt(
     revisions: &[Arc<ClusterObjectSet>],
 ) -> Result<(Vec<ClusterObjectSet>, Option<Notice>), StepError> {
     if let Some(first) = revisions.iter().find(|set| is_unfinished(set)) {
-        let set = succeed(context, (**first).clone(), SUCCEEDED).await?;
+        let set = succeed(&context.client, (**first).clone(), SUCCEEDED).await?;
         return Ok((vec![set], None));
     }
     let mut others = context.revisions.of_extension(&request.name);
@@ -75,7 +75,7 @@ pub async fn adopt(
         stored.name_any()
     );
     let notice = Notice::normal("Adopted", text);
-    let set = succeed(context, stored, SUCCEEDED).await?;
+    let set = succeed(&context.client, stored, SUCCEEDED).await?;
     Ok((vec![set], Some(notice)))
 }
 
@@ -89,11 +89,11 @@ fn is_unfinished(set: &ClusterObjectSet) -> bool {
 
 /// Gives the revision its `Succeeded` condition, unless it has it.
 async fn succeed(
-    context: &Context,
+    client: &Client,
     mut set: ClusterObjectSet,
     message: &str,
 ) -> Result<ClusterObjectSet, PassError> {
-    let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
+    let api: Api<ClusterObjectSet> = Api::all(client.clone());
     for _ in 0..MAX_ATTEMPTS {
         let mut status = set.status.clone().unwrap_or_default();
         if condition::is_true(&status.conditions, condition::SUCCEEDED) {
@@ -114,10 +114,13 @@ async fn succeed(
             Ok(stored) => return Ok(stored),
             // the revision's own controller was faster
             Err(error) if is_conflict(&error) => {
-                set = api
-                    .get(&set.name_any())
-                    .await
-                    .map_err(|error| transient(&olm_runtime::apply::message(&error)))?;
+                let found = api.get(&set.name_any()).await;
+                let found = found.map_err(|error| transient(&olm_runtime::apply::message(&error)))?;
+                if found.uid() != set.uid() {
+                    let name = set.name_any();
+                    return Err(transient(&format!("revision {name} was deleted and created again")));
+                }
+                set = found;
             }
             Err(error) => return Err(transient(&olm_runtime::apply::message(&error))),
         }
@@ -131,7 +134,10 @@ fn transient(error: &impl std::fmt::Display) -> PassError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
+    use crate::testing::Apiserver;
     use serde_json::Value;
 
     fn set(name: &str, number: i64, labels: Value, state: &str, conditions: Value) -> ClusterObjectSet {
@@ -155,6 +161,31 @@ mod tests {
             ("another number", set("e-2", 2, migrated, "Active", json!([])), false),
         ] {
             assert_eq!(is_unfinished(&set), want, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn adoption_does_not_count_for_a_revision_created_again() {
+        let revision = |uid: &str, version: &str| {
+            let mut set = set("e-1", 1, json!({}), "Active", json!([]));
+            set.metadata.uid = Some(uid.to_owned());
+            set.metadata.resource_version = Some(version.to_owned());
+            set
+        };
+        for (live, patches) in [("u", 2), ("created again", 1)] {
+            let found = serde_json::to_value(revision(live, "2")).unwrap();
+            let tried = AtomicU32::new(0);
+            let apiserver = Apiserver::new(move |method, _| match method {
+                "PATCH" if tried.fetch_add(1, Ordering::Relaxed) == 0 => {
+                    (409, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}))
+                }
+                _ => (200, found.clone()),
+            });
+            let done = succeed(&apiserver.client(), revision("u", "1"), SUCCEEDED).await;
+            assert_eq!(done.is_ok(), patches == 2, "{live}: {done:?}");
+            let requests = apiserver.requests();
+            let sent = requests.iter().filter(|line| line.starts_with("PATCH ")).count();
+            assert_eq!(sent, patches, "{live}: {requests:?}");
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) async fn adopt(
     // before they have an owner: a pass that is interrupted afterwards leaves nothing to do but the owners
     let in_force = in_force(own.iter().map(AsRef::as_ref).chain(&adopted)).map(ResourceExt::name_any);
     if let Some(set) = adopted.iter_mut().find(|set| Some(set.name_any()) == in_force) {
-        *set = super::succeed(context, set.clone(), SUCCEEDED).await?;
+        *set = super::succeed(&context.client, set.clone(), SUCCEEDED).await?;
     }
     let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
     let params = written_by(field_managers::CLUSTER_EXTENSION_CONTROLLER);
