@@ -8,6 +8,7 @@ use kube::{Api, Resource, ResourceExt as _};
 use olm_api::classic::OperatorCondition;
 use olm_classic::operator::label_component;
 use olm_classic::operator_condition;
+use olm_runtime::apply::{ErrorClass, classify};
 use olm_runtime::controller::{self, Requeue, Source};
 use olm_runtime::watched::{Change, Object};
 use olm_runtime::write_status;
@@ -64,9 +65,15 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
         (None, Some(csv)) => {
             let mut desired = object(&operator_condition::object(csv));
             label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv));
-            let Some(created) = writer.ensure(&desired, None).await? else { return Ok(Requeue::Unfinished) };
+            let created = match writer.create(&desired).await {
+                // the watch is late, and what an administrator wrote into it stays
+                Err(error) if classify(&error) == ErrorClass::AlreadyExists => return Ok(Requeue::Backoff),
+                answer => answer?,
+            };
             is_new = true;
-            cache(cluster, created)?
+            let created = decoded(created)?;
+            cluster.conditions.insert(key.to_owned(), Object(Ok(Arc::clone(&created))));
+            created
         }
         (Some(condition), None) => condition,
         (Some(condition), Some(csv)) => match operator_condition::repaired(&condition, csv) {
@@ -77,7 +84,9 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
                     "metadata": { "resourceVersion": condition.resource_version() },
                     "spec": { "serviceAccounts": spec.service_accounts, "deployments": spec.deployments },
                 });
-                cache(cluster, writer.patch(&target, &patch).await?)?
+                let written = decoded(writer.patch(&target, &patch).await?)?;
+                cluster.conditions.update(key.to_owned(), Object(Ok(Arc::clone(&written))));
+                written
             }
         },
     };
@@ -118,13 +127,35 @@ async fn is_present(context: &Context, condition: &OperatorCondition) -> kube::R
     Ok(found.is_some_and(|found| found.uid() == condition.uid()))
 }
 
-/// Shows a condition as the apiserver answered it, before the watch does.
-fn cache(cluster: &Cluster, answer: olm_core::Object) -> kube::Result<Arc<OperatorCondition>> {
+/// A condition as the apiserver answered it.
+fn decoded(answer: olm_core::Object) -> kube::Result<Arc<OperatorCondition>> {
     let condition: OperatorCondition =
         serde_json::from_value(answer.into_value()).map_err(kube::Error::SerdeError)?;
-    let condition = Arc::new(olm_runtime::watched::slim(condition));
-    cluster
-        .conditions
-        .insert(olm_runtime::watched::key(&condition.metadata), Object(Ok(Arc::clone(&condition))));
-    Ok(condition)
+    Ok(Arc::new(olm_runtime::watched::slim(condition)))
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_api::classic::ClusterServiceVersion;
+
+    use super::*;
+    use crate::testing::{self, Apiserver};
+
+    #[tokio::test]
+    async fn condition_of_an_administrator_is_not_replaced() {
+        let csv: ClusterServiceVersion = serde_json::from_value(json!({
+            "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+            "metadata": {"name": "a.v1", "namespace": "ns", "uid": "u"},
+            "spec": {"displayName": "a", "install": {"strategy": "deployment"}},
+        }))
+        .unwrap();
+        let exists = json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409});
+        let apiserver = Apiserver::new(move |_, _| (409, exists.clone()));
+        let cluster = Cluster::new();
+        cluster.csvs.insert("ns/a.v1".to_owned(), Object::new(csv));
+        let context = testing::context(NAME, &apiserver, &cluster);
+        assert_eq!(reconcile(&context, "ns/a.v1").await.unwrap(), Requeue::Backoff);
+        let requests = apiserver.requests();
+        assert!(requests.len() == 1 && requests[0].starts_with("POST "), "{requests:?}");
+    }
 }
