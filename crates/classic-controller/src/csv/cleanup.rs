@@ -112,7 +112,11 @@ impl Csvs {
             if !called.is_some_and(|called| called.namespace == namespace && called.name == service) {
                 continue;
             }
-            let patch = json!({ "spec": { "conversion": { "strategy": "None", "webhook": null } } });
+            // a newer version may have written its own conversion since
+            let version = crd.resource_version();
+            let conversion = json!({ "strategy": "None", "webhook": null });
+            let patch =
+                json!({ "metadata": { "resourceVersion": version }, "spec": { "conversion": conversion } });
             let target = named("apiextensions.k8s.io/v1", "CustomResourceDefinition", None, name);
             match self.writer.patch(&target, &patch).await {
                 Err(error) if classify(&error) == ErrorClass::NotFound => {}
@@ -275,7 +279,7 @@ mod tests {
                     let names = json!({"kind": "A", "plural": "as"});
                     let conversion = json!({"strategy": "Webhook", "webhook": webhook});
                     let spec = json!({"group": "a.test", "scope": "Cluster", "names": names, "versions": [], "conversion": conversion});
-                    (200, json!({"metadata": {"name": "as.a.test"}, "spec": spec}))
+                    (200, json!({"metadata": {"name": "as.a.test", "resourceVersion": "7"}, "spec": spec}))
                 }
                 "GET" => (200, json!({"metadata": {}, "items": []})),
                 _ => (200, json!({"apiVersion": "v1", "kind": "Any", "metadata": {"name": "any"}})),
@@ -291,8 +295,10 @@ mod tests {
             .unwrap();
             csvs.release(&csv).await.unwrap();
             let is_patch = |it: &&String| it.starts_with("PATCH") && it.contains("customresourcedefinitions");
-            let patches = apiserver.requests().iter().filter(is_patch).count();
-            assert_eq!(patches, usize::from(is_own), "{service}");
+            let requests = apiserver.requests();
+            let patches: Vec<&String> = requests.iter().filter(is_patch).collect();
+            assert_eq!(patches.len(), usize::from(is_own), "{service}");
+            assert!(patches.iter().all(|it| it.contains(r#""resourceVersion":"7""#)), "{patches:?}");
         }
     }
 
