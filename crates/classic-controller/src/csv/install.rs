@@ -18,6 +18,7 @@ use olm_classic::csv::strategy::{self, serving};
 use olm_classic::csv::webhooks::check_conversion;
 use olm_classic::operator::label_component;
 use olm_classic::operator_group::targets;
+use olm_classic::ownership::extension_conflict;
 use olm_core::Object;
 use olm_runtime::apply::{ErrorClass, classify, message};
 use olm_runtime::client::impersonating;
@@ -278,6 +279,9 @@ impl Csvs {
         if has(&body(json!(live.spec.conversion)), &desired) {
             return Ok(());
         }
+        if let Some(conflict) = extension_conflict(&object(&*live)) {
+            return Err(InstallError::retried(conflict));
+        }
         let patch = json!({ "spec": { "conversion": conversion } });
         writer.checked(&desired, writer.writer.patch(&desired, &patch).await).map(drop)
     }
@@ -509,6 +513,32 @@ mod tests {
             let conflict = "APIService v1.a.test is owned by ClusterServiceVersion ns/b.v1";
             assert_eq!(error.as_deref(), is_left.then_some(conflict), "{owner}");
             assert_eq!(apiserver.requests().is_empty(), is_left, "{owner}");
+        }
+    }
+
+    #[tokio::test]
+    async fn conversion_of_an_extension_is_left_alone() {
+        use olm_api::labels::{OWNER_KIND, OWNER_KIND_CLUSTER_EXTENSION, OWNER_NAME};
+        let webhook = json!({"type": "ConversionWebhook", "generateName": "c.a.test", "deploymentName": "d",
+            "conversionCRDs": ["as.a.test"], "sideEffects": "None", "admissionReviewVersions": ["v1"]});
+        let csv = csv(json!({"webhookdefinitions": [webhook]}));
+        let bundles = BTreeMap::from([("d".to_owned(), "Y2E=".to_owned())]);
+        let of_extension = json!({(OWNER_KIND): OWNER_KIND_CLUSTER_EXTENSION, (OWNER_NAME): "shop"});
+        for (labels, is_left) in [(of_extension, true), (json!({}), false)] {
+            let apiserver =
+                Apiserver::new(|_, _| (200, with_name(json!({"apiVersion": "v1", "kind": "Any"}))));
+            let cluster = Cluster::new();
+            let names = json!({"kind": "A", "plural": "as"});
+            let spec = json!({"group": "a.test", "scope": "Cluster", "names": names, "versions": []});
+            let crd = json!({"metadata": {"name": "as.a.test", "labels": labels}, "spec": spec});
+            let crd = serde_json::from_value(crd).unwrap();
+            cluster.crds.insert("as.a.test".to_owned(), watched::Object::new(crd));
+            let csvs = Csvs::new(context("csv", &apiserver, &cluster));
+            let written = csvs.write_callers(&csvs.own_writer(), &csv, &bundles).await;
+            let conflict = "CustomResourceDefinition as.a.test belongs to ClusterExtension shop of OLM v1; uninstall one of the two";
+            let error = written.err().map(|error| error.message);
+            assert_eq!(error.as_deref(), is_left.then_some(conflict), "{error:?}");
+            assert_eq!(apiserver.requests().is_empty(), is_left, "{:?}", apiserver.requests());
         }
     }
 
