@@ -164,7 +164,7 @@ impl Catalogs {
         }
     }
 
-    /// Ends the connection of a catalog that is gone.
+    /// Ends the connection of a catalog.
     pub(crate) fn remove(&self, key: &str) {
         self.entries.lock().remove(key);
     }
@@ -214,13 +214,17 @@ impl Catalogs {
     }
 
     fn entry(self: &Arc<Self>, source: &Arc<CatalogSource>) -> Option<Arc<Entry>> {
-        let spec = &source.spec;
-        let backed = match validate(spec).ok()? {
+        let (spec, key) = (&source.spec, watched::key(&source.metadata));
+        let Ok(backing) = validate(spec) else {
+            // what an earlier specification named is not read any more
+            self.remove(&key);
+            return None;
+        };
+        let backed = match backing {
             Backing::Image(image) => Backed::Image { image: image.to_owned(), secrets: spec.secrets.clone() },
             Backing::Address(address) => Backed::Address(address.to_owned()),
             Backing::ConfigMap(name) => Backed::ConfigMap(name.to_owned()),
         };
-        let key = watched::key(&source.metadata);
         let mut entries = self.entries.lock();
         let known = entries.get(&key).filter(|entry| entry.backed == backed && entry.uid == source.uid());
         if let Some(known) = known {
@@ -434,6 +438,16 @@ mod tests {
                 catalogs.problem("ns/c").map(|problem| format!("failed to list bundles: {problem}"));
             assert_eq!(problem, Some(error));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn catalog_ends_when_its_spec_names_nothing() {
+        let registry = Arc::new(Registry::default());
+        let (catalogs, valid) = image_catalogs(&registry);
+        catalogs.content(&valid).await.map(|_| ()).unwrap();
+        assert_eq!(catalogs.reads("ns/c"), (true, 1));
+        assert_eq!(catalogs.state(&source(json!({"sourceType": "grpc"}))), None);
+        assert_eq!((catalogs.reads("ns/c"), catalogs.problem("ns/c")), ((false, 0), None));
     }
 
     #[tokio::test(start_paused = true)]
