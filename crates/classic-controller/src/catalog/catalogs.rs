@@ -35,7 +35,7 @@ pub(crate) struct Catalogs {
     reads: Semaphore,
     /// Catalogs whose connection or its error changed.
     pub(crate) states: Waker,
-    /// Catalogs with content that was not read before.
+    /// Catalogs with content that was not read before, and ConfigMaps that are gone or cannot be read.
     pub(crate) contents: Waker,
 }
 
@@ -109,11 +109,15 @@ impl Catalogs {
         self.entry(source).map(|entry| entry.link.borrow().state)
     }
 
-    /// Whether what serves the catalog is there: the process itself, and the ConfigMap if it is one.
+    /// Whether what serves the catalog is there: the process itself, and the ConfigMap if it is one. Until it is known whether that
+    /// exists, it counts as there: a process that starts reports no other health than the one before.
     pub(crate) fn is_served(self: &Arc<Self>, source: &Arc<CatalogSource>) -> bool {
         self.entry(source).is_some_and(|entry| match &entry.backed {
             Backed::Image { .. } | Backed::Address(_) => true,
-            Backed::ConfigMap(_) => entry.link.borrow().config_map.is_some(),
+            Backed::ConfigMap(_) => {
+                let link = entry.link.borrow();
+                link.config_map.is_some() || link.state == ConnectionState::Connecting
+            }
         })
     }
 
@@ -282,10 +286,11 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::pin::pin;
     use std::sync::atomic::AtomicBool;
 
-    use futures::FutureExt as _;
     use futures::future::BoxFuture;
+    use futures::{FutureExt as _, StreamExt as _};
     use olm_bundle::BundleLimits;
     use olm_core::Object;
     use serde_json::{Value, json};
@@ -328,10 +333,14 @@ mod tests {
         });
         let (catalogs, _cache) = catalogs(&apiserver);
         let source = source(json!({"sourceType": "configmap", "configMap": "content"}));
+        assert!(catalogs.is_served(&source), "it is not known yet whether it exists");
         catalogs.content(&source).await.map(|_| ()).unwrap();
         assert!(catalogs.cached(&source).is_some() && catalogs.is_served(&source));
         is_gone.store(true, Ordering::Relaxed);
+        let mut woken = pin!(catalogs.contents.names());
+        while woken.next().now_or_never().is_some() {}
         tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(woken.next().now_or_never().is_some(), "Subscriptions report another health");
         let error = catalogs.content(&source).await.err().unwrap();
         assert!(error.starts_with("failed to list bundles: ConfigMap content not found; "), "{error}");
         assert!(catalogs.cached(&source).is_none() && !catalogs.is_served(&source));

@@ -217,7 +217,11 @@ impl Keeping {
                     let origin = Some(Origin::ConfigMap(Arc::new(catalog)));
                     self.set(ConnectionState::Ready, origin, String::new());
                 }
-                Err(problem) => self.set(ConnectionState::TransientFailure, None, problem),
+                Err(problem) => {
+                    self.set(ConnectionState::TransientFailure, None, problem);
+                    // Subscriptions that may use it report another health
+                    self.contents.wake(&self.key);
+                }
             }
             // its version is part of the status
             self.states.wake(&self.key);
