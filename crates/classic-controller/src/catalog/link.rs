@@ -104,12 +104,15 @@ impl Keeping {
         loop {
             match Registry::connect(address).await {
                 Ok(registry) => {
-                    failures = 0;
+                    let begin = Instant::now();
                     let origin = Origin::Registry(registry.clone());
                     self.set(ConnectionState::Ready, Some(origin.clone()), String::new());
                     self.refresh(&origin, registry.closed()).await;
                     tracing::info!(catalog = self.key, "connection closed");
                     self.set(ConnectionState::Connecting, None, String::new());
+                    let (wait, in_a_row) = after_end(begin.elapsed(), failures);
+                    failures = in_a_row;
+                    tokio::time::sleep(wait).await;
                 }
                 Err(error) => {
                     let problem = error.to_string();
@@ -229,6 +232,12 @@ impl Keeping {
     }
 }
 
+/// The wait after the end of a connection that lasted so long, and the number of failures in a row: one that ends soon is a failure, so that
+/// a registry which closes each connection is not asked, and its content not read, without a pause.
+fn after_end(lasted: Duration, failures: u32) -> (Duration, u32) {
+    if lasted < MAX_BACKOFF { (backoff(failures), failures + 1) } else { (Duration::ZERO, 0) }
+}
+
 fn backoff(earlier_failures: u32) -> Duration {
     Duration::from_secs(1).saturating_mul(1 << earlier_failures.min(10)).min(MAX_BACKOFF)
 }
@@ -264,6 +273,20 @@ mod tests {
             keeping.refresh(&origin, tokio::time::sleep(SNAPSHOT_LIFETIME * 5 / 2)).await;
             assert_eq!(keeping.link.borrow().generation, want, "{case}");
             assert_eq!(woken.next().now_or_never().is_some(), is_read, "{case}");
+        }
+    }
+
+    #[test]
+    fn connection_that_ends_soon_is_made_again_later() {
+        let seconds = Duration::from_secs;
+        for (lasted, failures, want) in [
+            (seconds(3600), 0, (seconds(0), 0)),
+            (MAX_BACKOFF, 5, (seconds(0), 0)),
+            (seconds(0), 0, (seconds(1), 1)),
+            (seconds(9), 2, (seconds(4), 3)),
+            (seconds(0), 20, (MAX_BACKOFF, 21)),
+        ] {
+            assert_eq!(after_end(lasted, failures), want, "{lasted:?} {failures}");
         }
     }
 }
