@@ -13,6 +13,9 @@ use super::{Backing, validate};
 /// The interval in the place of one that cannot be read, and the longest time to the next check.
 pub const FALLBACK_INTERVAL: Duration = Duration::from_secs(900);
 
+/// The shortest time between two polls: each is a request to the registry and a write of the status.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
 /// How far the clocks of two machines may be apart.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
@@ -47,7 +50,8 @@ pub enum Poll {
 }
 
 impl Polling {
-    /// `None`: the catalog is not polled, because it has no image or no interval. An interval of 0 is none.
+    /// `None`: the catalog is not polled, because it has no image or no interval. An interval of 0 is none, and a shorter one than a second
+    /// is a second.
     pub fn from_source(source: &CatalogSource) -> Option<Self> {
         let Ok(Backing::Image(_)) = validate(&source.spec) else { return None };
         let text = &source.spec.update_strategy.as_ref()?.registry_poll.as_ref()?.interval;
@@ -60,7 +64,7 @@ impl Polling {
                     format!("interval {text:?} is zero; write it like 30m0s, or leave registryPoll out");
                 Some(Self { interval: FALLBACK_INTERVAL, error: Some(IntervalError { problem }) })
             }
-            Ok(interval) => Some(Self { interval: interval.0, error: None }),
+            Ok(interval) => Some(Self { interval: interval.0.max(MIN_INTERVAL), error: None }),
             Err(error) => {
                 let error = IntervalError { problem: error.to_string() };
                 Some(Self { interval: FALLBACK_INTERVAL, error: Some(error) })

@@ -225,6 +225,10 @@ fn polling_is_due_after_the_interval() {
         let polling = of(polled(text)).unwrap();
         assert_eq!((polling.interval, polling.error.is_some()), (FALLBACK_INTERVAL, true), "{text}");
     }
+    for (text, milliseconds) in [("1ns", 1000), ("999ms", 1000), ("1.5s", 1500)] {
+        let polling = of(polled(text)).unwrap();
+        assert_eq!(polling, Polling { interval: Duration::from_millis(milliseconds), error: None }, "{text}");
+    }
     let mut source = source(polled("30m0s"));
     let polling = Polling::from_source(&source).unwrap();
     for (second, chance, want) in [
