@@ -112,9 +112,14 @@ impl Copies {
         self.0.get(&key.to_owned())
     }
 
-    /// Shows a copy as the apiserver answered it, before the watch does.
+    /// Shows a copy that was created, before the watch does.
     pub(crate) fn insert(&self, csv: &ClusterServiceVersion) {
         self.0.insert(watched::key(&csv.metadata), CopyRow::from_csv(csv));
+    }
+
+    /// Shows a copy that was changed, before the watch does; one that has gone since stays so.
+    pub(crate) fn update(&self, csv: &ClusterServiceVersion) {
+        self.0.update(watched::key(&csv.metadata), CopyRow::from_csv(csv));
     }
 
     pub(crate) fn remove(&self, key: &str) {

@@ -230,28 +230,36 @@ async fn write_copy(context: &Context, write: CopyWrite) -> kube::Result<()> {
         Api::namespaced(context.client.clone(), &copy.namespace().unwrap_or_default());
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let mut version = cluster.copies.get(&key).map(|row| row.resource_version);
-    if write.create || write.content {
-        let mut body = copy.clone();
-        let written = if write.create {
-            api.create(&params, &body).await
-        } else {
-            body.metadata.resource_version = version;
-            api.replace(&copy.name_any(), &params, &body).await
-        };
-        let written = match written {
+    if write.create {
+        let written = match api.create(&params, copy).await {
             Err(error) if is_namespace_gone(&error) => return Ok(()),
             written => written?,
         };
         version = written.resource_version();
         cluster.copies.insert(&written);
+    } else if write.content {
+        let mut body = copy.clone();
+        body.metadata.resource_version = version;
+        let written = found(cluster, &key, api.replace(&copy.name_any(), &params, &body).await)?;
+        version = written.resource_version();
+        cluster.copies.update(&written);
     }
     if write.status {
         let mut body = copy.clone();
         body.metadata.resource_version = version;
-        let written = api.replace_status(&copy.name_any(), &params, &body).await?;
-        cluster.copies.insert(&written);
+        let written = found(cluster, &key, api.replace_status(&copy.name_any(), &params, &body).await)?;
+        cluster.copies.update(&written);
     }
     Ok(())
+}
+
+/// A copy that the apiserver does not find is evicted, so that the next pass creates it.
+fn found<T>(cluster: &Cluster, key: &str, written: kube::Result<T>) -> kube::Result<T> {
+    written.inspect_err(|error| {
+        if classify(error) == ErrorClass::NotFound {
+            cluster.copies.remove(key);
+        }
+    })
 }
 
 /// Whether the namespace is being deleted, or has just gone. What is refused otherwise may be allowed later: an apiserver that starts has
@@ -402,6 +410,39 @@ mod tests {
             }
             assert!(outcome.is_err(), "{refused} is tried again");
         }
+    }
+
+    #[tokio::test]
+    async fn copy_that_is_gone_is_created_again() {
+        let csv = |namespace: &str, text: &str, labels: Value| {
+            json!({
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+                "metadata": {"namespace": namespace, "name": "demo.v1", "uid": namespace, "resourceVersion": "2", "labels": labels},
+                "spec": {"displayName": text, "install": {"strategy": "deployment"}},
+                "status": {"phase": "Succeeded", "reason": "InstallSucceeded"},
+            })
+        };
+        let copied = json!({"olm.copiedFrom": "home"});
+        let answer = csv("b", "new", copied.clone());
+        let apiserver = Apiserver::new(move |method, uri| match method {
+            "PUT" if !uri.contains("/status") => {
+                (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
+            }
+            _ => (200, answer.clone()),
+        });
+        let cluster = Cluster::new();
+        for namespace in ["home", "b"] {
+            put(&cluster.namespaces, json!({"metadata": {"name": namespace}}));
+        }
+        cluster.copies.insert(&serde_json::from_value(csv("b", "old", copied)).unwrap());
+        let context = testing::context(NAME, &apiserver, &cluster);
+        let original = serde_json::from_value(csv("home", "new", json!({}))).unwrap();
+        let error = write_copies(&context, &original, &["b".to_owned()]).await.unwrap_err();
+        assert_eq!(ended(Err(error)).0, Requeue::Backoff);
+        write_copies(&context, &original, &["b".to_owned()]).await.unwrap();
+        let requests = apiserver.requests();
+        let methods = requests.iter().map(|line| line.split(' ').next().unwrap_or_default());
+        assert!(methods.eq(["PUT", "POST", "PUT"]), "{requests:?}");
     }
 
     #[test]
