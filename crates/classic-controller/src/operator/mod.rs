@@ -149,7 +149,9 @@ async fn reconcile(context: &Context, name: &str) -> kube::Result<Requeue> {
             (true, true) => Value::Null,
             (false, false) => "".into(),
         };
-        let patch = json!({ "metadata": { "labels": { key.as_str(): value } } });
+        // one that was created again may be another operator's
+        let uid = component.metadata().and_then(|metadata| metadata.get("uid"));
+        let patch = json!({ "metadata": { "uid": uid, "labels": { key.as_str(): value } } });
         match writer.patch(component, &patch).await {
             Ok(written) => *component = written,
             Err(error) => match classify(&error) {
@@ -273,7 +275,8 @@ mod tests {
         .unwrap();
         cluster.csvs.insert("ns/demo.v1".to_owned(), watched::Object::new(csv));
         let owners = json!([{"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion", "name": "demo.v1", "uid": "u"}]);
-        let account = json!({"metadata": {"name": "sa", "namespace": "ns", "ownerReferences": owners}});
+        let account =
+            json!({"metadata": {"name": "sa", "namespace": "ns", "uid": "a", "ownerReferences": owners}});
         let account: ServiceAccount = serde_json::from_value(account).unwrap();
         cluster.accounts.insert("ns/sa".to_owned(), watched::Object::new(account));
         let operator = json!({"apiVersion": "operators.coreos.com/v1", "kind": "Operator", "metadata": {"name": "demo.ns"}, "spec": {}});
@@ -290,6 +293,8 @@ mod tests {
         let error = reconcile(&context, "demo.ns").await.unwrap_err();
         assert_eq!(classify(&error), ErrorClass::Forbidden, "it is tried again");
         let requests = apiserver.requests();
+        let labelled = requests.iter().find(|line| line.contains("/serviceaccounts/sa")).unwrap();
+        assert!(labelled.contains(r#""uid":"a""#), "this very object: {requests:?}");
         let status = requests.iter().find(|line| line.starts_with("PUT ")).unwrap();
         assert!(status.contains("/operators/demo.ns/status") && status.contains("demo.v1"), "{requests:?}");
     }
