@@ -142,6 +142,10 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
         }
         return Ok(Requeue::Gone);
     };
+    if cluster.groups.read().group(namespace).any(|group| group.ok().is_none()) {
+        // the targets of a group that does not fit its type are not known: the copies stay
+        return Ok(Requeue::OnChange);
+    }
     let groups = cluster.groups.in_namespace(namespace);
     let targets = match groups.as_slice() {
         [] => Vec::new(),
@@ -508,6 +512,33 @@ mod tests {
             let spec = json!({"displayName": "d", "install": {"strategy": "deployment"}});
             let copy = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
             cluster.copies.insert(&copy);
+            let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
+            let context = testing::context(NAME, &apiserver, &cluster);
+            reconcile(&context, "home/demo.v1").await.unwrap();
+            let requests = apiserver.requests();
+            let methods = requests.iter().map(|line| line.split(' ').next().unwrap_or_default());
+            assert!(methods.eq(want.iter().copied()), "{requests:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn copies_stay_while_their_group_does_not_fit_its_type() {
+        for (group, want) in [(Some(json!({"targetNamespaces": "b"})), &[][..]), (None, &["DELETE"])] {
+            let cluster = Cluster::new();
+            if let Some(spec) = group {
+                let group = json!({"metadata": {"namespace": "home", "name": "og"}, "spec": spec});
+                let group: watched::Received<OperatorGroup> = serde_json::from_value(group).unwrap();
+                cluster.groups.insert("home/og".to_owned(), watched::Object::from(group));
+            }
+            let csv = |namespace: &str, labels: Value| {
+                json!({
+                    "metadata": {"namespace": namespace, "name": "demo.v1", "uid": namespace, "labels": labels},
+                    "spec": {"displayName": "d", "install": {"strategy": "deployment"}},
+                })
+            };
+            put(&cluster.csvs, csv("home", json!({})));
+            let copy = csv("b", json!({"olm.copiedFrom": "home"}));
+            cluster.copies.insert(&serde_json::from_value(copy).unwrap());
             let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
             let context = testing::context(NAME, &apiserver, &cluster);
             reconcile(&context, "home/demo.v1").await.unwrap();
