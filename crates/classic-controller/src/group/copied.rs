@@ -294,11 +294,24 @@ async fn spread(
     }
     let namespace = csv.namespace().unwrap_or_default();
     let copies = cluster.copies.uids(&namespace, &csv.name_any());
-    for desired in rights::spread(csv, targets, &namespaced_rights(cluster, &namespace), &copies) {
+    let mut all = rights::spread(csv, targets, &namespaced_rights(cluster, &namespace), &copies);
+    if targets::is_global(targets) && all.iter().any(|right| is_taken(cluster, csv, right)) {
+        all = rights::apart(all, &namespace);
+    }
+    for desired in all {
         let live = live(cluster, &desired);
         writer.ensure(&desired, live.as_ref()).await?;
     }
     Ok(())
+}
+
+/// Whether the right in the cluster is another CSV's: one of the same name in another namespace.
+fn is_taken(cluster: &Cluster, csv: &ClusterServiceVersion, right: &Object) -> bool {
+    let owner = match right.kind() {
+        "ClusterRole" => cluster.cluster_roles.meta(right.name(), labelled_owner),
+        _ => cluster.cluster_role_bindings.meta(right.name(), labelled_owner),
+    };
+    owner.flatten().is_some_and(|owner| owner != key(csv) && cluster.csvs.meta(&owner, |_| ()).is_some())
 }
 
 /// Deletes the rights in the whole cluster that an operator got while its group was global.
@@ -625,6 +638,30 @@ mod tests {
                 put(&cluster.cluster_roles, json!({"metadata": metadata, "rules": [read]}));
             }
             assert_eq!(requests(&cluster).await, want, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn roles_of_the_cluster_are_not_those_of_another_csv() {
+        for (exists, method, name) in
+            [(true, "POST ", r#""name":"r-home""#), (false, "PUT ", r#""name":"r""#)]
+        {
+            let cluster = with_role("Succeeded", "InstallSucceeded", "");
+            let mut labels = owned_by("demo.v1");
+            labels["olm.owner.namespace"] = json!("elsewhere");
+            put(&cluster.cluster_roles, json!({"metadata": {"name": "r", "labels": labels}, "rules": []}));
+            if exists {
+                let spec = json!({"displayName": "d", "install": {"strategy": "deployment"}});
+                let metadata = json!({"namespace": "elsewhere", "name": "demo.v1"});
+                put(&cluster.csvs, json!({"metadata": metadata, "spec": spec}));
+            }
+            let answer = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}});
+            let apiserver = Apiserver::new(move |_, _| (200, answer.clone()));
+            let context = testing::context(NAME, &apiserver, &cluster);
+            reconcile(&context, "home/demo.v1").await.unwrap();
+            let requests = apiserver.requests();
+            assert!(requests.len() == 1 && requests[0].starts_with(method), "{exists}: {requests:?}");
+            assert!(requests[0].contains(name), "{exists}: {requests:?}");
         }
     }
 

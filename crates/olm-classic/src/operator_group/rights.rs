@@ -1,6 +1,6 @@
 //! The rights of an operator where it works: its Roles and RoleBindings in the target namespaces, or cluster-wide (classic-apis §7.7).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use olm_api::classic::ClusterServiceVersion;
 use olm_core::Object;
@@ -42,6 +42,24 @@ pub fn spread(
     copied.collect()
 }
 
+/// Rights in the whole cluster, with the namespace of their CSV in their names: a CSV of the same name in another namespace has those without.
+#[must_use]
+pub fn apart(mut wide: Vec<Object>, namespace: &str) -> Vec<Object> {
+    let is_role = |it: &&Object| it.kind() == "ClusterRole";
+    let roles: BTreeSet<String> = wide.iter().filter(is_role).map(|it| it.name().to_owned()).collect();
+    for object in &mut wide {
+        let name = format!("{}-{namespace}", object.name());
+        object.metadata_mut().insert("name".to_owned(), name.into());
+        let reference = object.0.get_mut("roleRef").and_then(|reference| reference.get_mut("name"));
+        if let Some(Value::String(role)) = reference
+            && roles.contains(role.as_str())
+        {
+            *role = format!("{role}-{namespace}");
+        }
+    }
+    wide
+}
+
 /// What a global group has made cluster-wide of the Roles and RoleBindings of a CSV, and a group with other targets does not need: first
 /// bindings, then roles.
 ///
@@ -56,7 +74,8 @@ pub fn left_over(
     let name = csv.metadata.name.as_deref().unwrap_or_default();
     let own = csv.metadata.namespace.as_deref().unwrap_or_default();
     let wide = spread(csv, &[String::new()], owned, &BTreeMap::new());
-    let present = wide.iter().filter_map(live).filter(|it| is_owned(it, name, own));
+    let apart = apart(wide.clone(), own);
+    let present = wide.iter().chain(&apart).filter_map(live).filter(|it| is_owned(it, name, own));
     let (bindings, roles): (Vec<Object>, Vec<Object>) =
         present.partition(|it| it.kind() == "ClusterRoleBinding");
     bindings.into_iter().chain(roles).collect()

@@ -70,9 +70,15 @@ fn group_rights_become_cluster_wide_for_all_namespaces() {
             },
         ])
     );
+    let apart = rights::apart(wide.clone(), "ns");
+    assert_eq!(
+        (apart[0].name(), apart[1].name(), &apart[1].0["roleRef"]["name"]),
+        ("r-ns", "r-ns", &json!("r-ns"))
+    );
     // what others made, or a plan for clusterPermissions, stays when the group gets other targets
     for (case, live, want) in [
         ("as they were made", wide.clone(), vec!["ClusterRoleBinding", "ClusterRole"]),
+        ("under names of their own", apart, vec!["ClusterRoleBinding", "ClusterRole"]),
         ("gone", vec![], vec![]),
         ("of another CSV", vec![object("ClusterRole", &foreign)], vec![]),
         (
@@ -81,7 +87,8 @@ fn group_rights_become_cluster_wide_for_all_namespaces() {
             vec!["ClusterRoleBinding"],
         ),
     ] {
-        let find = |it: &Object| live.iter().find(|live| live.kind() == it.kind()).cloned();
+        let is_it = |live: &&Object, it: &Object| (live.kind(), live.name()) == (it.kind(), it.name());
+        let find = |it: &Object| live.iter().find(|live| is_it(live, it)).cloned();
         let left = rights::left_over(&csv, &owned, find);
         let kinds: Vec<&str> = left.iter().map(Object::kind).collect();
         assert_eq!(kinds, want, "{case}");
