@@ -55,12 +55,22 @@ pub(super) async fn controller(context: &Arc<Context>) {
 fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
     let shared = || Arc::clone(cluster);
     vec![
-        Source::new("it changed, or is gone", cluster.csvs.subscribe(), |change| [change.key]),
-        Source::new("a copy of it changed, or is gone", cluster.copies.subscribe(), |change| {
-            let copies = change.states().map(|row| &row.observed);
-            copies
-                .filter_map(|copy| Some(format!("{}/{}", copy.copied_from.as_ref()?, copy.name)))
-                .collect::<BTreeSet<_>>()
+        Source::new("it changed, or one of its name is gone", cluster.csvs.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let mut woken = beside(&cluster, &change);
+                woken.insert(change.key);
+                woken
+            }
+        }),
+        Source::new("a copy of it changed, or one of its name is gone", cluster.copies.subscribe(), {
+            let cluster = shared();
+            move |change| {
+                let copies = change.states().map(|row| &row.observed);
+                let originals =
+                    copies.filter_map(|copy| Some(format!("{}/{}", copy.copied_from.as_ref()?, copy.name)));
+                originals.chain(beside(&cluster, &change)).collect::<BTreeSet<_>>()
+            }
         }),
         Source::new("the targets of its group changed", cluster.groups.subscribe(), {
             let cluster = shared();
@@ -97,6 +107,14 @@ fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
             |it| changed_owner(&it),
         ),
     ]
+}
+
+/// All CSVs with the name of an object that is gone, original or copy: its place is free for a copy of each.
+fn beside<V>(cluster: &Cluster, change: &Change<String, V>) -> BTreeSet<String> {
+    let name = change.key.split_once('/').map(|(_, name)| name).filter(|_| change.after.is_none());
+    let Some(name) = name else { return BTreeSet::new() };
+    let all = cluster.csvs.all();
+    all.iter().filter(|csv| csv.name_any() == name).map(|csv| key(csv)).collect()
 }
 
 /// The original whose label an object, or the copy of one, has.
@@ -558,6 +576,20 @@ mod tests {
             let requests = apiserver.requests();
             let methods = requests.iter().map(|line| line.split(' ').next().unwrap_or_default());
             assert!(methods.eq(want.iter().copied()), "{requests:?}");
+        }
+    }
+
+    #[test]
+    fn copies_take_the_place_of_one_that_is_gone() {
+        let cluster = Cluster::new();
+        for (namespace, name) in [("home", "demo.v1"), ("away", "demo.v1"), ("home", "other.v1")] {
+            let metadata = json!({"namespace": namespace, "name": name});
+            let spec = json!({"displayName": "d", "install": {"strategy": "deployment"}});
+            put(&cluster.csvs, json!({"metadata": metadata, "spec": spec}));
+        }
+        for (after, want) in [(None, &["away/demo.v1", "home/demo.v1"][..]), (Some(()), &[])] {
+            let change = Change { key: "b/demo.v1".to_owned(), before: Some(()), after, is_answer: false };
+            assert!(beside(&cluster, &change).iter().eq(want), "{after:?}");
         }
     }
 
