@@ -44,14 +44,21 @@ struct State {
     /// No namespace needs it after that, unless one requests it before.
     needed_until: Instant,
     /// Of the CatalogSource: another one may have other secrets.
-    generation: Option<i64>,
+    source: Version,
     _task: Option<AbortOnDropHandle<()>>,
 }
 
+/// UID and generation: one that was deleted and created again begins with the first generation.
+type Version = (Option<String>, Option<i64>);
+
+fn version(source: &CatalogSource) -> Version {
+    (source.metadata.uid.clone(), source.metadata.generation)
+}
+
 impl State {
-    /// Whether it counts for this generation of the CatalogSource.
-    fn is_of(&self, generation: Option<i64>) -> bool {
-        self.generation == generation || matches!(self.progress, Progress::Unpacked { .. })
+    /// Whether it counts for this CatalogSource.
+    fn is_of(&self, source: &CatalogSource) -> bool {
+        self.source == version(source) || matches!(self.progress, Progress::Unpacked { .. })
     }
 }
 
@@ -93,8 +100,7 @@ impl Unpacks {
             }
         }
         let mut objects = None;
-        let generation = source.metadata.generation;
-        let observed = match states.get_mut(&key).filter(|state| state.is_of(generation)) {
+        let observed = match states.get_mut(&key).filter(|state| state.is_of(source)) {
             None => UnpackObserved::NotStarted,
             Some(state) => {
                 state.namespaces.insert(namespace.to_owned());
@@ -146,7 +152,7 @@ impl Unpacks {
             progress,
             namespaces: BTreeSet::new(),
             needed_until: Instant::now(),
-            generation: source.metadata.generation,
+            source: version(source),
             _task: task.map(AbortOnDropHandle::new),
         }
     }
@@ -252,9 +258,9 @@ mod tests {
     use super::*;
     use crate::image_source::{CatalogContent, FetchError};
 
-    /// A registry that is down; it counts pulls by generations of the CatalogSource.
+    /// A registry that is down; it counts pulls by the CatalogSource.
     #[derive(Default)]
-    struct Down(Mutex<BTreeMap<i64, usize>>);
+    struct Down(Mutex<BTreeMap<Version, usize>>);
 
     impl ImageSource for Down {
         fn catalog<'a>(
@@ -270,13 +276,13 @@ mod tests {
             source: &'a CatalogSource,
             _: &'a str,
         ) -> BoxFuture<'a, Result<Vec<Object>, FetchError>> {
-            *self.0.lock().entry(source.metadata.generation.unwrap_or_default()).or_default() += 1;
+            *self.0.lock().entry(version(source)).or_default() += 1;
             async { Err(FetchError { message: "down".to_owned(), is_final: false }) }.boxed()
         }
     }
 
-    fn source(generation: i64) -> Arc<CatalogSource> {
-        let metadata = json!({"name": "c", "namespace": "ns", "generation": generation});
+    fn source(uid: &str, generation: i64) -> Arc<CatalogSource> {
+        let metadata = json!({"name": "c", "namespace": "ns", "uid": uid, "generation": generation});
         Arc::new(
             serde_json::from_value(json!({"metadata": metadata, "spec": {"sourceType": "grpc"}})).unwrap(),
         )
@@ -295,7 +301,7 @@ mod tests {
         let images: Arc<dyn ImageSource> = Arc::clone(&down) as _;
         let unpacks = Unpacks::new(&images);
         let pulls = || down.0.lock().values().sum::<usize>();
-        let ask = || unpacks.step(&source(1), &lookup(), UnpackSettings::default(), "ns", &[]);
+        let ask = || unpacks.step(&source("u", 1), &lookup(), UnpackSettings::default(), "ns", &[]);
         for _ in 0..60 {
             ask();
             tokio::time::sleep(Duration::from_secs(5)).await;
@@ -351,7 +357,7 @@ mod tests {
             let subscription = reporting(reported, seconds);
             let reports = [Arc::clone(&subscription)];
             let ask = |reports: &[Arc<Subscription>]| {
-                unpacks.step(&source(1), &lookup(), UnpackSettings::default(), "ns", reports).0
+                unpacks.step(&source("u", 1), &lookup(), UnpackSettings::default(), "ns", reports).0
             };
             let decision = ask(&reports);
             assert_eq!(decision.rule, rule, "{reported:?} for {seconds} s");
@@ -372,7 +378,7 @@ mod tests {
         let images: Arc<dyn ImageSource> = Arc::new(Down::default());
         let unpacks = Unpacks::new(&images);
         let reports = [reporting(FAILED, 60)];
-        unpacks.step(&source(1), &lookup(), UnpackSettings::default(), "ns", &reports);
+        unpacks.step(&source("u", 1), &lookup(), UnpackSettings::default(), "ns", &reports);
         for (seconds, left) in [(RETENTION.as_secs(), 1), (300, 0)] {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             unpacks.evict();
@@ -385,21 +391,25 @@ mod tests {
         let down = Arc::new(Down::default());
         let images: Arc<dyn ImageSource> = Arc::clone(&down) as _;
         let unpacks = Unpacks::new(&images);
-        for (generation, namespace, next) in [
-            (1, "a", UnpackNext::Start),
-            (1, "a", UnpackNext::Wait(Duration::from_secs(5))),
-            (2, "b", UnpackNext::Start),
-            (2, "b", UnpackNext::Wait(Duration::from_secs(5))),
+        let wait = UnpackNext::Wait(Duration::from_secs(5));
+        for (uid, generation, namespace, next) in [
+            ("u", 1, "a", UnpackNext::Start),
+            ("u", 1, "a", wait),
+            ("u", 2, "b", UnpackNext::Start),
+            ("u", 2, "b", wait),
+            ("created again", 2, "c", UnpackNext::Start),
+            ("created again", 2, "c", wait),
         ] {
-            let (decision, _) =
-                unpacks.step(&source(generation), &lookup(), UnpackSettings::default(), namespace, &[]);
-            assert_eq!(decision.next, next, "{generation}");
+            let source = source(uid, generation);
+            let (decision, _) = unpacks.step(&source, &lookup(), UnpackSettings::default(), namespace, &[]);
+            assert_eq!(decision.next, next, "{uid} {generation}");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        assert!(unpacks.states.lock().values().all(|state| state.namespaces.len() == 2), "both are woken");
+        assert!(unpacks.states.lock().values().all(|state| state.namespaces.len() == 3), "all are woken");
         let pulls = down.0.lock().clone();
         tokio::time::sleep(MAX_BACKOFF).await;
         let later = down.0.lock().clone();
-        assert!(pulls[&1] == later[&1] && pulls[&2] < later[&2], "{pulls:?} {later:?}");
+        let grown: Vec<&Version> = pulls.keys().filter(|source| pulls[*source] < later[*source]).collect();
+        assert_eq!(grown, [&(Some("created again".to_owned()), Some(2))], "{pulls:?} {later:?}");
     }
 }
