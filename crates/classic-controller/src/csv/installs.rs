@@ -35,6 +35,8 @@ pub(super) enum Retry {
 /// What an install depends on: a failure counts as long as it stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Inputs {
+    /// Of the CSV: one that is created again begins with the first generation, and no pass may have seen that the earlier one was gone.
+    pub(super) uid: Option<String>,
     pub(super) generation: Option<i64>,
     /// The settings of the Subscription, and the proxy of the cluster.
     pub(super) config: String,
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     fn inputs(generation: i64) -> Inputs {
-        Inputs { generation: Some(generation), config: String::new(), account: String::new() }
+        Inputs { uid: None, generation: Some(generation), config: String::new(), account: String::new() }
     }
 
     fn failed(retry: Retry) -> Result<(), InstallError> {
@@ -153,6 +155,8 @@ mod tests {
         tokio::time::advance(Duration::from_hours(1)).await;
         assert_eq!(installs.result("k", &inputs(1)), counts(false), "only another input helps");
         assert_eq!(installs.retry_in("k"), None);
+        let created_again = Inputs { uid: Some("u".to_owned()), ..inputs(1) };
+        assert_eq!(installs.result("k", &created_again), InstallResult::NotTried);
         installs.record("k", inputs(1), Ok(()));
         assert_eq!(installs.result("k", &inputs(2)), InstallResult::Succeeded);
         installs.phase_changed("k", Phase::InstallReady, Phase::Installing);

@@ -85,6 +85,7 @@ impl Csvs {
             at.map(|at| Rights::at(&self.context.cluster, at, account)).collect::<Vec<_>>()
         });
         Inputs {
+            uid: csv.uid(),
             generation: csv.metadata.generation,
             config: json!([self.config(csv), self.context.cluster.proxy()]).to_string(),
             account: format!("{account:?} {rights:?}"),
@@ -346,6 +347,10 @@ mod tests {
         cluster.proxies.insert("cluster".to_owned(), proxy.clone());
         assert_eq!(csvs.settings(&csv, None).proxy, proxy);
         assert_ne!(csvs.inputs(&csv), before);
+        let before = csvs.inputs(&csv);
+        let mut created_again = csv.clone();
+        created_again.metadata.uid = Some("u".to_owned());
+        assert_ne!(csvs.inputs(&created_again), before);
     }
 
     #[tokio::test]
