@@ -319,7 +319,8 @@ mod tests {
         let mut keys: Vec<&str> = source
             .lines()
             .filter_map(|line| {
-                line.strip_prefix("pub const ")?.split_once(": &str = \"")?.1.strip_suffix("\";")
+                let constant = line.strip_prefix("pub const ").or(line.strip_prefix("pub(crate) const "))?;
+                constant.split_once(": &str = \"")?.1.strip_suffix("\";")
             })
             .filter(|value| value.contains('.'))
             .collect();

@@ -27,7 +27,7 @@ pub(crate) enum NoResource {
 
 impl NoResource {
     /// The error of discovery: the apiserver serves no such group and version, or no such kind in it, or gives no answer.
-    fn of(object: &Object, error: &kube::Error) -> Self {
+    fn from_discovery(object: &Object, error: &kube::Error) -> Self {
         let is_missing = match error {
             kube::Error::Api(status) => status.code == 404,
             kube::Error::Discovery(DiscoveryError::MissingKind(_)) => true,
@@ -60,7 +60,7 @@ impl Kinds {
         let found = discovery::oneshot::pinned_kind(&self.client, &kind).await;
         let found = found
             .map(|(resource, capabilities)| (resource, capabilities.scope == Scope::Namespaced))
-            .map_err(|error| NoResource::of(object, &error));
+            .map_err(|error| NoResource::from_discovery(object, &error));
         self.known.insert(key, found.clone());
         found
     }

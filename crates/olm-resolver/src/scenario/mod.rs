@@ -33,5 +33,5 @@
 mod parse;
 mod run;
 
-pub use parse::{Answer, Question, Scenario, ScenarioError, Who};
+pub use parse::{Question, Scenario, ScenarioError, StepResult, Who};
 pub use run::{Loader, QuestionResult, run};

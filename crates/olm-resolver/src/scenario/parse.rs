@@ -62,12 +62,12 @@ pub struct Question {
     pub starting: Option<String>,
     /// Version to reach, or `head`.
     pub to: Option<String>,
-    pub expected: Option<Answer>,
+    pub expected: Option<StepResult>,
 }
 
 /// What comes of a question, or is expected to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum StepResult {
     /// These versions (one, or all hops), each perhaps with `@catalog`.
     Versions(Vec<String>),
     /// What is installed remains.
@@ -416,18 +416,18 @@ impl Reader {
     }
 }
 
-fn expected(rest: &mut Rest<'_>) -> Result<Answer, String> {
+fn expected(rest: &mut Rest<'_>) -> Result<StepResult, String> {
     let first = rest.value("=>")?;
     let answer = match first {
-        "stay" | "—" => Answer::Stay,
-        "unreachable" => Answer::Unreachable,
-        "error" | "E" => Answer::Error(rest.next().unwrap_or_default().to_owned()),
+        "stay" | "—" => StepResult::Stay,
+        "unreachable" => StepResult::Unreachable,
+        "error" | "E" => StepResult::Error(rest.next().unwrap_or_default().to_owned()),
         _ => {
             let mut all = vec![first.to_owned()];
             while let Some(more) = rest.next() {
                 all.push(more.to_owned());
             }
-            return Ok(Answer::Versions(all));
+            return Ok(StepResult::Versions(all));
         }
     };
     match rest.next() {

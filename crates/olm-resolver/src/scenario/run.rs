@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::parse::{Answer, Question, Scenario, Who};
+use super::parse::{Question, Scenario, StepResult, Who};
 use crate::environment::Environment;
 use crate::error::CatalogReadError;
 use crate::graph::{PackageGraph, ReleaseField};
@@ -49,7 +49,7 @@ pub fn run(scenario: &Scenario, loader: &Loader<'_>) -> Result<Vec<QuestionResul
 fn answer_question(scenario: &Scenario, question: &Question, sources: &[CatalogSource]) -> QuestionResult {
     let mut report = None;
     let opinions = opinions(scenario, question, sources, &mut report)
-        .unwrap_or_else(|message| vec![Answer::Error(message)]);
+        .unwrap_or_else(|message| vec![StepResult::Error(message)]);
     let as_expected = question
         .expected
         .as_ref()
@@ -70,7 +70,7 @@ fn opinions(
     question: &Question,
     sources: &[CatalogSource],
     report: &mut Option<Report>,
-) -> Result<Vec<Answer>, String> {
+) -> Result<Vec<StepResult>, String> {
     let graph =
         || sources.iter().find_map(|source| source.content.as_ref().ok()).cloned().unwrap_or_default();
     Ok(match question.who {
@@ -109,7 +109,7 @@ fn v1(
     question: &Question,
     sources: &[CatalogSource],
     report: &mut Option<Report>,
-) -> Result<Answer, String> {
+) -> Result<StepResult, String> {
     let package = scenario.package.parse().map_err(|_| "the package has no name".to_owned())?;
     let mut request = Request::new(package);
     request.channels = channels(question)?;
@@ -120,10 +120,10 @@ fn v1(
     let outcome = resolve(&request, sources);
     *report = Some(outcome.report);
     Ok(match outcome.result {
-        Err(error) => Answer::Error(error.to_string()),
+        Err(error) => StepResult::Error(error.to_string()),
         Ok(found) => match &request.installed {
-            Some(installed) if installed.version == found.version => Answer::Stay,
-            _ => Answer::Versions(vec![format!("{}@{}", found.version, found.catalog)]),
+            Some(installed) if installed.version == found.version => StepResult::Stay,
+            _ => StepResult::Versions(vec![format!("{}@{}", found.version, found.catalog)]),
         },
     })
 }
@@ -136,7 +136,11 @@ fn channels(question: &Question) -> Result<Vec<olm_core::ChannelName>, String> {
         .collect()
 }
 
-fn classic(question: &Question, sources: &[CatalogSource], graph: &PackageGraph) -> Result<Answer, String> {
+fn classic(
+    question: &Question,
+    sources: &[CatalogSource],
+    graph: &PackageGraph,
+) -> Result<StepResult, String> {
     let request = ClassicRequest {
         subscription: graph.package().to_owned(),
         channel: question.channels.first().cloned(),
@@ -144,9 +148,9 @@ fn classic(question: &Question, sources: &[CatalogSource], graph: &PackageGraph)
         installed: installed(question, sources)?,
     };
     Ok(match classic_step(graph, &request) {
-        Err(error) => Answer::Error(error.to_string()),
-        Ok(ClassicStep::Stay) => Answer::Stay,
-        Ok(ClassicStep::Move(bundle, ..)) => Answer::Versions(vec![name_of(graph, bundle)]),
+        Err(error) => StepResult::Error(error.to_string()),
+        Ok(ClassicStep::Stay) => StepResult::Stay,
+        Ok(ClassicStep::Move(bundle, ..)) => StepResult::Versions(vec![name_of(graph, bundle)]),
     })
 }
 
@@ -183,50 +187,58 @@ fn walk(
     sources: &[CatalogSource],
     graph: Arc<PackageGraph>,
     rules: RuleSet,
-) -> Result<Answer, String> {
+) -> Result<StepResult, String> {
     let found = path(&query(question, sources, graph)?, rules);
     Ok(match found.end {
-        End::Error(message) if found.hops.is_empty() => Answer::Error(message),
-        End::Stays if found.hops.is_empty() => Answer::Stay,
+        End::Error(message) if found.hops.is_empty() => StepResult::Error(message),
+        End::Stays if found.hops.is_empty() => StepResult::Stay,
         End::Error(_) | End::Stays => {
-            Answer::Versions(found.hops.into_iter().map(|hop| hop.version).collect())
+            StepResult::Versions(found.hops.into_iter().map(|hop| hop.version).collect())
         }
         End::Loop(_) => {
             let looped = std::iter::once("loop".to_owned());
-            Answer::Versions(found.hops.into_iter().map(|hop| hop.version).chain(looped).collect())
+            StepResult::Versions(found.hops.into_iter().map(|hop| hop.version).chain(looped).collect())
         }
     })
 }
 
-fn way(question: &Question, sources: &[CatalogSource], graph: Arc<PackageGraph>) -> Result<Answer, String> {
+fn way(
+    question: &Question,
+    sources: &[CatalogSource],
+    graph: Arc<PackageGraph>,
+) -> Result<StepResult, String> {
     let found = path(&query(question, sources, graph)?, RuleSet::V1);
     Ok(match found.pinned {
-        Some(steps) if steps.is_empty() => Answer::Stay,
-        Some(steps) => Answer::Versions(steps.into_iter().map(|step| step.version).collect()),
-        None => Answer::Unreachable,
+        Some(steps) if steps.is_empty() => StepResult::Stay,
+        Some(steps) => StepResult::Versions(steps.into_iter().map(|step| step.version).collect()),
+        None => StepResult::Unreachable,
     })
 }
 
-fn matches(got: &Answer, expected: &Answer, who: Who) -> bool {
+fn matches(got: &StepResult, expected: &StepResult, who: Who) -> bool {
     match (got, expected) {
-        (Answer::Versions(got), Answer::Versions(want)) => {
+        (StepResult::Versions(got), StepResult::Versions(want)) => {
             let same = |(got, want): (&String, &String)| {
                 got == want || (!want.contains('@') && got.split('@').next() == Some(want))
             };
             got.len() == want.len() && got.iter().zip(want).all(same)
         }
-        (Answer::Stay, Answer::Stay) | (Answer::Unreachable, Answer::Unreachable) => true,
+        (StepResult::Stay, StepResult::Stay) | (StepResult::Unreachable, StepResult::Unreachable) => true,
         // the two resolvers word their errors differently
-        (Answer::Error(message), Answer::Error(part)) => who == Who::Both || message.contains(part.as_str()),
-        (Answer::Versions(_) | Answer::Stay | Answer::Error(_) | Answer::Unreachable, _) => false,
+        (StepResult::Error(message), StepResult::Error(part)) => {
+            who == Who::Both || message.contains(part.as_str())
+        }
+        (StepResult::Versions(_) | StepResult::Stay | StepResult::Error(_) | StepResult::Unreachable, _) => {
+            false
+        }
     }
 }
 
-fn describe(got: &Answer) -> String {
+fn describe(got: &StepResult) -> String {
     match got {
-        Answer::Versions(versions) => versions.join(" "),
-        Answer::Stay => "stay".to_owned(),
-        Answer::Error(message) => format!("error {}", olm_core::go::quote(message)),
-        Answer::Unreachable => "unreachable".to_owned(),
+        StepResult::Versions(versions) => versions.join(" "),
+        StepResult::Stay => "stay".to_owned(),
+        StepResult::Error(message) => format!("error {}", olm_core::go::quote(message)),
+        StepResult::Unreachable => "unreachable".to_owned(),
     }
 }

@@ -134,7 +134,7 @@ mod tests {
         let file = folder.path().join("all.yaml");
         let text = "kind: Subscription\napiVersion: messaging.knative.dev/v1\nmetadata: {name: k}\nspec: {channel: {kind: C}}\n---\n\
                     kind: List\napiVersion: v1\nitems:\n- kind: Subscription\n  apiVersion: operators.coreos.com/v1alpha1\n  \
-                    metadata: {name: o}\n  spec: {name: p, source: s, sourceNamespace: n}\n";
+                    metadata: {name: o}\n  spec: {name: p, source: s, sourceNamespace: ns}\n";
         std::fs::write(&file, text).unwrap();
         let objects = Objects::from_files(&[file]).unwrap();
         let names: Vec<_> = objects.subscriptions.iter().map(|it| it.metadata.name.as_deref()).collect();
