@@ -33,5 +33,5 @@
 mod parse;
 mod run;
 
-pub use parse::{Question, Scenario, ScenarioError, StepResult, Who};
+pub use parse::{Question, Reply, Scenario, ScenarioError, Who};
 pub use run::{Loader, QuestionResult, run};

@@ -62,12 +62,12 @@ pub struct Question {
     pub starting: Option<String>,
     /// Version to reach, or `head`.
     pub to: Option<String>,
-    pub expected: Option<StepResult>,
+    pub expected: Option<Reply>,
 }
 
 /// What comes of a question, or is expected to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StepResult {
+pub enum Reply {
     /// These versions (one, or all hops), each perhaps with `@catalog`.
     Versions(Vec<String>),
     /// What is installed remains.
@@ -416,18 +416,18 @@ impl Reader {
     }
 }
 
-fn expected(rest: &mut Rest<'_>) -> Result<StepResult, String> {
+fn expected(rest: &mut Rest<'_>) -> Result<Reply, String> {
     let first = rest.value("=>")?;
     let answer = match first {
-        "stay" | "—" => StepResult::Stay,
-        "unreachable" => StepResult::Unreachable,
-        "error" | "E" => StepResult::Error(rest.next().unwrap_or_default().to_owned()),
+        "stay" | "—" => Reply::Stay,
+        "unreachable" => Reply::Unreachable,
+        "error" | "E" => Reply::Error(rest.next().unwrap_or_default().to_owned()),
         _ => {
             let mut all = vec![first.to_owned()];
             while let Some(more) = rest.next() {
                 all.push(more.to_owned());
             }
-            return Ok(StepResult::Versions(all));
+            return Ok(Reply::Versions(all));
         }
     };
     match rest.next() {

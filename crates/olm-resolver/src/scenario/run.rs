@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::parse::{Question, Scenario, StepResult, Who};
+use super::parse::{Question, Reply, Scenario, Who};
 use crate::environment::Environment;
 use crate::error::CatalogReadError;
 use crate::graph::{PackageGraph, ReleaseField};
@@ -49,7 +49,7 @@ pub fn run(scenario: &Scenario, loader: &Loader<'_>) -> Result<Vec<QuestionResul
 fn answer_question(scenario: &Scenario, question: &Question, sources: &[CatalogSource]) -> QuestionResult {
     let mut report = None;
     let opinions = opinions(scenario, question, sources, &mut report)
-        .unwrap_or_else(|message| vec![StepResult::Error(message)]);
+        .unwrap_or_else(|message| vec![Reply::Error(message)]);
     let as_expected = question
         .expected
         .as_ref()
@@ -70,7 +70,7 @@ fn opinions(
     question: &Question,
     sources: &[CatalogSource],
     report: &mut Option<Report>,
-) -> Result<Vec<StepResult>, String> {
+) -> Result<Vec<Reply>, String> {
     let graph =
         || sources.iter().find_map(|source| source.content.as_ref().ok()).cloned().unwrap_or_default();
     Ok(match question.who {
@@ -109,7 +109,7 @@ fn v1(
     question: &Question,
     sources: &[CatalogSource],
     report: &mut Option<Report>,
-) -> Result<StepResult, String> {
+) -> Result<Reply, String> {
     let package = scenario.package.parse().map_err(|_| "the package has no name".to_owned())?;
     let mut request = Request::new(package);
     request.channels = channels(question)?;
@@ -120,10 +120,10 @@ fn v1(
     let outcome = resolve(&request, sources);
     *report = Some(outcome.report);
     Ok(match outcome.result {
-        Err(error) => StepResult::Error(error.to_string()),
+        Err(error) => Reply::Error(error.to_string()),
         Ok(found) => match &request.installed {
-            Some(installed) if installed.version == found.version => StepResult::Stay,
-            _ => StepResult::Versions(vec![format!("{}@{}", found.version, found.catalog)]),
+            Some(installed) if installed.version == found.version => Reply::Stay,
+            _ => Reply::Versions(vec![format!("{}@{}", found.version, found.catalog)]),
         },
     })
 }
@@ -136,11 +136,7 @@ fn channels(question: &Question) -> Result<Vec<olm_core::ChannelName>, String> {
         .collect()
 }
 
-fn classic(
-    question: &Question,
-    sources: &[CatalogSource],
-    graph: &PackageGraph,
-) -> Result<StepResult, String> {
+fn classic(question: &Question, sources: &[CatalogSource], graph: &PackageGraph) -> Result<Reply, String> {
     let request = ClassicRequest {
         subscription: graph.package().to_owned(),
         channel: question.channels.first().cloned(),
@@ -148,9 +144,9 @@ fn classic(
         installed: installed(question, sources)?,
     };
     Ok(match classic_step(graph, &request) {
-        Err(error) => StepResult::Error(error.to_string()),
-        Ok(ClassicStep::Stay) => StepResult::Stay,
-        Ok(ClassicStep::Move(bundle, ..)) => StepResult::Versions(vec![name_of(graph, bundle)]),
+        Err(error) => Reply::Error(error.to_string()),
+        Ok(ClassicStep::Stay) => Reply::Stay,
+        Ok(ClassicStep::Move(bundle, ..)) => Reply::Versions(vec![name_of(graph, bundle)]),
     })
 }
 
@@ -187,58 +183,50 @@ fn walk(
     sources: &[CatalogSource],
     graph: Arc<PackageGraph>,
     rules: RuleSet,
-) -> Result<StepResult, String> {
+) -> Result<Reply, String> {
     let found = path(&query(question, sources, graph)?, rules);
     Ok(match found.end {
-        End::Error(message) if found.hops.is_empty() => StepResult::Error(message),
-        End::Stays if found.hops.is_empty() => StepResult::Stay,
+        End::Error(message) if found.hops.is_empty() => Reply::Error(message),
+        End::Stays if found.hops.is_empty() => Reply::Stay,
         End::Error(_) | End::Stays => {
-            StepResult::Versions(found.hops.into_iter().map(|hop| hop.version).collect())
+            Reply::Versions(found.hops.into_iter().map(|hop| hop.version).collect())
         }
         End::Loop(_) => {
             let looped = std::iter::once("loop".to_owned());
-            StepResult::Versions(found.hops.into_iter().map(|hop| hop.version).chain(looped).collect())
+            Reply::Versions(found.hops.into_iter().map(|hop| hop.version).chain(looped).collect())
         }
     })
 }
 
-fn way(
-    question: &Question,
-    sources: &[CatalogSource],
-    graph: Arc<PackageGraph>,
-) -> Result<StepResult, String> {
+fn way(question: &Question, sources: &[CatalogSource], graph: Arc<PackageGraph>) -> Result<Reply, String> {
     let found = path(&query(question, sources, graph)?, RuleSet::V1);
     Ok(match found.pinned {
-        Some(steps) if steps.is_empty() => StepResult::Stay,
-        Some(steps) => StepResult::Versions(steps.into_iter().map(|step| step.version).collect()),
-        None => StepResult::Unreachable,
+        Some(steps) if steps.is_empty() => Reply::Stay,
+        Some(steps) => Reply::Versions(steps.into_iter().map(|step| step.version).collect()),
+        None => Reply::Unreachable,
     })
 }
 
-fn matches(got: &StepResult, expected: &StepResult, who: Who) -> bool {
+fn matches(got: &Reply, expected: &Reply, who: Who) -> bool {
     match (got, expected) {
-        (StepResult::Versions(got), StepResult::Versions(want)) => {
+        (Reply::Versions(got), Reply::Versions(want)) => {
             let same = |(got, want): (&String, &String)| {
                 got == want || (!want.contains('@') && got.split('@').next() == Some(want))
             };
             got.len() == want.len() && got.iter().zip(want).all(same)
         }
-        (StepResult::Stay, StepResult::Stay) | (StepResult::Unreachable, StepResult::Unreachable) => true,
+        (Reply::Stay, Reply::Stay) | (Reply::Unreachable, Reply::Unreachable) => true,
         // the two resolvers word their errors differently
-        (StepResult::Error(message), StepResult::Error(part)) => {
-            who == Who::Both || message.contains(part.as_str())
-        }
-        (StepResult::Versions(_) | StepResult::Stay | StepResult::Error(_) | StepResult::Unreachable, _) => {
-            false
-        }
+        (Reply::Error(message), Reply::Error(part)) => who == Who::Both || message.contains(part.as_str()),
+        (Reply::Versions(_) | Reply::Stay | Reply::Error(_) | Reply::Unreachable, _) => false,
     }
 }
 
-fn describe(got: &StepResult) -> String {
+fn describe(got: &Reply) -> String {
     match got {
-        StepResult::Versions(versions) => versions.join(" "),
-        StepResult::Stay => "stay".to_owned(),
-        StepResult::Error(message) => format!("error {}", olm_core::go::quote(message)),
-        StepResult::Unreachable => "unreachable".to_owned(),
+        Reply::Versions(versions) => versions.join(" "),
+        Reply::Stay => "stay".to_owned(),
+        Reply::Error(message) => format!("error {}", olm_core::go::quote(message)),
+        Reply::Unreachable => "unreachable".to_owned(),
     }
 }
