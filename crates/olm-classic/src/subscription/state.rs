@@ -11,6 +11,7 @@ use olm_api::k8s_openapi::api::core::v1::ObjectReference;
 use super::conditions::is_plan_unfinished;
 use super::pass::NamespaceFacts;
 use super::resolve::is_on_its_way_out;
+use crate::csv::Reason;
 use crate::install_plan::PlanPhase;
 use crate::operator;
 
@@ -86,7 +87,7 @@ pub const STATE_ROWS: [StateRow; 12] = [
         StateRule::Adopted,
         &[],
         AtLatestKnown,
-        "no currentCSV, but the one that an earlier Subscription to the package installed",
+        "no currentCSV, but the one that an earlier Subscription to the package installed; or what has replaced it",
         false,
     ),
     row(StateRule::New, &[], New, "no currentCSV", true),
@@ -258,10 +259,6 @@ fn left_behind<'a>(subscription: &Subscription, facts: &NamespaceFacts<'a>) -> O
         return None;
     }
     let label = operator::label(&operator::name(package, facts.namespace));
-    let is_referenced = |csv: &str| {
-        let mut statuses = others().filter_map(|other| other.status.as_ref());
-        statuses.any(|status| status.current_csv == csv || status.installed_csv == csv)
-    };
     let is_generated =
         subscription.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(GENERATED_BY));
     let is_of_its_plan = |csv: &ClusterServiceVersion| {
@@ -275,12 +272,33 @@ fn left_behind<'a>(subscription: &Subscription, facts: &NamespaceFacts<'a>) -> O
         metadata.deletion_timestamp.is_none()
             && (is_labelled || is_of_its_plan(csv))
             && has_succeeded(csv)
-            && !is_referenced(metadata.name.as_deref().unwrap_or_default())
+            && !is_referenced(csv, subscription, facts)
             && !is_on_its_way_out(csv, facts.csvs)
     };
     let mut left = facts.csvs.iter().filter(is_left);
     let found = left.next().filter(|_| left.next().is_none())?;
     found.metadata.name.as_deref()
+}
+
+/// What has replaced the installed ClusterServiceVersion without this Subscription: made by hand, or by a plan of an earlier Subscription.
+fn replacement<'a>(subscription: &Subscription, facts: &NamespaceFacts<'a>) -> Option<&'a str> {
+    let status = subscription.status.as_ref().filter(|status| !status.installed_csv.is_empty())?;
+    let is_it = |csv: &&Arc<ClusterServiceVersion>| {
+        status.current_csv == status.installed_csv
+            && csv.spec.replaces == status.installed_csv
+            && csv.metadata.deletion_timestamp.is_none()
+            && has_succeeded(csv)
+            && !is_referenced(csv, subscription, facts)
+    };
+    facts.csvs.iter().find(is_it)?.metadata.name.as_deref()
+}
+
+/// Whether another Subscription refers to a ClusterServiceVersion.
+fn is_referenced(csv: &ClusterServiceVersion, by_other: &Subscription, facts: &NamespaceFacts<'_>) -> bool {
+    let name = csv.metadata.name.as_deref().unwrap_or_default();
+    let others = facts.subscriptions.iter().filter(|other| other.metadata.name != by_other.metadata.name);
+    let mut statuses = others.filter_map(|other| other.status.as_ref());
+    statuses.any(|status| status.current_csv == name || status.installed_csv == name)
 }
 
 fn has_succeeded(csv: &ClusterServiceVersion) -> bool {
@@ -290,13 +308,18 @@ fn has_succeeded(csv: &ClusterServiceVersion) -> bool {
     })
 }
 
-/// Whether a ClusterServiceVersion has only ever waited for its requirements, which a plan that was not complete may not have made.
+fn is_of_the_group(reason: &str) -> bool {
+    reason.parse().is_ok_and(Reason::is_of_the_group)
+}
+
+/// Whether a ClusterServiceVersion has only ever waited for its requirements, which a plan that was not complete may not have made, or for its
+/// OperatorGroup.
 fn is_incomplete(csv: &ClusterServiceVersion) -> bool {
     const PENDING: &str = "Pending";
     csv.status.as_ref().is_some_and(|status| {
         status.phase == PENDING
             && status.reason == "RequirementsNotMet"
-            && status.conditions.iter().all(|earlier| earlier.phase == PENDING)
+            && status.conditions.iter().all(|earlier| earlier.phase == PENDING || is_of_the_group(&earlier.reason))
     })
 }
 
@@ -346,6 +369,10 @@ pub fn next_state(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> St
         status.installed_csv.clone_from(&status.current_csv);
         let is_latest = state == AtLatestKnown;
         return decided(if is_latest { StateRule::Latest } else { StateRule::Installed }, status);
+    }
+    if let Some(csv) = replacement(subscription, facts) {
+        (status.current_csv, status.installed_csv) = (csv.to_owned(), csv.to_owned());
+        return decided(StateRule::Adopted, status);
     }
     if state == AtLatestKnown {
         return decided(StateRule::CsvDeleted, status);

@@ -104,6 +104,10 @@ fn next_state_takes_each_row_of_the_table() {
     left[0].metadata.labels = Some([("operators.coreos.com/a.ns".to_owned(), String::new())].into());
     let mut incomplete = [csv("a.v1", "Pending", "")];
     incomplete[0].status.as_mut().unwrap().reason = "RequirementsNotMet".to_owned();
+    let mut interrupted = incomplete.clone();
+    let conditions = json!([{"phase": "Pending"}, {"phase": "Failed", "reason": "NoOperatorGroup"}]);
+    interrupted[0].status.as_mut().unwrap().conditions = serde_json::from_value(conditions).unwrap();
+    let replaced = [csv("a.v2", "Succeeded", "a.v1")];
     let installed = |plan: &str| pending("AtLatestKnown", "a.v1", "a.v1", Some(plan));
     let reporting = |of: &str, message: &str| with_condition(installed("gone"), of, message);
     let deleted = "it was deleted before it was complete";
@@ -118,9 +122,13 @@ fn next_state_takes_each_row_of_the_table() {
         (pending("UpgradePending", "a.v1", "", Some("p")), &csvs, false, StateRule::Installed, "a.v1", "a.v1"),
         (pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), &csvs, false, StateRule::Latest, "a.v1", "a.v1"),
         (pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), &[], false, StateRule::CsvDeleted, "a.v1", "a.v1"),
+        (pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), &replaced, false, StateRule::Adopted, "a.v2", "a.v2"),
+        (pending("UpgradePending", "a.v1", "a.v1", Some("p")), &replaced, false, StateRule::Adopted, "a.v2", "a.v2"),
+        (pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), &[csv("a.v2", "Pending", "a.v1")], false, StateRule::CsvDeleted, "a.v1", "a.v1"),
         (pending("UpgradePending", "a.v1", "", Some("complete")), &[], false, StateRule::CsvDeleted, "a.v1", "a.v1"),
         (pending("UpgradePending", "a.v2", "", Some("complete")), &[], false, StateRule::Pending, "a.v2", ""),
         (reporting("InstallPlanPending", ""), &incomplete, false, StateRule::Abandoned, "", ""),
+        (reporting("InstallPlanPending", ""), &interrupted, false, StateRule::Abandoned, "", ""),
         (reporting("InstallPlanFailed", "no rights"), &incomplete, false, StateRule::Abandoned, "", ""),
         (reporting("InstallPlanMissing", deleted), &incomplete, false, StateRule::Abandoned, "", ""),
         (reporting("InstallPlanMissing", ""), &incomplete, false, StateRule::Latest, "a.v1", "a.v1"),
