@@ -49,7 +49,7 @@ const WATCH_BASE: Duration = Duration::from_millis(500);
 /// The longest.
 const WATCH_CAP: Duration = Duration::from_secs(5);
 /// A watch that has run for so long begins from the first wait again.
-const WATCH_GOOD: Duration = Duration::from_secs(30);
+pub(crate) const WATCH_GOOD: Duration = Duration::from_secs(30);
 
 /// The waits of one watch; give it to `WatchStreamExt::backoff`.
 pub fn of_watch() -> WatchBackoff {
@@ -61,6 +61,13 @@ pub fn of_watch() -> WatchBackoff {
 pub struct WatchBackoff {
     earlier: u32,
     last: Option<Instant>,
+}
+
+impl WatchBackoff {
+    /// The waits since the last watch that has run for a while.
+    pub(crate) fn earlier(&self) -> u32 {
+        self.earlier
+    }
 }
 
 impl Iterator for WatchBackoff {

@@ -1,7 +1,9 @@
-//! The client for the apiserver: from a kubeconfig or from inside the cluster, without a rate limit of its own, counted, and with a
-//! time limit on every answer.
+//! The client for the apiserver: from a kubeconfig or from inside the cluster, without a rate limit of its own but for watches that end
+//! soon, counted, and with a time limit on every answer.
 //!
 //! Proxies: `proxy-url` of the kubeconfig and `HTTPS_PROXY`/`NO_PROXY`, as kubectl has them.
+
+mod watches;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -20,6 +22,7 @@ use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use crate::error_text::innermost;
 use crate::metrics::Metrics;
+use watches::{AnswerBody, Watches};
 
 /// The longest wait for the head of an answer; the apiserver itself ends requests other than watches after this time.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -151,7 +154,8 @@ fn build(
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let builder = ClientBuilder::try_from((config, executor))
         .map_err(|source| ClientError::Build { url, source: Box::new(source) })?;
-    Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, waits }).build())
+    let counting = Counting { metrics: metrics.clone(), host, waits, watches: Watches::default() };
+    Ok(builder.with_layer(&counting).build())
 }
 
 /// How the process started as `argv0` calls itself to the apiserver, which writes it into its audit record, as Go's client does:
@@ -229,12 +233,13 @@ pub fn naming_address(client: &Client, url: &str) -> Client {
     Client::new(service, namespace)
 }
 
-/// Counts requests by code, host and method, and gives up those that are not answered in time.
+/// Counts requests by code, host and method, gives up those that are not answered in time, and bounds the rate of watches.
 #[derive(Clone)]
 struct Counting {
     metrics: Metrics,
     host: String,
     waits: Waits,
+    watches: Watches,
 }
 
 /// The apiserver did not answer in time.
@@ -266,9 +271,9 @@ where
     S::Error: Into<BoxError>,
     B: 'static,
 {
-    type Response = Response<B>;
+    type Response = Response<AnswerBody<B>>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(cx).map_err(Into::into)
@@ -276,11 +281,15 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.method().as_str().to_owned();
-        let Counting { metrics, host, waits } = self.counting.clone();
+        let Counting { metrics, host, waits, watches } = self.counting.clone();
         let limit = waits.for_method(request.method());
+        let watch = watches.watch(request.uri());
         let answer = self.inner.call(request);
         Box::pin(async move {
-            let answer = match limit {
+            if let Some(watch) = &watch {
+                watch.begin().await;
+            }
+            let answer: Result<Response<B>, BoxError> = match limit {
                 None => answer.await.map_err(Into::into),
                 Some(limit) => match tokio::time::timeout(limit, answer).await {
                     Ok(answer) => answer.map_err(Into::into),
@@ -290,7 +299,11 @@ where
             let code =
                 answer.as_ref().map_or_else(|_| "<error>".to_owned(), |ok| ok.status().as_str().to_owned());
             metrics.request(&code, &host, &method);
-            answer
+            answer.map(|answer| {
+                // the watcher itself waits after another answer
+                let watch = watch.filter(|_| answer.status().is_success());
+                answer.map(|body| AnswerBody::new(body, watch))
+            })
         })
     }
 }
@@ -300,11 +313,15 @@ mod tests {
     use super::*;
     use axum::http::StatusCode;
 
+    fn counting(metrics: &Metrics, waits: Waits) -> Counting {
+        let host = "cluster:6443".to_owned();
+        Counting { metrics: metrics.clone(), host, waits, watches: Watches::default() }
+    }
+
     #[tokio::test]
     async fn client_counts_requests_and_failures() {
         let metrics = Metrics::new();
-        let layer =
-            Counting { metrics: metrics.clone(), host: "cluster:6443".to_owned(), waits: Waits::CONTROLLER };
+        let layer = counting(&metrics, Waits::CONTROLLER);
         for status in [Some(StatusCode::OK), Some(StatusCode::NOT_FOUND), None] {
             let mut service = layer.layer(tower::service_fn(move |_: Request<Body>| async move {
                 let status = status.ok_or("refused")?;
@@ -339,7 +356,7 @@ mod tests {
     async fn client_gives_up_requests_without_an_answer() {
         let limit = Duration::from_millis(10);
         let waits = Waits { read: Some(limit), write: None };
-        let layer = Counting { metrics: Metrics::new(), host: "cluster:6443".to_owned(), waits };
+        let layer = counting(&Metrics::new(), waits);
         let mut service = layer.layer(tower::service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Body>, BoxError>>()
         }));
