@@ -1,10 +1,12 @@
 //! The access check of `/metrics` and `/debug/pprof`: a bearer token that TokenReview knows and whose user SubjectAccessReview allows.
 //!
-//! Verdicts are remembered for a while, by the token's hash, so that a scraper does not cost two requests each time.
+//! Decisions are cached for a while, by the token's hash, so that a scraper does not cost two requests each time. Reviews are bounded, so
+//! that a client with many wrong tokens does not pass them on to the apiserver; requests that do not get their turn are refused.
 //!
 //! Rule: catalogd §10, decision 27 (a wrong token gives 401).
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
@@ -14,11 +16,18 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::{Api, PostParams};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 const ALLOWED_FOR: Duration = Duration::from_secs(300);
 const DENIED_FOR: Duration = Duration::from_secs(30);
-/// How many tokens are remembered; when full, all are evicted.
+/// How many tokens are remembered; when full, those that are not allowed are evicted, then all.
 const MAX_REMEMBERED: usize = 1024;
+/// Requests whose reviews are made at the same time.
+const MAX_REVIEWS: usize = 8;
+/// How long a request waits for its turn, and how long its reviews may take.
+const TURN_TIMEOUT: Duration = Duration::from_secs(5);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A review could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -95,19 +104,41 @@ impl Decision {
 /// Why there is no decision.
 #[derive(Debug)]
 pub(crate) enum AccessError {
+    /// The reviews of other requests took too long.
+    Busy,
     Authentication(ReviewError),
     Authorization(String, ReviewError),
+}
+
+impl AccessError {
+    fn log(&self, is_repeated: bool) {
+        const TEXT: &str = "cannot authenticate or authorize requests for metrics or profiles";
+        let (user, error) = match self {
+            Self::Busy => return,
+            Self::Authentication(error) => (None, error),
+            Self::Authorization(user, error) => (Some(user.as_str()), error),
+        };
+        if is_repeated {
+            tracing::debug!(user, %error, "{TEXT}");
+        } else {
+            tracing::warn!(user, %error, "{TEXT}");
+        }
+    }
 }
 
 pub(crate) struct Gate<R> {
     reviews: R,
     path: &'static str,
     known: Mutex<HashMap<[u8; 32], (Instant, Decision)>>,
+    turns: Semaphore,
+    /// The last review failed. Further failures are not worth a line each: any client can cause them.
+    is_failing: AtomicBool,
 }
 
 impl<R: Reviews> Gate<R> {
     pub(crate) fn new(reviews: R, path: &'static str) -> Self {
-        Self { reviews, path, known: Mutex::default() }
+        let turns = Semaphore::new(MAX_REVIEWS);
+        Self { reviews, path, known: Mutex::default(), turns, is_failing: AtomicBool::default() }
     }
 
     pub(crate) async fn decision(&self, token: &str, now: Instant) -> Result<Decision, AccessError> {
@@ -115,22 +146,40 @@ impl<R: Reviews> Gate<R> {
         if let Some(decision) = self.remembered(&key, now) {
             return Ok(decision);
         }
-        let decision = match self.reviews.user(token).await.map_err(AccessError::Authentication)? {
-            None => Decision::Unknown,
-            Some(user) => match self.reviews.may_get(&user, self.path).await {
-                Ok(true) => Decision::Allowed,
-                Ok(false) => Decision::Denied(user.username.unwrap_or_default()),
-                Err(error) => {
-                    return Err(AccessError::Authorization(user.username.unwrap_or_default(), error));
-                }
-            },
+        let Ok(Ok(_turn)) = timeout(TURN_TIMEOUT, self.turns.acquire()).await else {
+            return Err(AccessError::Busy);
         };
+        // another request with this token had its turn before
+        if let Some(decision) = self.remembered(&key, now) {
+            return Ok(decision);
+        }
+        let reviewed = timeout(REVIEW_TIMEOUT, self.review(token)).await.unwrap_or_else(|_| {
+            let late = format!("no answer from the apiserver within {} s", REVIEW_TIMEOUT.as_secs());
+            Err(AccessError::Authentication(ReviewError(late)))
+        });
+        let is_repeated = self.is_failing.swap(reviewed.is_err(), Ordering::Relaxed);
+        let decision = reviewed.inspect_err(|error| error.log(is_repeated))?;
         let mut known = self.known.lock();
         if known.len() >= MAX_REMEMBERED {
-            known.clear();
+            known.retain(|_, (until, decision)| *until > now && *decision == Decision::Allowed);
+            if known.len() >= MAX_REMEMBERED {
+                known.clear();
+            }
         }
         known.insert(key, (now + decision.lasts(), decision.clone()));
         Ok(decision)
+    }
+
+    async fn review(&self, token: &str) -> Result<Decision, AccessError> {
+        let Some(user) = self.reviews.user(token).await.map_err(AccessError::Authentication)? else {
+            return Ok(Decision::Unknown);
+        };
+        let name = user.username.clone().unwrap_or_default();
+        match self.reviews.may_get(&user, self.path).await {
+            Ok(true) => Ok(Decision::Allowed),
+            Ok(false) => Ok(Decision::Denied(name)),
+            Err(error) => Err(AccessError::Authorization(name, error)),
+        }
     }
 
     fn remembered(&self, key: &[u8; 32], now: Instant) -> Option<Decision> {
@@ -143,9 +192,9 @@ impl<R: Reviews> Gate<R> {
 pub(crate) mod tests {
     use super::*;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
-    /// Knows the tokens `good`, `poor` (may not) and `unsure` (authorisation fails); `down` always fails.
+    /// Knows the tokens `good`, `poor` (may not) and `unsure` (authorisation fails); `down` always fails, and `silent…` gets no answer.
     #[derive(Clone, Default)]
     pub(crate) struct FakeReviews {
         pub(crate) asked: Arc<AtomicUsize>,
@@ -159,6 +208,7 @@ pub(crate) mod tests {
             match token {
                 "good" | "poor" | "unsure" => user(token),
                 "down" => Err(ReviewError("apiserver is away".to_owned())),
+                token if token.starts_with("silent") => std::future::pending().await,
                 _ => Ok(None),
             }
         }
@@ -197,14 +247,69 @@ pub(crate) mod tests {
         let reviews = FakeReviews::default();
         let gate = Gate::new(reviews.clone(), "/metrics");
         let now = Instant::now();
+        gate.decision("good", now).await.unwrap();
         for n in 0..3000 {
             gate.decision(&format!("token {n}"), now).await.unwrap();
         }
         assert!(gate.known.lock().len() <= MAX_REMEMBERED);
+        gate.decision("good", now).await.unwrap();
         for _ in 0..2 {
             assert!(matches!(gate.decision("down", now).await, Err(AccessError::Authentication(_))));
             assert!(matches!(gate.decision("unsure", now).await, Err(AccessError::Authorization(_, _))));
         }
-        assert_eq!(reviews.asked.load(Ordering::Relaxed), 3004);
+        assert_eq!(reviews.asked.load(Ordering::Relaxed), 3005, "wrong tokens evict no scraper");
+    }
+
+    /// Counts warnings.
+    struct Warnings(Arc<AtomicUsize>);
+
+    impl tracing::Subscriber for Warnings {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            *metadata.level() == tracing::Level::WARN
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[tokio::test]
+    async fn metrics_access_failures_are_logged_once() {
+        let gate = Gate::new(FakeReviews::default(), "/metrics");
+        let (logged, now) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+        let _guard = tracing::subscriber::set_default(Warnings(Arc::clone(&logged)));
+        for (token, want) in
+            [("down", 1), ("down", 1), ("unsure", 1), ("wrong", 1), ("unsure", 2), ("down", 2)]
+        {
+            let _ = gate.decision(token, now).await;
+            assert_eq!(logged.load(Ordering::Relaxed), want, "{token}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn metrics_access_reviews_are_bounded() {
+        let reviews = FakeReviews::default();
+        let gate = Gate::new(reviews.clone(), "/metrics");
+        let (now, begun) = (Instant::now(), tokio::time::Instant::now());
+        let ask = |n: usize| {
+            let gate = &gate;
+            async move { (gate.decision(&format!("silent {n}"), now).await, begun.elapsed().as_secs()) }
+        };
+        let answers = futures::future::join_all((0..50).map(ask)).await;
+        assert_eq!(reviews.asked.load(Ordering::Relaxed), MAX_REVIEWS);
+        let busy = answers.iter().filter(|it| matches!(it, (Err(AccessError::Busy), 5))).count();
+        let late =
+            answers.iter().filter(|it| matches!(it, (Err(AccessError::Authentication(_)), 10))).count();
+        assert_eq!((busy, late), (50 - MAX_REVIEWS, MAX_REVIEWS));
+        // then there are turns again, and one review serves all that ask with the same token
+        let same = futures::future::join_all((0..50).map(|_| gate.decision("good", now))).await;
+        assert!(same.iter().all(|it| matches!(it, Ok(Decision::Allowed))));
+        assert!(reviews.asked.load(Ordering::Relaxed) <= 2 * MAX_REVIEWS);
     }
 }

@@ -1,6 +1,6 @@
 //! The route `/metrics` behind its gate, and the server that shows it.
 //!
-//! Rule: catalogd §10: no token or a wrong one 401, no permission 403, no answer from the cluster 500.
+//! Rule: catalogd §10: no token or a wrong one 401, no permission 403, no answer from the cluster 500; too many at the same time 429.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use futures::stream;
@@ -86,12 +86,16 @@ pub(crate) async fn admit<R: Reviews>(gate: &Gate<R>, headers: &HeaderMap) -> Re
         Ok(Decision::Denied(user)) => {
             plain(StatusCode::FORBIDDEN, format!("Authorization denied for user {user}\n"))
         }
-        Err(AccessError::Authentication(error)) => {
-            tracing::warn!(error = %error, "cannot authenticate a request for metrics or profiles");
+        Err(AccessError::Busy) => {
+            let text = "too many requests wait for authentication; try again\n".to_owned();
+            let mut refused = plain(StatusCode::TOO_MANY_REQUESTS, text);
+            refused.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            refused
+        }
+        Err(AccessError::Authentication(_)) => {
             plain(StatusCode::INTERNAL_SERVER_ERROR, "Authentication failed\n".to_owned())
         }
-        Err(AccessError::Authorization(user, error)) => {
-            tracing::warn!(user, error = %error, "cannot authorize a request for metrics or profiles");
+        Err(AccessError::Authorization(user, _)) => {
             plain(StatusCode::INTERNAL_SERVER_ERROR, format!("Authorization for user {user} failed\n"))
         }
     })
