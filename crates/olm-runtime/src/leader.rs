@@ -162,12 +162,19 @@ pub async fn acquire(
     tracing::info!(lease = election.name, identity = election.identity, "waiting to become leader");
     let renewed = loop {
         let begun = election.fence.now();
-        let attempt = tokio::select! {
+        // as at a renewal: an answer after that is of no use, and the connection may be dead
+        let limited =
+            tokio::time::timeout(election.timing.renew / 2, attempt(&api, &election, &mut observed));
+        let outcome = tokio::select! {
             () = shutdown.cancelled() => return None,
-            attempt = attempt(&api, &election, &mut observed) => attempt,
+            outcome = limited => outcome,
         };
-        if attempt == Attempt::Leader {
-            break begun;
+        match outcome {
+            Ok(Attempt::Leader) => break begun,
+            Ok(Attempt::Other | Attempt::Failed) => {}
+            Err(_) => {
+                tracing::warn!(lease = election.name, "reading or writing the lease takes too long, retrying")
+            }
         }
         // spread out, so that processes started together do not ask together
         let wait = election.timing.retry.mul_f64(1.0 + rand::random::<f64>());

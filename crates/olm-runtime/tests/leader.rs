@@ -350,6 +350,26 @@ async fn standby_waits_after_the_lease_was_deleted() {
     assert!(took < TIMING.lease + TIMING.retry * 5, "{took:?}");
 }
 
+/// A request over a connection that is dead is never answered.
+#[tokio::test(start_paused = true)]
+async fn standby_retries_requests_without_an_answer() {
+    let server = Server::new();
+    // released, so the first attempt that is answered takes it
+    let spec = json!({"holderIdentity": "", "leaseDurationSeconds": 1});
+    server.state().lease = Some(json!({"metadata": {"name": "l", "resourceVersion": "1"}, "spec": spec}));
+    server.state().mood = Mood::Silent;
+    let (client, since) = (server.client(), Instant::now());
+    let acquired = tokio::spawn(async move {
+        acquire(client, election(TIMING), &Metrics::new(), &Shutdown::new()).await.map(drop)
+    });
+    tokio::time::sleep(TIMING.retry).await; // its first request is sent
+    server.state().mood = Mood::Well;
+    let acquired = tokio::time::timeout(TEST_TIMEOUT, acquired).await;
+    acquired.unwrap_or_else(|_| panic!("it waits for the answer")).unwrap().unwrap();
+    let took = since.elapsed();
+    assert!(took < TIMING.renew / 2 + TIMING.retry * 5, "{took:?}");
+}
+
 /// A process that starts after the deletion finds the cluster like one in which none has ever led.
 #[tokio::test(start_paused = true)]
 async fn process_waits_for_a_lease_that_it_has_not_seen() {
