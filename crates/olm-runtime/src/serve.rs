@@ -75,14 +75,15 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// For health and metrics: small answers over HTTP/1.1.
+    /// For health and metrics: small answers over HTTP/1.1. A token fits into a head, and the heads of all connections into memory, because
+    /// they are read before the token is.
     fn default() -> Self {
         Self {
             connections: 512,
-            connections_per_client: 512,
+            connections_per_client: 256,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(5),
-            head_bytes: 1 << 20,
+            head_bytes: 64 << 10,
             streams: 0,
             stall: Duration::from_secs(30),
             drain: Duration::from_secs(30),

@@ -53,6 +53,17 @@ async fn serve_limits_heads() {
     server.task.await.unwrap();
 }
 
+#[test]
+fn serve_default_limits_fit_into_memory() {
+    let limits = Limits::default();
+    let heads = u64::from(limits.head_bytes) * limits.connections as u64;
+    assert!(heads <= 64 << 20, "{heads} bytes, of 256 MiB that the smallest program has");
+    assert!(
+        2 * limits.connections_per_client <= limits.connections,
+        "one client cannot take all connections"
+    );
+}
+
 #[tokio::test]
 async fn serve_slow_head_ends_the_connection() {
     let limits = Limits { head: Duration::from_millis(50), ..Limits::default() };
