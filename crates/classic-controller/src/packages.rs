@@ -1,12 +1,14 @@
 //! Discovery of the aggregated API `packages.operators.coreos.com/v1`, so that the APIService of an installation of the reference stays
 //! available. It serves no PackageManifests yet, and lists no resource for them.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::routing::get;
 use axum::{Json, Router};
+use futures::FutureExt as _;
 use olm_runtime::args::Serving;
-use olm_runtime::tls::{self, ServingPair, TlsSettings};
+use olm_runtime::tls::{self, ServingPair, TlsError, TlsSettings, WatchedPair};
 use olm_runtime::{Shutdown, listen, serve};
 use serde_json::{Value, json};
 
@@ -27,8 +29,16 @@ pub(crate) async fn server(
     let Some(Serving::Files { cert, key }) = args.tls.serving()? else {
         anyhow::bail!("--packages-bind-address requires --tls-cert and --tls-key");
     };
-    let config = tls::server_config(ServingPair::load(cert, key)?, settings)?;
-    Ok(Some(serve::https(listener, router(), Arc::clone(&config), serve::Limits::default(), stop)))
+    let (pair, keeping) = watched_pair(&cert, &key, stop.clone())?;
+    let config = tls::server_config(pair, settings)?;
+    let serving = serve::https(listener, router(), config, serve::Limits::default(), stop);
+    Ok(Some(futures::future::join(serving, keeping).map(|_| ())))
+}
+
+/// The pair in the files, and the work that follows them until `stop`.
+fn watched_pair(cert: &Path, key: &Path, stop: Shutdown) -> Result<WatchedPair, TlsError> {
+    let pair = ServingPair::load(cert, key)?;
+    Ok((Arc::clone(&pair), pair.watch(stop).boxed()))
 }
 
 fn router() -> Router {
@@ -52,12 +62,42 @@ fn router() -> Router {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use axum::body::Body;
     use http::{Request, StatusCode};
     use http_body_util::BodyExt as _;
+    use k8s_openapi::jiff::{SignedDuration, Timestamp};
+    use olm_certificates::material::{Keys, issue};
     use tower::ServiceExt as _;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn packages_certificate_follows_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let [cert, key] = ["tls.crt", "tls.key"].map(|name| folder.path().join(name));
+        let write = |name: &str| {
+            let (names, keys) = ([name.to_owned()], Keys::generate().unwrap());
+            let issued =
+                issue("test CA", &names, Timestamp::now(), SignedDuration::from_hours(1), keys).unwrap();
+            std::fs::write(&cert, issued.certificate).unwrap();
+            std::fs::write(&key, issued.key.pem()).unwrap();
+        };
+        write("first.test");
+        let (pair, keeping) = watched_pair(&cert, &key, Shutdown::new()).unwrap();
+        let first = pair.current().cert.clone();
+        let rotated = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            write("second-and-longer.test");
+            tokio::time::sleep(Duration::from_secs(9)).await;
+        };
+        tokio::select! {
+            () = keeping => panic!("it ends"),
+            () = rotated => {}
+        }
+        assert_ne!(pair.current().cert, first);
+    }
 
     #[tokio::test]
     async fn packages_discovery_lists_no_resource() {
