@@ -27,6 +27,8 @@ pub fn main<E: Display>(
 
 /// Runs a process to its end. A failure is printed on standard error, with its causes, and gives exit code 1.
 pub fn run<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCode {
+    #[cfg(unix)]
+    raise_open_files();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),
@@ -38,6 +40,15 @@ pub fn run<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }
+}
+
+/// Raises the soft limit of open files to the hard one, as Go does at its start. Container runtimes may begin with 1,024, and catalogd alone
+/// takes as many connections. If it cannot be raised, it stays.
+#[cfg(unix)]
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 #[expect(clippy::print_stderr, reason = "the last word of the process, where users look for it")]
@@ -90,6 +101,33 @@ pub fn print_line(line: &str) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Set in the process with few files: this test program, started again.
+    #[cfg(unix)]
+    const CHILD: &str = "OLM_TEST_FEW_FILES";
+
+    #[cfg(unix)]
+    #[test]
+    fn process_raises_its_limit_of_open_files() {
+        use rustix::process::{Resource, getrlimit};
+        if std::env::var_os(CHILD).is_some() {
+            assert_eq!(getrlimit(Resource::Nofile).current, Some(100));
+            let _ = run(std::future::ready(Ok::<_, String>(())));
+            let limit = getrlimit(Resource::Nofile);
+            assert_eq!(limit.current, limit.maximum);
+            return;
+        }
+        let test = "process::tests::process_raises_its_limit_of_open_files";
+        let child = std::process::Command::new("sh")
+            .args(["-c", "ulimit -S -n 100 && exec \"$0\" --exact \"$1\" --nocapture"])
+            .arg(std::env::current_exe().unwrap())
+            .arg(test)
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && text.contains("1 passed"), "{text}{:?}", child.stderr);
+    }
 
     #[test]
     fn process_build_has_all_four_facts() {
