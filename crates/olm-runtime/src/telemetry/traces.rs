@@ -80,6 +80,7 @@ fn spans() -> Targets {
         "catalogd",
         "operator_controller",
         "cluster_operator",
+        "classic_controller",
         "olm_runtime",
         "olm_oci",
         "olm_signature",
@@ -175,5 +176,22 @@ impl HttpClient for Client {
             );
             outcome
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn traces_have_the_spans_of_every_program() {
+        let spans = spans();
+        for program in ["catalogd", "operator_controller", "cluster_operator", "classic_controller"] {
+            assert!(spans.would_enable(&format!("{program}::controller"), &Level::INFO), "{program}");
+        }
+        assert!(spans.would_enable("kube_client::client::builder", &Level::DEBUG), "one for each request");
+        assert!(!spans.would_enable("hyper", &Level::INFO));
     }
 }
