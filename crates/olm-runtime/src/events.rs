@@ -1,8 +1,9 @@
 //! Kubernetes events: what a user should see in `kubectl describe`, without flooding the apiserver.
 //!
 //! The same event about the same object is sent at most once in ten minutes; the next one counts those that were held back. Two
-//! events of one reason with other words are two events (kube's own recorder would count the second one as the first). An event
-//! that cannot be sent is logged; no work fails because of it.
+//! events of one reason with other words are two events (kube's own recorder would count the second one as the first). An object that
+//! has another message each time gets so many events in a row, and then one a minute, of each controller. An event that cannot be
+//! sent is logged; no work fails because of it.
 //!
 //! Rule: decision 19.
 
@@ -26,8 +27,12 @@ use crate::metrics::Metrics;
 
 /// How long an event is not repeated.
 const DEDUP_WINDOW: Duration = Duration::from_secs(600);
-/// How many events are remembered; when full, those that may be repeated are evicted, then all.
-const MAX_REMEMBERED: usize = 2048;
+/// How many events are remembered, and how many objects; when full, those that may be repeated are evicted, then all.
+const MAX_REMEMBERED: usize = 8192;
+/// Events about one object that are sent in a row.
+const BURST: u32 = 50;
+/// After that, one is sent each time that this has passed.
+const REFILL: Duration = Duration::from_secs(60);
 /// The longest note, in bytes; the API takes 1,024, with the number of events that were held back.
 const MAX_NOTE: usize = 960;
 /// How much of an object's name an event's name begins with; the rest distinguishes events of one object.
@@ -93,14 +98,15 @@ impl Events {
     }
 
     async fn send(&self, about: &ObjectReference, key: &str, new: NewEvent<'_>, line: String) {
-        let due = {
-            let mut sent = self.sent.lock();
-            sent.due(&key_about(about, key), Instant::now())
+        let (due, is_allowed) = {
+            let (mut sent, now) = (self.sent.lock(), Instant::now());
+            let due = sent.due(&key_about(about, key), now);
+            (due, due.is_some() && sent.spend(&key_about(about, ""), now))
         };
         if due.is_some() || !new.warning {
             log(about, &new);
         }
-        let Some(held) = due else { return };
+        let Some(held) = due.filter(|_| is_allowed) else { return };
         let note = counted(line, held);
         let new = NewEvent { note: &note, ..new };
         if !observe::is_known(about.kind.as_deref().unwrap_or_default(), new.reason) {
@@ -196,6 +202,18 @@ struct Sent {
     hasher: RandomState,
     /// The time, and how many were held back since.
     last: HashMap<u64, (Instant, u32)>,
+    /// By object, how many events it has had, less one for each [`REFILL`] until this time.
+    spent: HashMap<u64, (Instant, u32)>,
+}
+
+/// What an object has spent by now.
+fn refilled((since, spent): (Instant, u32), now: Instant) -> (Instant, u32) {
+    let refills = now.duration_since(since).as_secs() / REFILL.as_secs();
+    let refills = u32::try_from(refills).unwrap_or(u32::MAX);
+    match spent.saturating_sub(refills) {
+        0 => (now, 0),
+        left => (since + REFILL * refills, left),
+    }
 }
 
 impl Sent {
@@ -218,6 +236,21 @@ impl Sent {
         }
         self.last.insert(key, (now, 0));
         Some(before)
+    }
+
+    /// Whether an event about the object may be sent now; it is counted then.
+    fn spend(&mut self, object: &str, now: Instant) -> bool {
+        let key = self.hasher.hash_one(object);
+        let (since, spent) = self.spent.get(&key).map_or((now, 0), |before| refilled(*before, now));
+        if self.spent.len() >= MAX_REMEMBERED {
+            self.spent.retain(|_, before| refilled(*before, now).1 > 0);
+            if self.spent.len() >= MAX_REMEMBERED {
+                self.spent.clear();
+            }
+        }
+        let is_allowed = spent < BURST;
+        self.spent.insert(key, (since, spent + u32::from(is_allowed)));
+        is_allowed
     }
 }
 
@@ -243,6 +276,29 @@ mod tests {
             let due = sent.due(&key_about(&about, "Installed"), start + Duration::from_secs(seconds));
             assert_eq!(due, want, "{name} after {seconds} s");
         }
+    }
+
+    #[test]
+    fn events_about_one_object_are_limited() {
+        let mut sent = Sent::default();
+        let start = Instant::now();
+        let mut spend = |object: &str, seconds| sent.spend(object, start + Duration::from_secs(seconds));
+        assert!((0..BURST).all(|_| spend("a", 0)), "in a row");
+        for (object, seconds, want) in [
+            ("a", 1, false),
+            ("b", 1, true),
+            ("a", 59, false),
+            ("a", 60, true),
+            ("a", 61, false),
+            ("a", 240, true),
+            ("a", 240, true),
+            ("a", 240, true),
+            ("a", 241, false),
+        ] {
+            assert_eq!(spend(object, seconds), want, "{object} after {seconds} s");
+        }
+        assert!((0..BURST).all(|_| spend("a", 7200)), "after a while it has all of them again");
+        assert!(!spend("a", 7200));
     }
 
     /// Collects the messages and details of the log.
@@ -313,6 +369,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn events_beyond_the_limit_are_logged_only() {
+        let notes: Vec<String> = (0..60).map(|n| format!("attempt {n} failed")).collect();
+        let all: Vec<(bool, &str)> = notes.iter().map(|note| (true, note.as_str())).collect();
+        let (received, logged) = sent(&all, false).await;
+        assert_eq!((received.len(), logged.len()), (50, 60));
+    }
+
+    #[tokio::test]
     async fn events_have_the_line_that_fits_unless_whole() {
         let note = format!("Status changed: {}", "word ".repeat(60));
         let (fitting, _) = sent(&[(false, &note)], false).await;
@@ -326,9 +390,10 @@ mod tests {
     fn events_memory_is_bounded() {
         let mut sent = Sent::default();
         let now = Instant::now();
-        for n in 0..10_000 {
+        for n in 0..3 * MAX_REMEMBERED {
             assert_eq!(sent.due(&n.to_string(), now), Some(0));
-            assert!(sent.last.len() <= MAX_REMEMBERED);
+            assert!(sent.spend(&n.to_string(), now));
+            assert!(sent.last.len() <= MAX_REMEMBERED && sent.spent.len() <= MAX_REMEMBERED);
         }
     }
 

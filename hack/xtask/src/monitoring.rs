@@ -131,7 +131,8 @@ fn events() -> String {
         "{HEAD}# Events\n\n\
          What a user would ask about is reported as an event of the object, so that `kubectl describe` and `kubectl events --for` show \
          it. Events of objects without a namespace lie in the namespace `default`. The same event about the same object is \
-         sent at most once in ten minutes. `olm_events_total` counts them.\n"
+         sent at most once in ten minutes; an object gets 50 events of a controller in a row, then one a minute. \
+         `olm_events_total` counts them.\n"
     );
     let all = || observe::EVENTS.iter().chain(classic::observe::EVENTS);
     let mut kinds: Vec<&str> = all().map(|event| event.about).collect();
