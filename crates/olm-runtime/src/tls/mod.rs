@@ -56,6 +56,13 @@ pub enum TlsError {
     Rustls(#[from] rustls::Error),
 }
 
+impl TlsError {
+    /// A file is there and was not read, as when the process has too many open files: that passes without a change of the file.
+    fn is_unread(&self) -> bool {
+        matches!(self, Self::Read { source, .. } if source.kind() != std::io::ErrorKind::NotFound)
+    }
+}
+
 /// Makes ring the provider of this process; comes first in `main`. A second call changes nothing.
 pub fn install_provider() {
     // an error means that a provider is installed already

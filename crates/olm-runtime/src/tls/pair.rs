@@ -103,7 +103,8 @@ impl ServingPair {
     /// Reads the pair again if a file has changed since the last look; returns whether the pair was replaced.
     ///
     /// # Errors
-    /// If the files are broken now; the pair in use stays, and the files are read again when they change once more.
+    /// If the files are broken now; the pair in use stays, and the files are read again when they change once more, or at the next look
+    /// if they could not be read.
     pub fn reload_if_changed(&self) -> Result<bool, TlsError> {
         let Some((cert, key)) = &self.files else { return Ok(false) };
         let now = [Stamp::read(cert), Stamp::read(key)];
@@ -114,7 +115,11 @@ impl ServingPair {
             }
             *seen = now;
         }
-        self.take(read(cert, key))
+        let read = read(cert, key);
+        if read.as_ref().is_err_and(TlsError::is_unread) {
+            *self.seen.lock() = <[Stamp; 2]>::default();
+        }
+        self.take(read)
     }
 
     /// Looks at the files every few seconds until shutdown.

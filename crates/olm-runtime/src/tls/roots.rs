@@ -94,7 +94,11 @@ impl CaPool {
             }
             *seen = now;
         }
-        let all = self.base.iter().cloned().chain(read_folder(folder)?).collect();
+        let own = read_folder(folder);
+        if own.as_ref().is_err_and(TlsError::is_unread) {
+            self.seen.lock().clear();
+        }
+        let all = self.base.iter().cloned().chain(own?).collect();
         *self.current.write() = Arc::new(all);
         Ok(true)
     }

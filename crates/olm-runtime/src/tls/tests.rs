@@ -115,6 +115,25 @@ async fn tls_new_handshakes_use_the_new_pair() {
     assert!(metrics.classic().contains(&line), "{}", metrics.classic());
 }
 
+/// A folder stands for a file that cannot be read for a while.
+#[test]
+fn tls_files_that_could_not_be_read_are_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = TestCa::new();
+    ca.write_pair(folder.path(), "server");
+    let [cert, key] = ["tls.crt", "tls.key"].map(|name| folder.path().join(name));
+    let pair = ServingPair::load(&cert, &key).unwrap();
+    std::fs::remove_file(&key).unwrap();
+    let missing = pair.reload_if_changed().unwrap_err();
+    assert!(missing.to_string().starts_with("cannot read "), "{missing}");
+    assert!(!pair.reload_if_changed().unwrap(), "it is seen when it is there");
+    std::fs::create_dir(&key).unwrap();
+    for _ in 0..2 {
+        assert!(pair.reload_if_changed().unwrap_err().is_unread());
+    }
+    assert_eq!(pair.counts(), (4, 3));
+}
+
 #[tokio::test]
 async fn tls_profiles_decide_the_version() {
     let folder = tempfile::tempdir().unwrap();
