@@ -19,7 +19,8 @@ use olm_api::classic::{
     CatalogSource, ClusterServiceVersion, InstallPlan, OlmConfig, Operator, OperatorCondition, OperatorGroup,
     Subscription,
 };
-use olm_runtime::watched::Objects;
+use olm_classic::install_plan::PlanPhase;
+use olm_runtime::watched::{Objects, config_of_large_objects};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::copies::Copies;
@@ -35,6 +36,7 @@ const ORIGINALS: &str = "!olm.copiedFrom";
 pub(crate) struct Cluster {
     pub(crate) catalogs: Objects<CatalogSource>,
     pub(crate) subscriptions: Objects<Subscription>,
+    /// Without manifests once they are complete.
     pub(crate) plans: Objects<InstallPlan>,
     /// Without copies.
     pub(crate) csvs: Objects<ClusterServiceVersion>,
@@ -101,11 +103,11 @@ impl Cluster {
     #[must_use]
     pub(crate) fn watch(&self, client: &Client) -> Vec<AbortOnDropHandle<()>> {
         let managed = || watcher::Config::default().labels(MANAGED);
-        let originals = watcher::Config::default().labels(ORIGINALS);
+        let originals = config_of_large_objects().labels(ORIGINALS);
         vec![
             self.catalogs.watch(client),
             self.subscriptions.watch(client),
-            self.plans.watch(client),
+            self.plans.watch_selected(client, config_of_large_objects(), without_manifests),
             self.csvs.watch_selected(client, originals, |it| it),
             self.copies.watch(client),
             self.groups.watch(client),
@@ -114,7 +116,7 @@ impl Cluster {
             self.operators.watch(client),
             self.namespaces.watch(client),
             self.deployments.watch_selected(client, managed(), |it| it),
-            self.crds.watch_selected(client, watcher::Config::default(), without_schemas),
+            self.crds.watch_selected(client, config_of_large_objects(), without_schemas),
             self.api_services.watch(client),
             self.accounts.watch(client),
             self.roles.watch(client),
@@ -179,6 +181,18 @@ fn without_schemas(mut crd: CustomResourceDefinition) -> CustomResourceDefinitio
     crd
 }
 
+/// A plan that is complete without the manifests of its steps, which are most of its size: nothing is made from them any more. Those of
+/// Subscriptions stay, because they name the package (`olm_classic::subscription`). Up to five such plans stay in each namespace.
+pub(crate) fn without_manifests(mut plan: InstallPlan) -> InstallPlan {
+    if PlanPhase::from_plan(&plan) == Some(PlanPhase::Complete) {
+        let steps = plan.status.iter_mut().flat_map(|status| &mut status.plan);
+        for step in steps.filter(|step| step.resource.kind != "Subscription") {
+            step.resource.manifest = String::new();
+        }
+    }
+    plan
+}
+
 fn without_data(config_map: ConfigMap) -> ConfigMap {
     ConfigMap { data: None, binary_data: None, ..config_map }
 }
@@ -187,5 +201,58 @@ fn only_certificates(secret: Secret) -> Secret {
     match secret.type_.as_deref() {
         Some("kubernetes.io/tls") => secret,
         _ => Secret { data: None, string_data: None, ..secret },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::Apiserver;
+
+    #[test]
+    fn plans_are_cached_without_manifests_once_complete() {
+        for (phase, kind, is_kept) in [
+            ("RequiresApproval", "Secret", true),
+            ("Installing", "Secret", true),
+            ("Failed", "Secret", true),
+            ("Complete", "Secret", false),
+            ("Complete", "Subscription", true),
+        ] {
+            let resource = json!({"sourceName": "c", "sourceNamespace": "ns", "group": "", "version": "v1",
+                "kind": kind, "name": "x", "manifest": "{}"});
+            let step = json!({"resolving": "a.v1", "status": "Created", "resource": resource});
+            let plan: InstallPlan = serde_json::from_value(json!({
+                "metadata": {"name": "p", "namespace": "ns"},
+                "spec": {"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true},
+                "status": {"phase": phase, "catalogSources": [], "plan": [step]},
+            }))
+            .unwrap();
+            let mut want = plan.clone();
+            if !is_kept {
+                want.status.as_mut().unwrap().plan[0].resource.manifest.clear();
+            }
+            assert_eq!(without_manifests(plan), want, "{phase} {kind}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_of_large_objects_have_small_pages() {
+        let apiserver = Apiserver::new(|_, _| (404, json!({})));
+        let cluster = Cluster::new();
+        let _watches = cluster.watch(&apiserver.client());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let requests = apiserver.requests();
+        for (kind, lists) in
+            [("customresourcedefinitions", 1), ("clusterserviceversions", 2), ("installplans", 1)]
+        {
+            let of_kind: Vec<&String> =
+                requests.iter().filter(|it| it.contains(&format!("/{kind}?"))).collect();
+            assert_eq!(of_kind.len(), lists, "{kind}");
+            assert!(of_kind.iter().all(|it| it.contains("limit=100")), "{of_kind:?}");
+        }
     }
 }

@@ -7,13 +7,12 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt as _;
 use kube::core::ObjectMeta;
-use kube::runtime::watcher;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use olm_api::classic::ClusterServiceVersion;
 use olm_classic::operator_group::copies::{CopyHash, ObservedCsv};
 use olm_classic::operator_group::keys;
 use olm_runtime::task;
-use olm_runtime::watched::{self, Change, Received, Table, Watched};
+use olm_runtime::watched::{self, Change, Received, Table, Watched, config_of_large_objects};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Selects copies.
@@ -80,7 +79,7 @@ impl Copies {
     /// Watches all copies until the handle is dropped.
     pub(crate) fn watch(&self, client: &Client) -> AbortOnDropHandle<()> {
         let api: Api<Received<ClusterServiceVersion>> = Api::all(client.clone());
-        let config = watcher::Config::default().labels(COPIES);
+        let config = config_of_large_objects().labels(COPIES);
         let changes = self.0.follow(api, config, row);
         let follows =
             async move { task::supervised("watch of copied CSVs", changes.for_each(async |_| ())).await };

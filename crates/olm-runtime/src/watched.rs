@@ -384,6 +384,9 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Watched<K, V> {
 #[derive(Debug)]
 pub struct Object<K>(pub Result<Arc<K>, Arc<InvalidObject>>);
 
+/// Objects in a page of a list, of a kind whose objects are large.
+const LARGE_OBJECTS: u32 = 100;
+
 /// What kubectl notes of an object that it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -461,6 +464,13 @@ impl<K: Resource> PartialEq for Object<K> {
         let (this, other) = (self.meta(), other.meta());
         (&this.uid, &this.resource_version) == (&other.uid, &other.resource_version)
     }
+}
+
+/// Selects all objects of a kind whose objects are large, as CustomResourceDefinitions are. A page of a list is in memory whole before its
+/// objects are reduced to what is cached, so it has fewer of them.
+#[must_use]
+pub fn config_of_large_objects() -> watcher::Config {
+    watcher::Config::default().page_size(LARGE_OBJECTS)
 }
 
 /// `namespace/name`, or the name where there are no namespaces.

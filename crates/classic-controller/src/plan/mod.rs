@@ -26,6 +26,7 @@ use olm_runtime::{client, write_status};
 use parking_lot::Mutex;
 
 use self::run::Run;
+use crate::cluster::without_manifests;
 use crate::context::{Context, MANAGER};
 use crate::controllers;
 use crate::subscription::Unpacks;
@@ -191,7 +192,8 @@ impl Plans {
             match write_status(api, &stored, status.clone(), MANAGER).await {
                 Ok(Some(written)) => {
                     let key = olm_runtime::watched::key(&written.metadata);
-                    self.context.cluster.plans.update(key, Object::new(written.clone()));
+                    let cached = Object::new(without_manifests(written.clone()));
+                    self.context.cluster.plans.update(key, cached);
                     return Ok(Some(written));
                 }
                 Ok(None) => return Ok(Some(stored)),
@@ -238,6 +240,7 @@ mod tests {
     use std::time::Duration;
 
     use olm_bundle::BundleLimits;
+    use serde::Deserialize as _;
     use serde_json::{Value, json};
 
     use super::*;
@@ -289,6 +292,33 @@ mod tests {
             let now: Timestamp = start.parse::<Timestamp>().unwrap() + Duration::from_secs(second);
             assert_eq!(waits(&stored, &decided, now).as_deref(), want, "{decided:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn plan_that_is_complete_is_cached_without_manifests() {
+        let resource = json!({"sourceName": "c", "sourceNamespace": "ns", "group": "", "version": "v1",
+            "kind": "Secret", "name": "s", "manifest": "{}"});
+        let plan = |version: &str, phase: &str| {
+            let step = json!({"resolving": "a.v1", "status": "Created", "resource": resource});
+            json!({
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "InstallPlan",
+                "metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": version},
+                "spec": {"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true},
+                "status": {"phase": phase, "catalogSources": [], "plan": [step]},
+            })
+        };
+        let typed = |plan: &Value| InstallPlan::deserialize(plan).unwrap();
+        let (stored, complete) = (typed(&plan("1", "Installing")), plan("2", "Complete"));
+        let status = typed(&complete).status.unwrap();
+        let apiserver = Apiserver::new(move |_, _| (200, complete.clone()));
+        let (plans, _cache) = plans(&apiserver);
+        let cached = &plans.context.cluster.plans;
+        cached.insert("ns/p".to_owned(), Object::new(stored.clone()));
+        let api = Api::namespaced(apiserver.client(), "ns");
+        let written = plans.write_status(&api, stored, &status).await.unwrap().unwrap();
+        assert_eq!(written.status, Some(status));
+        let cached = cached.find("ns/p").unwrap();
+        assert_eq!(cached.status.as_ref().unwrap().plan[0].resource.manifest, "");
     }
 
     #[tokio::test]
