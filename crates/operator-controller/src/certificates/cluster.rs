@@ -13,7 +13,7 @@ use olm_api::labels;
 use olm_bundle::CaTarget;
 use olm_runtime::controller::Waker;
 use olm_runtime::task;
-use olm_runtime::watched::{Change, Watched};
+use olm_runtime::watched::{Change, Watched, config_of_large_objects};
 use tokio::task::JoinSet;
 
 use super::caller::{Caller, Kind};
@@ -31,11 +31,11 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn start(client: &Client, wake: &Waker, tasks: &mut JoinSet<()>) -> Self {
-        let labelled = |key, value| watcher::Config::default().labels(&format!("{key}={value}"));
+        let issued = format!("{}={}", labels::WEBHOOK_CERTIFICATE, labels::WEBHOOK_CERTIFICATE_BUILT_IN);
         let secrets: Watched<SecretRef, Secret> = Watched::default();
         let changes = secrets.follow(
             Api::<Secret>::all(client.clone()),
-            labelled(labels::WEBHOOK_CERTIFICATE, labels::WEBHOOK_CERTIFICATE_BUILT_IN),
+            watcher::Config::default().labels(&issued),
             |mut secret: Secret| {
                 secret.metadata.managed_fields = None;
                 (secret_ref(&secret), secret)
@@ -46,7 +46,8 @@ impl Cluster {
         let callers = Kind::ALL.map(|kind| {
             let callers: Watched<CaTarget, Caller> = Watched::default();
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
-            let owned = labelled(labels::OWNER_KIND, labels::OWNER_KIND_CLUSTER_EXTENSION);
+            let owned = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_CLUSTER_EXTENSION);
+            let owned = config_of_large_objects().labels(&owned);
             let row =
                 move |object: DynamicObject| (kind.target(object.name_any()), Caller::read(kind, &object));
             let changes = callers.follow(api, owned, row);
@@ -124,8 +125,20 @@ async fn wake_owners<K, V>(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::testing::{assert_panic_exits, panics_at};
+    use crate::testing::{Apiserver, assert_panic_exits, panics_at};
+
+    #[tokio::test(start_paused = true)]
+    async fn certificate_watch_lists_crds_in_small_pages() {
+        let (apiserver, mut tasks) = (Apiserver::new(|_, _| (404, json!({}))), JoinSet::new());
+        let _cluster = Cluster::start(&apiserver.client(), &Waker::default(), &mut tasks);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut lists = apiserver.requests();
+        lists.retain(|it| it.contains("/customresourcedefinitions?"));
+        assert!(lists.len() == 1 && lists[0].contains("limit=100"), "{lists:?}");
+    }
 
     #[test]
     fn certificate_watch_panic_exits() {

@@ -13,7 +13,7 @@ use kube::{Client, Resource, ResourceExt};
 use olm_core::ObjectKey;
 use olm_runtime::controller::Waker;
 use olm_runtime::task;
-use olm_runtime::watched::{Change, Table, Watched};
+use olm_runtime::watched::{Change, Table, Watched, config_of_large_objects};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -161,12 +161,7 @@ pub(in crate::objectset) struct KindWatch {
 impl KindWatch {
     pub(super) fn start(client: &Client, kind: Kind, interest: Interest) -> Self {
         let (state, synced) = watch::channel(Synced::NotYet);
-        let gvk = &interest.gvk;
-        let mut config = watcher::Config::default().labels(olm_api::labels::OWNER_NAME);
-        if gvk.group.is_empty() && gvk.kind == "Secret" {
-            // the content of revisions carries the owner label too; it is large and not an object of any revision
-            config = config.fields(&format!("type!={}", olm_api::secret_types::OBJECT_DATA));
-        }
+        let config = config(&interest.gvk);
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource);
         let objects = Objects::new();
         let follower =
@@ -248,6 +243,19 @@ impl Drop for KindWatch {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// Selects the objects of revisions of this kind.
+pub(super) fn config(gvk: &GroupVersionKind) -> watcher::Config {
+    let config = match (gvk.group.as_str(), gvk.kind.as_str()) {
+        // the content of revisions carries the owner label too; it is large and not an object of any revision
+        ("", "Secret") => {
+            watcher::Config::default().fields(&format!("type!={}", olm_api::secret_types::OBJECT_DATA))
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => config_of_large_objects(),
+        _ => watcher::Config::default(),
+    };
+    config.labels(olm_api::labels::OWNER_NAME)
 }
 
 /// Follows the events of one kind.

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::awaited::AWAITED;
-use super::kind::{Follower, Objects};
+use super::kind::{Follower, Objects, config};
 use super::*;
 use crate::kinds::Kind;
 use crate::objectset::live::{Live, ObjectRef};
@@ -20,6 +20,19 @@ fn world() -> World {
     olm_runtime::tls::install_provider();
     let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
     World::new(Client::try_from(nowhere).unwrap(), Waker::default())
+}
+
+#[test]
+fn world_lists_large_objects_in_small_pages() {
+    for (group, kind, page, fields) in [
+        ("", "ConfigMap", 500, None),
+        ("", "Secret", 500, Some("type!=olm.operatorframework.io/object-data")),
+        ("apiextensions.k8s.io", "CustomResourceDefinition", 100, None),
+    ] {
+        let found = config(&GroupVersionKind::gvk(group, "v1", kind));
+        assert_eq!((found.page_size, found.field_selector.as_deref()), (Some(page), fields), "{kind}");
+        assert_eq!(found.label_selector.as_deref(), Some(olm_api::labels::OWNER_NAME), "{kind}");
+    }
 }
 
 #[tokio::test]
