@@ -62,7 +62,7 @@ pub(crate) struct Cluster {
     pub(crate) mutating_webhooks: Objects<MutatingWebhookConfiguration>,
     /// Those that OLM made.
     pub(crate) services: Objects<Service>,
-    /// Those that OLM made, without their data.
+    /// Those that OLM made, with their metadata only: content of bundles is up to 1 MiB each.
     pub(crate) config_maps: Objects<ConfigMap>,
     /// Those that OLM made; with their data if they have serving certificates.
     pub(crate) secrets: Objects<Secret>,
@@ -126,7 +126,8 @@ impl Cluster {
             self.validating_webhooks.watch_selected(client, managed(), |it| it),
             self.mutating_webhooks.watch_selected(client, managed(), |it| it),
             self.services.watch_selected(client, managed(), |it| it),
-            self.config_maps.watch_selected(client, managed(), without_data),
+            self.config_maps
+                .watch_metadata(client, managed(), |metadata| ConfigMap { metadata, ..ConfigMap::default() }),
             self.secrets.watch_selected(client, managed(), only_certificates),
             proxy::watch(&self.proxies, client, &self.crds),
         ]
@@ -191,10 +192,6 @@ pub(crate) fn without_manifests(mut plan: InstallPlan) -> InstallPlan {
         }
     }
     plan
-}
-
-fn without_data(config_map: ConfigMap) -> ConfigMap {
-    ConfigMap { data: None, binary_data: None, ..config_map }
 }
 
 fn only_certificates(secret: Secret) -> Secret {

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
-use kube::core::{ObjectMeta, error_boundary::InvalidObject};
+use kube::core::{ObjectMeta, PartialObjectMeta, error_boundary::InvalidObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher::watcher};
 use kube::{Api, Client, Resource};
@@ -525,10 +525,23 @@ where
             let object = Object::from(Received(object.0.map(reduce)));
             (object.key(), object)
         };
-        let changes = self.follow(api, config, row);
-        let name = format!("watch of {}", K::plural(&()));
-        let follows = async move { task::supervised(&name, changes.for_each(async |_| ())).await };
-        AbortOnDropHandle::new(tokio::spawn(follows))
+        supervise::<K>(self.follow(api, config, row))
+    }
+
+    /// Watches the objects that `config` selects until the handle is dropped, of which the apiserver sends the metadata only; `from` makes an
+    /// object of it.
+    pub fn watch_metadata(
+        &self,
+        client: &Client,
+        config: watcher::Config,
+        from: fn(ObjectMeta) -> K,
+    ) -> AbortOnDropHandle<()> {
+        let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
+        let row = move |object: PartialObjectMeta<K>| {
+            let object = Object::new(from(object.metadata));
+            (object.key(), object)
+        };
+        supervise::<K>(self.follow(api, config, row))
     }
 
     /// The keys of all objects.
@@ -566,6 +579,15 @@ where
     pub fn meta<T>(&self, name: &str, part: impl FnOnce(&ObjectMeta) -> T) -> Option<T> {
         self.read().rows().get(name).map(|object| part(object.meta()))
     }
+}
+
+/// Follows the changes of a kind; a panic ends the process.
+fn supervise<K: Resource<DynamicType = ()>>(
+    changes: impl Stream<Item: Send> + Send + 'static,
+) -> AbortOnDropHandle<()> {
+    let name = format!("watch of {}", K::plural(&()));
+    let follows = async move { task::supervised(&name, changes.for_each(async |_| ())).await };
+    AbortOnDropHandle::new(tokio::spawn(follows))
 }
 
 #[cfg(test)]

@@ -1,3 +1,7 @@
+use std::convert::Infallible;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
 use olm_api::ClusterObjectSet;
 use serde_json::json;
 
@@ -137,4 +141,38 @@ async fn answer_to_a_write_is_shown_once_and_restores_no_object() {
     };
     let shown: Vec<_> = changes.map(shown).collect().await;
     assert_eq!(shown, [("10".to_owned(), false), ("11".to_owned(), true), (String::new(), false)]);
+}
+
+#[tokio::test]
+async fn watch_of_metadata_requests_no_content() {
+    let accepted = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&accepted);
+    let apiserver = tower::service_fn(move |request: http::Request<Body>| {
+        record.lock().push(request.headers().get("accept").cloned());
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        async move {
+            if is_watch {
+                return std::future::pending().await;
+            }
+            let item =
+                json!({"metadata": {"name": "c", "namespace": "n", "uid": "u", "resourceVersion": "1"}});
+            let list = json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                "metadata": {"resourceVersion": "1"}, "items": [item],
+            });
+            Ok::<_, Infallible>(http::Response::new(Body::from(list.to_string().into_bytes())))
+        }
+    });
+    let (client, objects) = (Client::new(apiserver, "default"), Objects::<ConfigMap>::empty());
+    let config = watcher::Config::default();
+    let _watch =
+        objects.watch_metadata(&client, config, |metadata| ConfigMap { metadata, ..ConfigMap::default() });
+    objects.wait_until_listed().await;
+    assert!(objects.find("n/c").is_some_and(|found| found.metadata.uid.as_deref() == Some("u")));
+    let accepted = accepted.lock();
+    let is_partial = |accept: &Option<http::HeaderValue>| {
+        let accept = accept.as_ref().and_then(|accept| accept.to_str().ok());
+        accept.is_some_and(|accept| accept.contains("as=PartialObjectMetadata"))
+    };
+    assert!(!accepted.is_empty() && accepted.iter().all(is_partial), "{accepted:?}");
 }
