@@ -116,9 +116,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::observe::table::from_metadata;
 
     fn object(value: Value) -> DynamicObject {
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn facts_about_csvs_are_in_their_metadata() {
+        let whole = json!({
+            "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+            "metadata": {"name": "a.v1", "namespace": "n", "annotations": {
+                "olm.properties": r#"[{"type": "olm.maxOpenShiftVersion", "value": "4.20"}]"#}},
+            "spec": {"displayName": "a"}, "status": {"phase": "Succeeded"},
+        });
+        let metadata = from_metadata(serde_json::from_value(whole.clone()).unwrap());
+        assert_eq!(metadata.data, Value::Null);
+        assert_eq!(csv(&metadata), csv(&object(whole)));
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::stream::{BoxStream, StreamExt as _};
 use kube::api::{ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
+use kube::core::{DynamicResourceScope, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::watcher;
 use kube::runtime::{WatchStreamExt as _, watcher::watch_object};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use olm_api::openshift::CLUSTER_OPERATOR;
 use olm_runtime::controller::Waker;
 use olm_runtime::watched::Watched;
@@ -69,7 +69,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Table<T> {
 pub(super) enum Scope {
     /// All of a kind that a definition brings.
     All,
-    /// Those that this label selector selects, of a namespaced kind that a definition brings.
+    /// Those that this label selector selects, of a namespaced kind that a definition brings. The apiserver sends their metadata only.
     Labelled(&'static str),
     /// The one of this name, of a kind that a definition brings.
     Named(&'static str),
@@ -95,11 +95,20 @@ impl Source {
             Scope::All | Scope::Named(_) | Scope::BuiltIn(_) => |it| it.name_any(),
         };
         let row = move |object: DynamicObject| (key(&object), fact(&object));
+        let of_metadata = move |object: PartialObjectMeta<DynamicObject>| row(from_metadata(object));
         let mut served = self.served();
         while let Some(is_served) = served.next().await {
             if is_served {
-                let (api, config) = self.objects();
-                let changes = table.rows.follow(api, config, row);
+                let changes = match self.scope {
+                    Scope::Labelled(_) => {
+                        let (api, config) = self.objects();
+                        table.rows.follow(api, config, of_metadata).boxed()
+                    }
+                    Scope::All | Scope::Named(_) | Scope::BuiltIn(_) => {
+                        let (api, config) = self.objects();
+                        table.rows.follow(api, config, row).boxed()
+                    }
+                };
                 let changes = changes.for_each(async |_| table.waker.wake(CLUSTER_OPERATOR));
                 let listed = async {
                     table.rows.wait_until_listed().await;
@@ -140,7 +149,10 @@ impl Source {
             .boxed()
     }
 
-    fn objects(&self) -> (Api<DynamicObject>, watcher::Config) {
+    fn objects<K>(&self) -> (Api<K>, watcher::Config)
+    where
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
         let all = || Api::all_with(self.client.clone(), &self.resource);
         match &self.scope {
             Scope::All => (all(), watcher::Config::default()),
@@ -154,6 +166,11 @@ impl Source {
             }
         }
     }
+}
+
+/// The object as far as its metadata goes.
+pub(super) fn from_metadata(object: PartialObjectMeta<DynamicObject>) -> DynamicObject {
+    DynamicObject { types: object.types, metadata: object.metadata, data: Value::Null }
 }
 
 /// Whether the definition is served, and not on its way out.
