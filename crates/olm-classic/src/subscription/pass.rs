@@ -294,8 +294,9 @@ pub fn conclude_pass(
 }
 
 /// The plans whose steps have not begun and that install a version that the new plan does not: those for whose approval a Subscription waits,
-/// and those to which none has ever referred, because the controller ended between making them and that. Once the Subscriptions refer to
-/// the new plan, the steps of the latter would begin, too. What Subscriptions wait for that were left out of the resolution is no reason.
+/// and those to which none has ever referred, because the controller ended between making them and that. Of the latter also those of the same
+/// versions with other steps: once the Subscriptions refer to the new plan, the steps would begin. What Subscriptions wait for that were
+/// left out of the resolution is no reason.
 fn superseded(
     facts: &NamespaceFacts<'_>,
     new: &InstallPlan,
@@ -303,7 +304,9 @@ fn superseded(
 ) -> Vec<String> {
     let (planned, unresolved) = (&new.spec.cluster_service_version_names, unresolved(facts, left_out));
     let is_kept = |it: &String| planned.contains(it) || unresolved.contains(it.as_str());
-    let is_superseded = |old: &&InstallPlan| !old.spec.cluster_service_version_names.iter().all(is_kept);
+    let versions = |plan: &InstallPlan| plan.spec.cluster_service_version_names.clone();
+    let is_superseded = |old: &&InstallPlan| !versions(old).iter().all(is_kept);
+    let has_other_steps = |old: &&InstallPlan| versions(old).iter().all(|it| planned.contains(it));
     let referenced = facts.subscriptions.iter().filter_map(|it| pending_plan(it, facts.plans));
     let referenced = referenced.filter(|plan| is_awaiting_approval(plan));
     let is_unreferenced =
@@ -314,7 +317,8 @@ fn superseded(
         Some(PlanPhase::Installing) => !is_announced(plan, facts.subscriptions.iter().map(|it| &**it)),
         Some(PlanPhase::None | PlanPhase::Planning | PlanPhase::Complete | PlanPhase::Failed) | None => false,
     });
-    let names = referenced.chain(unreferenced).filter(is_superseded);
+    let unreferenced = unreferenced.filter(|plan| is_superseded(plan) || has_other_steps(plan));
+    let names = referenced.filter(is_superseded).chain(unreferenced);
     names.filter_map(|it| it.metadata.name.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 

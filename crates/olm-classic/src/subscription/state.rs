@@ -319,7 +319,10 @@ fn is_incomplete(csv: &ClusterServiceVersion) -> bool {
     csv.status.as_ref().is_some_and(|status| {
         status.phase == PENDING
             && status.reason == "RequirementsNotMet"
-            && status.conditions.iter().all(|earlier| earlier.phase == PENDING || is_of_the_group(&earlier.reason))
+            && status
+                .conditions
+                .iter()
+                .all(|earlier| earlier.phase == PENDING || is_of_the_group(&earlier.reason))
     })
 }
 

@@ -209,7 +209,8 @@ fn unreferenced_plan_gives_way_to_a_newer_version() {
 
 #[test]
 fn unreferenced_plan_without_approval_gives_way_until_it_begins() {
-    for (has_begun, version, want) in [(false, "a.v3", &["q"][..]), (false, "a.v2", &[]), (true, "a.v3", &[])]
+    for (has_begun, version, want) in
+        [(false, "a.v3", &["q"][..]), (false, "a.v2", &["q"]), (true, "a.v3", &[]), (true, "a.v2", &[])]
     {
         let mut cluster = cluster(vec![pending("UpgradePending", "a.v1", "", Some("p"))]);
         let mut unreferenced = plan("q", 4, Some("Installing"), &["a.v2"]);
