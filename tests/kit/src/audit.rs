@@ -68,32 +68,50 @@ pub struct AuditTail {
 }
 
 impl AuditTail {
-    /// From now on.
-    pub(crate) fn start(dir: &Path) -> Result<Self> {
+    /// From the beginning.
+    fn whole(dir: &Path) -> Result<Self> {
         let path = log(dir);
-        let mut file = File::open(&path).with_context(|| {
+        let file = File::open(&path).with_context(|| {
             format!("no audit log {}; start the cluster with `audit: true`", path.display())
         })?;
-        file.seek(SeekFrom::End(0))?;
         Ok(Self { file, unfinished: Vec::new() })
+    }
+
+    /// From now on.
+    pub(crate) fn start(dir: &Path) -> Result<Self> {
+        let mut tail = Self::whole(dir)?;
+        tail.file.seek(SeekFrom::End(0))?;
+        Ok(tail)
     }
 
     /// The requests that finished since the last call, in the order in which they finished.
     pub fn more(&mut self) -> Result<Vec<Request>> {
         self.file.read_to_end(&mut self.unfinished)?;
         let end = self.unfinished.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let lines: Vec<u8> = self.unfinished.drain(..end).collect();
+        let rest = self.unfinished.split_off(end);
+        let lines = std::mem::replace(&mut self.unfinished, rest);
         Ok(lines.split(|&byte| byte == b'\n').filter_map(parse).collect())
     }
 }
 
-/// Reads the record, each request once; a line that is still being written is left out.
-pub(crate) fn read(dir: &Path) -> Result<Vec<Request>> {
-    let path = log(dir);
-    let text = std::fs::read_to_string(&path)
-        .with_context(|| format!("no audit log {}; start the cluster with `audit: true`", path.display()))?;
-    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-    Ok(complete.lines().filter_map(|line| parse(line.as_bytes())).collect())
+/// The whole record, each request once. What was parsed before is not parsed again: tests poll the record.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    tail: Option<AuditTail>,
+    all: Vec<Request>,
+}
+
+impl Record {
+    /// All requests so far; a line that is still being written is left out.
+    pub(crate) fn read(&mut self, dir: &Path) -> Result<&[Request]> {
+        if self.tail.is_none() {
+            self.tail = Some(AuditTail::whole(dir)?);
+        }
+        if let Some(tail) = &mut self.tail {
+            self.all.extend(tail.more()?);
+        }
+        Ok(&self.all)
+    }
 }
 
 /// The request of a line. A killed apiserver leaves half a line, and the next one continues behind it: such a line is
@@ -122,5 +140,34 @@ fn request(event: &Value) -> Request {
         code: event.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default(),
         uri: text("/requestURI"),
         received: text("/requestReceivedTimestamp"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn audit_record_has_each_request_once() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("logs")).unwrap();
+        let mut file = File::create(log(dir.path())).unwrap();
+        let line = |verb: &str| format!("{{\"stage\": \"ResponseComplete\", \"verb\": \"{verb}\"}}\n");
+        let mut record = Record::default();
+        let verbs = |record: &mut Record| -> Vec<String> {
+            record.read(dir.path()).unwrap().iter().map(|request| request.verb.clone()).collect()
+        };
+        assert!(verbs(&mut record).is_empty());
+        let second = line("list");
+        file.write_all((line("get") + &second[..9]).as_bytes()).unwrap();
+        assert_eq!(verbs(&mut record), ["get"]);
+        file.write_all(&second.as_bytes()[9..]).unwrap();
+        assert_eq!(verbs(&mut record), ["get", "list"]);
+        let mut tail = AuditTail::start(dir.path()).unwrap();
+        file.write_all(line("patch").as_bytes()).unwrap();
+        assert_eq!(tail.more().unwrap().len(), 1);
+        assert_eq!(verbs(&mut record), ["get", "list", "patch"]);
     }
 }

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::discovery::{ApiCapabilities, ApiResource, Scope};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -28,6 +29,7 @@ pub struct Cluster {
     dir: PathBuf,
     // dropping it stops the programs; absent for a cluster of another process
     plane: Option<ControlPlane>,
+    record: Mutex<audit::Record>,
 }
 
 impl Cluster {
@@ -55,7 +57,7 @@ impl Cluster {
     /// [`Cluster::start`] with options.
     pub async fn start_with(options: &Options) -> Result<Self> {
         let plane = ControlPlane::start(options).await?;
-        Ok(Self { dir: plane.dir().to_owned(), plane: Some(plane) })
+        Ok(Self { dir: plane.dir().to_owned(), plane: Some(plane), record: Mutex::default() })
     }
 
     /// The cluster whose control plane another process runs in `dir`.
@@ -63,7 +65,7 @@ impl Cluster {
         if !dir.join("kubeconfig").is_file() {
             bail!("{} is not the folder of a running cluster: it has no kubeconfig", dir.display());
         }
-        Ok(Self { dir: dir.to_owned(), plane: None })
+        Ok(Self { dir: dir.to_owned(), plane: None, record: Mutex::default() })
     }
 
     /// The working folder, with `logs/`.
@@ -234,7 +236,23 @@ impl Cluster {
 
     /// Every request so far, when the cluster was started with [`Options::audit`].
     pub fn audit(&self) -> Result<Vec<audit::Request>> {
-        audit::read(&self.dir)
+        self.audited(0, |_| true)
+    }
+
+    /// Those after the first `from` of [`Cluster::audit`] that are chosen.
+    pub fn audited(
+        &self,
+        from: usize,
+        chosen: impl Fn(&audit::Request) -> bool,
+    ) -> Result<Vec<audit::Request>> {
+        let mut record = self.record.lock();
+        let all = record.read(&self.dir)?;
+        Ok(all.iter().skip(from).filter(|request| chosen(request)).cloned().collect())
+    }
+
+    /// How many requests [`Cluster::audit`] would give.
+    pub fn audit_length(&self) -> Result<usize> {
+        Ok(self.record.lock().read(&self.dir)?.len())
     }
 
     /// Every request from now on, as they finish.

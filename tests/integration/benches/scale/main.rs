@@ -318,7 +318,7 @@ async fn publish(cluster: &Cluster, registry: &Registry, size: usize) -> Result<
 
 impl Bench {
     fn mark(&mut self) -> Result<Mark> {
-        let requests = self.cluster.audit()?.len();
+        let requests = self.cluster.audit_length()?;
         let cpu = self.process.cpu().unwrap_or_default();
         Ok(Mark { when: Instant::now(), cpu, apiserver: self.apiserver()?, requests })
     }

@@ -203,7 +203,7 @@ impl Site {
         self.world.until_event("Installed").await?;
         let count = || self.requests(0).map(|requests| requests.len());
         still("the requests end", LIMIT, Duration::from_secs(3), count).await?;
-        Ok(self.world.stack.cluster.audit()?.len())
+        self.world.stack.cluster.audit_length()
     }
 
     /// Overwrites the certificate in the Secret as a foreign field manager.
@@ -219,14 +219,13 @@ impl Site {
     /// Requests of our controllers about this extension's certificates since the record had `from` lines: those that write,
     /// and those that read the Secret.
     pub(crate) fn requests(&self, from: usize) -> Result<Vec<String>> {
-        let all = self.world.stack.cluster.audit()?;
-        let secret = self.secret();
-        let ours = all.iter().skip(from).filter(|request| {
-            request.user.ends_with(&format!(":{ACCOUNT}"))
+        let (secret, account) = (self.secret(), format!(":{ACCOUNT}"));
+        let ours = self.world.stack.cluster.audited(from, |request| {
+            request.user.ends_with(&account)
                 && (request.writes() || (request.verb == "get" && request.name == secret))
                 && (request.namespace == self.world.name || request.name.contains(&self.world.name))
-        });
-        Ok(ours.map(|r| format!("{} {} {} -> {}", r.verb, r.resource, r.name, r.code)).collect())
+        })?;
+        Ok(ours.iter().map(|r| format!("{} {} {} -> {}", r.verb, r.resource, r.name, r.code)).collect())
     }
 }
 

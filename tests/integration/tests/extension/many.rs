@@ -39,9 +39,8 @@ fn is_ready(extension: &ClusterExtension) -> bool {
 
 /// Writes of both processes so far.
 fn writes(cluster: &Cluster) -> Result<Vec<Request>> {
-    let mut all = cluster.audit()?;
-    all.retain(|request| request.writes() && request.user.ends_with(&format!(":{ACCOUNT}")));
-    Ok(all)
+    let account = format!(":{ACCOUNT}");
+    cluster.audited(0, |request| request.writes() && request.user.ends_with(&account))
 }
 
 #[tokio::test]
@@ -117,7 +116,7 @@ async fn uninstall_costs_few_requests(
     const MAX_REQUESTS: usize = 12;
     // the status of the revision and of the extension, and an event
     const REPORT_OF_A_LATE_COLLECTOR: usize = 3;
-    let before = cluster.audit()?.len();
+    let before = cluster.audit_length()?;
     for name in names {
         extensions.delete(name, &DeleteParams::default()).await?;
     }
@@ -125,26 +124,20 @@ async fn uninstall_costs_few_requests(
         Wait::new(extensions, name).within(LIMIT).to_be_gone().await?;
     }
     let about = |name: &str| -> Result<Vec<Request>> {
-        let all = cluster.audit()?.into_iter().skip(before);
-        let prefix = format!("{name}-");
-        Ok(all
-            .filter(|request| {
-                request.name == name
-                    || request.name.starts_with(&prefix)
-                    || request.uri.contains(&format!("{name}.example.com"))
-                    || request.uri.contains(&format!("%3D{name}"))
-            })
-            .collect())
+        let (prefix, group) = (format!("{name}-"), format!("{name}.example.com"));
+        let selected = format!("%3D{name}");
+        cluster.audited(before, |request| {
+            request.name == name
+                || request.name.starts_with(&prefix)
+                || request.uri.contains(&group)
+                || request.uri.contains(&selected)
+        })
     };
-    let count = || Ok(cluster.audit()?.len());
-    still("the requests end", LIMIT, Duration::from_secs(3), count).await?;
-    let all = cluster.audit()?;
-    let ours = all.iter().skip(before).filter(|request| {
-        request.user.ends_with(&format!(":{ACCOUNT}"))
-            && request.verb != "watch"
-            && request.resource != "leases"
-    });
-    let ours: Vec<_> = ours.collect();
+    still("the requests end", LIMIT, Duration::from_secs(3), || cluster.audit_length()).await?;
+    let account = format!(":{ACCOUNT}");
+    let ours = cluster.audited(before, |request| {
+        request.user.ends_with(&account) && request.verb != "watch" && request.resource != "leases"
+    })?;
     let of_one = about(&names[3])?;
     let lines: Vec<String> = of_one
         .iter()

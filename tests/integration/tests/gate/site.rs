@@ -116,12 +116,13 @@ async fn gate_waits_until_the_api_appears() -> Result<()> {
     let view = View::new(&cluster, process.log()).await?;
     // it looks whether the kinds are there, once each, and then listens
     let definitions = || -> Result<Vec<String>> {
-        let all = cluster.audit()?.into_iter().filter(|it| it.user == ACCOUNT);
-        Ok(all
-            .filter(|it| it.resource == "customresourcedefinitions" && it.uri.contains("fieldSelector"))
-            .filter(|it| ["clusteroperators", "clusterversions"].iter().any(|name| it.uri.contains(name)))
-            .map(|it| it.verb)
-            .collect())
+        let all = cluster.audited(0, |it| {
+            it.user == ACCOUNT
+                && it.resource == "customresourcedefinitions"
+                && it.uri.contains("fieldSelector")
+                && ["clusteroperators", "clusterversions"].iter().any(|name| it.uri.contains(name))
+        })?;
+        Ok(all.into_iter().map(|it| it.verb).collect())
     };
     eventually("both definitions were looked for", LIMIT, || async {
         let seen = definitions()?;
@@ -134,8 +135,7 @@ async fn gate_waits_until_the_api_appears() -> Result<()> {
         revision(&client, "e", number, "b.v1", Some(&max("4.17"))).await?;
     }
     let about = |what: &str| -> Result<usize> {
-        let all = cluster.audit()?;
-        Ok(all.iter().filter(|it| it.user == ACCOUNT && it.resource.starts_with(what)).count())
+        Ok(cluster.audited(0, |it| it.user == ACCOUNT && it.resource.starts_with(what))?.len())
     };
     assert_eq!((about("clusteroperators")?, about("clusterversions")?), (0, 0));
     assert_eq!(about("events")?, 0, "no event was emitted");
@@ -235,8 +235,7 @@ async fn gate_blocks_on_an_unreadable_value_with_the_reason() -> Result<()> {
     // the record is written after the answer: the person's patch and what put it right must be in it
     // (in the order in which they came in, not in that in which they were recorded)
     let before = eventually("the record has the last write", LIMIT, || async {
-        let mut writes = cluster.audit()?;
-        writes.retain(|it| it.writes() && it.resource.starts_with("clusteroperators"));
+        let writes = cluster.audited(0, |it| it.writes() && it.resource.starts_with("clusteroperators"))?;
         let person = writes.iter().find(|it| it.verb == "patch").context("no patch yet")?;
         let restored = |it: &Request| it.verb == "update" && it.code == 200 && it.received > person.received;
         anyhow::ensure!(writes.iter().any(restored), "{writes:?}");

@@ -55,9 +55,10 @@ impl<'a> View<'a> {
 
     /// Writes to ClusterOperators so far: create and update of the object, and of its status.
     pub(crate) fn writes(&self) -> Result<Vec<(String, String, u64)>> {
-        let all = self.cluster.audit()?.into_iter();
-        let ours = all.filter(|request| request.writes() && request.resource.starts_with("clusteroperators"));
-        Ok(ours.map(|request| (request.verb, request.resource, request.code)).collect())
+        let ours = self
+            .cluster
+            .audited(0, |request| request.writes() && request.resource.starts_with("clusteroperators"))?;
+        Ok(ours.into_iter().map(|request| (request.verb, request.resource, request.code)).collect())
     }
 
     /// Reasons and notes of the events about an object, sorted.

@@ -99,20 +99,17 @@ impl Site {
 
     /// How long the record is by now.
     pub(crate) fn mark(&self) -> Result<usize> {
-        Ok(self.cluster.audit()?.len())
+        self.cluster.audit_length()
     }
 
     /// Requests of our controllers since the record had `from` lines that concern this name. Watches are left out: they are
     /// recorded when they end.
     pub(crate) fn about(&self, name: &str, from: usize) -> Result<Vec<Request>> {
-        let mut all = self.cluster.audit()?;
-        Ok(all
-            .drain(from.min(all.len())..)
-            .filter(|request| replica_of(request).is_some() && request.verb != "watch")
-            .filter(|request| {
-                request.namespace == name || request.uri.contains(name) || request.name.contains(name)
-            })
-            .collect())
+        self.cluster.audited(from, |request| {
+            replica_of(request).is_some()
+                && request.verb != "watch"
+                && (request.namespace == name || request.uri.contains(name) || request.name.contains(name))
+        })
     }
 }
 

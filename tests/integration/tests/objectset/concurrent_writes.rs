@@ -78,12 +78,11 @@ fn hold(bench: &Bench, method: Method, name: &str) -> impl Future<Output = Resul
 /// Statuses of the controller's patches of an object, in their order.
 fn patches(bench: &Bench, name: &str) -> Result<Vec<u64>> {
     let ours = format!(":{ACCOUNT}");
-    let mut found = bench.cluster.audit()?;
-    found.retain(|request| {
+    let found = bench.cluster.audited(0, |request| {
         request.user.ends_with(&ours)
             && (request.verb.as_str(), request.resource.as_str()) == ("patch", "configmaps")
             && (request.namespace.as_str(), request.name.as_str()) == (bench.namespace.as_str(), name)
-    });
+    })?;
     Ok(found.into_iter().map(|request| request.code).collect())
 }
 

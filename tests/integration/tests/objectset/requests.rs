@@ -16,13 +16,11 @@ const HEALED: Duration = Duration::from_secs(20);
 /// Finished requests of the controller under test about one extension's things.
 fn requests(bench: &Bench) -> Result<Vec<Request>> {
     let ours = format!(":{ACCOUNT}");
-    let mut found = bench.cluster.audit()?;
-    found.retain(|request| {
+    bench.cluster.audited(0, |request| {
         request.user.ends_with(&ours)
             && request.verb != "watch"
             && (request.namespace == bench.namespace || request.name.starts_with(&bench.extension))
-    });
-    Ok(found)
+    })
 }
 
 #[tokio::test]
