@@ -1,5 +1,5 @@
 //! The whole process against a real control plane and a real registry. Each test has a cluster of its own, because every
-//! catalogd serves all catalogs of its cluster; only one runs at a time, so that a small machine is enough.
+//! catalogd serves all catalogs of its cluster.
 
 use std::time::Duration;
 
@@ -8,27 +8,20 @@ use kube::api::{Api, DeleteParams, PostParams};
 use olm_api::{ClusterCatalog, annotations, condition, finalizers, labels};
 use olm_kit::{Ca, CatalogImage, Cluster, Process, Program, Registry, Wait, eventually};
 use serde_json::json;
-use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{create, merge, request};
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// Held while a test has its cluster.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 struct World {
     cluster: Cluster,
     registry: Registry,
     api: Api<ClusterCatalog>,
     http: reqwest::Client,
-    // Last, so that the next test begins when everything else is gone.
-    _turn: MutexGuard<'static, ()>,
 }
 
 impl World {
     async fn new() -> Result<Self> {
-        let turn = ONE_AT_A_TIME.lock().await;
         let cluster = Cluster::start().await?;
         cluster.install_crds().await?;
         let client = cluster.client().await?;
@@ -37,7 +30,6 @@ impl World {
             api: Api::all(client),
             http: Ca::shared()?.http_client()?,
             cluster,
-            _turn: turn,
         })
     }
 

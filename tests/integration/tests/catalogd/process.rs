@@ -11,13 +11,15 @@ use kube::api::{Api, DeleteParams, PostParams};
 use olm_api::{ClusterCatalog, condition};
 use olm_kit::{Ca, CatalogImage, Cluster, Program, Registry, RunDir, Wait, eventually};
 use serde_json::json;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio::sync::{Mutex, OnceCell};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One control plane and one registry for all tests here, one test at a time: every process leads.
-async fn world() -> Result<(&'static Cluster, &'static Registry, MutexGuard<'static, ()>)> {
-    static TURN: Mutex<()> = Mutex::const_new(());
+/// Held by a test whose process writes to catalogs of [`world`]: every process leads.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// One control plane and one registry.
+async fn world() -> Result<(&'static Cluster, &'static Registry)> {
     static WORLD: OnceCell<(Cluster, Registry)> = OnceCell::const_new();
     let started = WORLD.get_or_try_init(|| async {
         let cluster = Cluster::start().await?;
@@ -25,7 +27,7 @@ async fn world() -> Result<(&'static Cluster, &'static Registry, MutexGuard<'sta
         anyhow::Ok((cluster, Registry::start().await?))
     });
     let (cluster, registry) = started.await?;
-    Ok((cluster, registry, TURN.lock().await))
+    Ok((cluster, registry))
 }
 
 /// Creates a catalog and waits until the only process serves it.
@@ -40,7 +42,7 @@ async fn served(cluster: &Cluster, registry: &Registry, name: &str, image: &Cata
 #[tokio::test(flavor = "multi_thread")]
 #[rustfmt::skip]
 async fn settings_that_are_invalid_end_with_an_error_message() -> Result<()> {
-    let (cluster, _, _turn) = world().await?;
+    let (cluster, _) = world().await?;
     for (name, program, words) in [
         ("half a pair", Program::catalogd(cluster)?.without("--tls-key"), "Error: tls-cert and tls-key flags must be used together"),
         ("metrics without a pair", Program::catalogd(cluster)?.without("--tls-key").without("--tls-cert"),
@@ -72,7 +74,8 @@ async fn settings_that_are_invalid_end_with_an_error_message() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_and_metrics_have_the_reference_names() -> Result<()> {
-    let (cluster, _, _turn) = world().await?;
+    let (cluster, _) = world().await?;
+    let _turn = TURN.lock().await;
     // its own, because it is killed
     let mut registry = Registry::start().await?;
     let catalogd = Program::catalogd(cluster)?.start().await?;
@@ -184,7 +187,9 @@ async fn probes_and_metrics_have_the_reference_names() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn serving_certificate_is_replaced_without_restart() -> Result<()> {
-    let (cluster, _, _turn) = world().await?;
+    // its own, beside which the other tests run: it waits for most of its time
+    let cluster = Cluster::start().await?;
+    cluster.install_crds().await?;
     let own = RunDir::new("pair")?;
     let (old, new) =
         (Ca::create(&own.path().join("old"), "old")?, Ca::create(&own.path().join("new"), "new")?);
@@ -193,7 +198,7 @@ async fn serving_certificate_is_replaced_without_restart() -> Result<()> {
     std::fs::copy(&first.certificate, &certificate)?;
     std::fs::copy(&first.key, &key)?;
     let text = |path: &std::path::Path| path.display().to_string();
-    let catalogd = Program::catalogd(cluster)?
+    let catalogd = Program::catalogd(&cluster)?
         .flag("--tls-cert", &text(&certificate))
         .flag("--tls-key", &text(&key))
         .start()
@@ -223,7 +228,8 @@ async fn serving_certificate_is_replaced_without_restart() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shutdown_finishes_running_downloads_and_exits_with_0() -> Result<()> {
-    let (cluster, registry, _turn) = world().await?;
+    let (cluster, registry) = world().await?;
+    let _turn = TURN.lock().await;
     let mut catalogd = Program::catalogd(cluster)?.start().await?;
     // More than all socket buffers hold.
     let pad = "x".repeat(1000);
