@@ -43,6 +43,25 @@ const ELSEWHERE: [(&str, &str, &str); 7] = [
 ];
 /// Test programs that run beside each other: they often wait, and three keep two processors busy.
 const BESIDE: usize = 3;
+/// Packages and their test programs that take longest, in this order: a run does not end with one of them alone.
+const LONGEST: [(&str, &str); 14] = [
+    ("olm-integration", "hard"),
+    ("olm-integration", "docs"),
+    ("olm-integration", "deploy"),
+    ("olm-integration", "extension"),
+    ("olm-integration", "operations"),
+    ("olm-integration", "hostile"),
+    ("olm-integration", "catalogd"),
+    ("olm-integration", "real"),
+    ("olm-integration", "classic"),
+    ("olm-integration", "kubectl"),
+    ("olm-integration", "gate"),
+    ("olm-integration", "objectset"),
+    ("olm-integration", "certificates"),
+    ("xtask", "xtask"),
+];
+/// Test programs with more than a test for each processor: each of their tests waits for intervals, timeouts and leases.
+const THREADS: [(&str, &str); 2] = [("extension", "3"), ("hard", "3")];
 /// Test programs that compute: they run beside those, at a lower priority, in the time that those wait.
 const COMPUTING: [&str; 1] = ["oracles"];
 /// Niceness of the computing ones.
@@ -169,11 +188,17 @@ async fn build(tier: Tier) -> Result<Vec<TestProgram>> {
     if programs.is_empty() {
         bail!("cargo built no test program of this tier");
     }
-    // long ones first: those on a cluster, then the others
-    programs.sort_by_key(|it| {
-        (!ON_A_CLUSTER.contains(&it.package.as_str()), it.package.clone(), it.name.clone())
-    });
+    sort(&mut programs);
     Ok(programs)
+}
+
+/// The longest first, then those on a cluster, then the others.
+fn sort(programs: &mut [TestProgram]) {
+    programs.sort_by_key(|it| {
+        let place = LONGEST.iter().position(|(package, name)| *package == it.package && *name == it.name);
+        let is_apart = !ON_A_CLUSTER.contains(&it.package.as_str());
+        (place.unwrap_or(LONGEST.len()), is_apart, it.package.clone(), it.name.clone())
+    });
 }
 
 /// Whether the message's package identifier (`path+file:///…/crates/olm-core#0.1.0` or `…#name@0.1.0`) names the package.
@@ -233,6 +258,9 @@ async fn run_one(program: &TestProgram, tools: &Tools, cluster: &Cluster) -> Res
     };
     // `--report-time` is not stable in the test harness, which is the same in stable and nightly toolchains
     command.args(["--show-output", "-Zunstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
+    if let Some((_, threads)) = THREADS.iter().find(|(name, _)| *name == program.name) {
+        command.args(["--test-threads", threads]);
+    }
     for (_, test, _) in ELSEWHERE.iter().filter(|(name, ..)| *name == program.name) {
         command.args(["--skip", test]);
     }
@@ -484,6 +512,29 @@ mod tests {
         let names = |tier| targets(&metadata, tier).into_iter().map(|it| it.name).collect::<Vec<_>>();
         assert_eq!(names(Tier::Core), ["olm_core", "hostile", "olm_integration", "gate"]);
         assert_eq!(names(Tier::Rest), ["hard", "olm-kit"]);
+    }
+
+    #[test]
+    fn test_programs_that_take_longest_start_first() {
+        let program = |(package, name): (&str, &str)| TestProgram {
+            package: package.to_owned(),
+            name: name.to_owned(),
+            executable: PathBuf::new(),
+            folder: PathBuf::new(),
+        };
+        let mut programs = [
+            ("olm-bundle", "hostile"),
+            ("olm-integration", "api"),
+            ("olm-kit", "kit"),
+            ("olm-core", "olm_core"),
+            ("xtask", "xtask"),
+            ("olm-integration", "docs"),
+            ("olm-integration", "hard"),
+        ]
+        .map(program);
+        sort(&mut programs);
+        let names: Vec<&str> = programs.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["hard", "docs", "xtask", "api", "kit", "hostile", "olm_core"]);
     }
 
     #[test]
