@@ -7,7 +7,7 @@
 //! alternative again. [`Agreement::GoneBack`] is that difference and no other: the search with steps back that starts every list again
 //! chooses as this crate does, and so does the reference itself, without the alternatives that made it go back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -273,13 +273,14 @@ pub fn compare(program: &Path, seed: u64, count: u64) -> io::Result<Comparison> 
 fn compare_share(program: &Path, seed: u64, numbers: &[u64]) -> io::Result<Comparison> {
     let mut oracle = Oracle::start(program, &["-orders", ORDERS])?;
     let mut comparison = Comparison { seed, ..Comparison::default() };
-    let mut sent = 0;
-    for (done, &number) in numbers.iter().enumerate() {
-        while sent < numbers.len().min(done + WINDOW) {
-            oracle.send(&generate::case(seed, numbers[sent]).to_string())?;
-            sent += 1;
+    let mut cases = numbers.iter().map(|&number| generate::case(seed, number));
+    let mut sent = VecDeque::new();
+    loop {
+        for case in cases.by_ref().take(WINDOW - sent.len()) {
+            oracle.send(&case.to_string())?;
+            sent.push_back(case);
         }
-        let case = generate::case(seed, number);
+        let Some(case) = sent.pop_front() else { break };
         let theirs = oracle.receive()?;
         let ours = resolve(&case)?;
         comparison.add(program, case, &ours, &theirs)?;
