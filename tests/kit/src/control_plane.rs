@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -325,8 +326,13 @@ fn apiserver(
     command
 }
 
-/// Switches the staleness checks of 1.36 off where the program has them: on a busy machine they make replica sets wait long.
-fn staleness_gates(tools: &Tools) -> Result<Vec<String>> {
+/// Switches the staleness checks of 1.36 off where the program has them: on a busy machine they make replica sets wait long. The program
+/// is asked once.
+fn staleness_gates(tools: &Tools) -> Result<&'static [String]> {
+    static FLAGS: OnceLock<Vec<String>> = OnceLock::new();
+    if let Some(flags) = FLAGS.get() {
+        return Ok(flags);
+    }
     let help = tools.command("kube-controller-manager")?.arg("--help").output()?;
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     let gates: Vec<String> = ["ReplicaSet", "DaemonSet", "Job", "StatefulSet"]
@@ -335,5 +341,6 @@ fn staleness_gates(tools: &Tools) -> Result<Vec<String>> {
         .filter(|gate| help.contains(gate.as_str()))
         .map(|gate| format!("{gate}=false"))
         .collect();
-    Ok(if gates.is_empty() { gates } else { vec![format!("--feature-gates={}", gates.join(","))] })
+    let flags = if gates.is_empty() { gates } else { vec![format!("--feature-gates={}", gates.join(","))] };
+    Ok(FLAGS.get_or_init(|| flags))
 }

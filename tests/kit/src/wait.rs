@@ -135,22 +135,25 @@ where
     Wait::new(api, name).within(deadline).until(what, reached).await
 }
 
-/// Calls `check` until it gives a value; for what cannot be watched (files, HTTP answers, process state).
+/// The shortest and the longest pause between two calls of a check.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+
+/// Calls `check` until it gives a value; for what cannot be watched (files, HTTP answers, process state). A check that takes long is
+/// called less often: each pause is as long as the call before.
 /// The error of `check` is why not yet; the last one is in the failure message.
 pub async fn eventually<T, F>(what: &str, limit: Duration, mut check: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
-    let mut pause = tokio::time::interval(Duration::from_millis(50));
-    pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last = None;
     let repeat = async {
         loop {
-            pause.tick().await;
+            let started = Instant::now();
             match check().await {
                 Ok(value) => return value,
                 Err(problem) => last = Some(problem),
             }
+            tokio::time::sleep(started.elapsed().clamp(PAUSES.0, PAUSES.1)).await;
         }
     };
     match tokio::time::timeout(limit, repeat).await {
@@ -253,6 +256,22 @@ mod tests {
         );
         assert_eq!(condition(&object, "Other"), None);
         assert_eq!(describe(&object), "  Installed=False Failed: no\n  generation 3");
+    }
+
+    #[tokio::test]
+    async fn wait_eventually_pauses_as_long_as_a_check_takes() {
+        for (takes, most) in [(0, 9), (200, 2)] {
+            let mut count = 0;
+            let outcome: Result<()> = eventually("nothing", Duration::from_millis(400), || {
+                count += 1;
+                async move {
+                    tokio::time::sleep(Duration::from_millis(takes)).await;
+                    bail!("not yet")
+                }
+            })
+            .await;
+            assert!(outcome.is_err() && (1..=most).contains(&count), "{takes} ms: {count}");
+        }
     }
 
     #[tokio::test]

@@ -129,6 +129,9 @@ async fn furnished(package: &Package) -> Result<()> {
     Ok(())
 }
 
+/// Between two reads of all objects, which take a quarter of a second of processor time.
+const PAUSE: Duration = Duration::from_millis(400);
+
 /// What the cluster holds once that has stopped to change.
 async fn settled(client: &Client) -> Result<Inventory> {
     let mut before = Inventory::default();
@@ -136,10 +139,11 @@ async fn settled(client: &Client) -> Result<Inventory> {
     for _ in 0..200 {
         let now = Inventory::take(client).await?;
         same = if now == before { same + 1 } else { 0 };
-        if same == 4 {
+        if same == 2 {
             return Ok(now);
         }
         before = now;
+        tokio::time::sleep(PAUSE).await;
     }
     anyhow::bail!("the cluster does not become steady")
 }
