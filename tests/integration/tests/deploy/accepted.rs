@@ -14,7 +14,9 @@ use olm_kit::{Cluster, Options, Tools, eventually, repository};
 use serde_json::{Map, Value, json};
 
 use crate::chart::template;
-use crate::manifests::{OPTIONS, OVERLAYS, apply, folder, make_default_account, prepare, render, stdout_of};
+use crate::manifests::{
+    OPTIONS, OVERLAYS, apply, apply_dry, folder, make_default_account, prepare, render, stdout_of, write_list,
+};
 
 /// Kinds of Flux and Argo CD, whose CRDs are not here. `make test-gitops` has those of Flux.
 const ELSEWHERE: [&str; 3] = ["Application", "GitRepository", "Kustomization"];
@@ -73,7 +75,7 @@ async fn manifests_are_accepted_and_fit_their_schemas() -> Result<()> {
     prepare(&cluster).await?;
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}").await?;
     // a dry run makes neither the namespace nor the kinds that the other objects need. (On OpenShift pods mount folders of the host.)
-    apply(&cluster, "overlays/openshift", &[])?;
+    apply(&cluster, "overlays/openshift")?;
     make_default_account(&cluster).await?;
     let version = cluster.client().await?.apiserver_version().await?;
     let minor: u32 = version.minor.parse().with_context(|| format!("version {version:?}"))?;
@@ -89,27 +91,21 @@ async fn manifests_are_accepted_and_fit_their_schemas() -> Result<()> {
     let (files, schemas) = (folder.path().join("objects"), folder.path().join("schemas"));
     std::fs::create_dir(&files)?;
     std::fs::create_dir(&schemas)?;
-    let mut count = 0;
+    let mut written = Vec::new();
     for (name, objects) in all.iter().filter(|(_, objects)| !objects.is_empty()) {
         let file = files.join(format!("{}.json", name.replace('/', "_")));
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        std::fs::write(&file, list.to_string())?;
-        let mut command = cluster.kubectl()?;
-        command
-            .args([
-                "apply",
-                "--server-side",
-                "--force-conflicts",
-                "--dry-run=server",
-                "--validate=strict",
-                "-f",
-            ])
-            .arg(&file);
-        let output = command.stdin(Stdio::null()).output()?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success() && errors.is_empty(), "{name}: {errors}");
-        count += objects.len();
+        write_list(&file, objects)?;
+        written.push((name, file));
     }
+    let forced = ["--force-conflicts"];
+    if let Err(problem) = apply_dry(&cluster, &files, &forced) {
+        // which of them it is
+        for (name, file) in &written {
+            apply_dry(&cluster, file, &forced).with_context(|| (*name).clone())?;
+        }
+        return Err(problem);
+    }
+    let count: usize = all.values().map(Vec::len).sum();
     let kinds: BTreeSet<String> =
         all.values().flatten().map(|object| format!("{} {}", object["apiVersion"], kind(object))).collect();
     eventually("the OpenAPI has every kind", LIMIT, || async {

@@ -8,20 +8,22 @@ use olm_kit::{Cluster, Options, SYSTEM_NAMESPACE, Wait};
 use serde_json::{Value, json};
 
 use crate::chart::template;
-use crate::manifests::{OPTIONS, OVERLAYS, apply, find, folder, prepare, render};
+use crate::manifests::{OPTIONS, OVERLAYS, apply, apply_dry, find, folder, prepare, render, write_list};
 use crate::world::LIMIT;
 
 #[tokio::test]
 async fn overlays_and_options_are_accepted_unchanged() -> Result<()> {
+    let options = tempfile::tempdir()?;
+    for option in OPTIONS {
+        write_list(&options.path().join(format!("{}.json", option.replace('/', "_"))), &render(option)?)?;
+    }
     for overlay in OVERLAYS {
         let cluster = Cluster::start_with(&Options { api_only: true, ..Options::default() }).await?;
         prepare(&cluster).await?;
-        apply(&cluster, overlay, &[])?;
+        apply(&cluster, overlay)?;
         // and again: nothing in it cannot be updated
-        apply(&cluster, overlay, &[])?;
-        for option in OPTIONS {
-            apply(&cluster, option, &["--dry-run=server"])?;
-        }
+        apply(&cluster, overlay)?;
+        apply_dry(&cluster, options.path(), &[])?;
     }
     Ok(())
 }
@@ -45,7 +47,7 @@ fn overlays_are_all_tested() -> Result<()> {
 async fn pods_run_where_pod_security_is_restricted() -> Result<()> {
     let cluster = Cluster::start().await?;
     prepare(&cluster).await?;
-    apply(&cluster, "overlays/kubernetes", &[])?;
+    apply(&cluster, "overlays/kubernetes")?;
     let namespace = serde_json::json!(
         find(&render("overlays/kubernetes")?, "Namespace", SYSTEM_NAMESPACE)?["metadata"]["labels"]
     );

@@ -460,7 +460,7 @@ async fn chart_is_accepted_by_the_apiserver() -> Result<()> {
     let cluster = Cluster::start_with(&Options { api_only: true, ..Options::default() }).await?;
     prepare(&cluster).await?;
     // a dry run makes neither the namespace nor the kinds that the other objects need. (On OpenShift pods mount folders of the host.)
-    apply(&cluster, "overlays/openshift", &[])?;
+    apply(&cluster, "overlays/openshift")?;
     make_default_account(&cluster).await?;
     let elsewhere = |(name, _): &(&str, Value)| *name != "namespace";
     let values: Vec<(&str, Value)> = groups(&cases()).into_iter().filter(elsewhere).collect();

@@ -70,7 +70,7 @@ impl Site {
                 .apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}"))
                 .await?;
         }
-        apply(&cluster, COMPONENT, &[])?;
+        apply(&cluster, COMPONENT)?;
         serve_foreign_kinds(&cluster).await?;
         cluster.apply(&definition_of_proxies().to_string()).await?;
         // so that objects whose owner is of one of these kinds are collected without delay

@@ -14,8 +14,8 @@ use crate::world::LIMIT;
 async fn cluster(option: &str) -> Result<Cluster> {
     let cluster = Cluster::start_with(&Options { api_only: true, ..Options::default() }).await?;
     prepare(&cluster).await?;
-    apply(&cluster, "overlays/kubernetes", &[])?;
-    apply(&cluster, option, &[])?;
+    apply(&cluster, "overlays/kubernetes")?;
+    apply(&cluster, option)?;
     Ok(cluster)
 }
 

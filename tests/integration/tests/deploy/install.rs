@@ -40,7 +40,7 @@ const OF_THE_POD: &[&str] =
 async fn installed(overlay: &str) -> Result<&'static Stack> {
     let options = Options { audit: true, ..Options::default() };
     let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
-    apply(&cluster, overlay, &[])?;
+    apply(&cluster, overlay)?;
     let (catalogd, operator_controller) = start_programs(&cluster, &render(overlay)?).await?;
     Ok(Box::leak(Box::new(Stack {
         catalogd,
@@ -510,7 +510,7 @@ async fn cluster_operator_reports_with_the_rights_of_its_manifests() -> Result<(
     cluster.install_openshift_kinds().await?;
     cluster.install_classic().await?;
     cluster.set_openshift_version("4.19.3").await?;
-    apply(&cluster, "overlays/openshift", &[])?;
+    apply(&cluster, "overlays/openshift")?;
     let documents = render("overlays/openshift")?;
     let program = as_deployed(Program::cluster_operator(&cluster)?, &cluster, &documents, REPORTER).await?;
     let mut process = program.flag("--tls-self-issued-names", "127.0.0.1").start().await?;
@@ -536,7 +536,7 @@ async fn service_monitors_have_a_token_that_reads_metrics() -> Result<()> {
     let stack = installed("overlays/kubernetes").await?;
     let cluster = &stack.cluster;
     prepare(cluster).await?;
-    apply(cluster, "options/prometheus", &[])?;
+    apply(cluster, "options/prometheus")?;
     cluster
         .until_may_get(&format!("system:serviceaccount:{SYSTEM_NAMESPACE}:metrics-reader"), "/metrics")
         .await?;

@@ -1,11 +1,11 @@
 //! Manifests rendered by `kubectl kustomize`, and clusters that they are applied to by `kubectl apply`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use olm_kit::{Cluster, SYSTEM_NAMESPACE, Tools, repository};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Whole installations, and what can be applied beside them.
 pub(crate) const OVERLAYS: &[&str] = &[
@@ -79,18 +79,33 @@ pub(crate) async fn make_default_account(cluster: &Cluster) -> Result<()> {
 }
 
 /// `kubectl apply --server-side -k`, and no warning about it. Unknown fields are errors.
-pub(crate) fn apply(cluster: &Cluster, path: &str, more: &[&str]) -> Result<()> {
-    let folder = folder(path);
+pub(crate) fn apply(cluster: &Cluster, path: &str) -> Result<()> {
+    apply_with(cluster, "-k", &folder(path), &[])
+}
+
+/// The same of a file, or of all files of a folder, in a dry run: kubectl asks for all APIs each time that it runs.
+pub(crate) fn apply_dry(cluster: &Cluster, files: &Path, more: &[&str]) -> Result<()> {
+    apply_with(cluster, "-f", files, &[&["--dry-run=server"][..], more].concat())
+}
+
+fn apply_with(cluster: &Cluster, flag: &str, path: &Path, more: &[&str]) -> Result<()> {
     let mut command = cluster.kubectl()?;
-    command.args(["apply", "--server-side", "--validate=strict", "-k"]).arg(folder).args(more);
+    command.args(["apply", "--server-side", "--validate=strict", flag]).arg(path).args(more);
     let output = command.stdin(Stdio::null()).output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success() && errors.is_empty(),
-        "kubectl apply -k {path}: {}\n{errors}",
+        "kubectl apply {flag} {}: {}\n{errors}",
+        path.display(),
         output.status
     );
     Ok(())
+}
+
+/// Writes objects to a file for [`apply_dry`].
+pub(crate) fn write_list(file: &Path, objects: &[Value]) -> Result<()> {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    std::fs::write(file, list.to_string()).with_context(|| file.display().to_string())
 }
 
 /// The standard output of a command that succeeds.
