@@ -104,12 +104,13 @@ fn lost_with(object: &Object) -> Option<&'static str> {
     }
 }
 
-/// The commands that mark an object without owner as one that an earlier revision of the extension left.
+/// The commands that mark an object without owner as one that an earlier revision of the extension left. One that was kept when another
+/// extension was deleted has the name of that.
 fn takeover(object: &Object, extension: &str) -> String {
     let namespace = object.namespace().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let object = format!("{} {}{namespace}", object.kind().to_lowercase(), object.name());
     format!(
-        "- kubectl label {object} {}={} {}={extension}\n- kubectl annotate {object} {}=0\n",
+        "- kubectl label --overwrite {object} {}={} {}={extension}\n- kubectl annotate --overwrite {object} {}=0\n",
         keys::OWNER_KIND,
         keys::OWNER_KIND_VALUE,
         keys::OWNER_NAME,
@@ -408,14 +409,14 @@ mod tests {
             format!(
                 "{crd} ks.g {head} its custom resources, the commands below have it taken over\n\
                  revision object collisions in phase 0\nObject {crd}.apiextensions.k8s.io/v1 /ks.g\n\
-                 - kubectl label customresourcedefinition ks.g {labels}\n\
-                 - kubectl annotate customresourcedefinition ks.g {mark}"
+                 - kubectl label --overwrite customresourcedefinition ks.g {labels}\n\
+                 - kubectl annotate --overwrite customresourcedefinition ks.g {mark}"
             )
         );
         let claim = lines("PersistentVolumeClaim", json!({"name": "c", "namespace": "n"}), Some("e"));
         assert!(claim.starts_with(&format!("PersistentVolumeClaim n/c {head} its data, ")), "{claim}");
         assert!(
-            claim.contains(&format!("- kubectl annotate persistentvolumeclaim c -n n {mark}")),
+            claim.contains(&format!("- kubectl annotate --overwrite persistentvolumeclaim c -n n {mark}")),
             "{claim}"
         );
         let by_hand = lines(crd, name, None);
