@@ -44,10 +44,7 @@ async fn signature_policy_verifies_stored_content_before_serving() -> Result<()>
     for (program, want) in [
         (strict()?, "error loading policy context: "),
         // and so does one of the container tools, which no flag names
-        (
-            catalogd()?.env("CONTAINERS_POLICY_JSON", &policy_text),
-            "insecureAcceptAnything in --signature-policy",
-        ),
+        (catalogd()?.env("CONTAINERS_POLICY_JSON", &policy_text), "name another one in --signature-policy"),
     ] {
         let mut broken = program.launch()?;
         eventually("the process has ended", LIMIT, || async {
