@@ -70,7 +70,7 @@ pub fn is_addressable(key: &ObjectKey) -> bool {
 }
 
 fn is_path_segment(name: &str) -> bool {
-    let is_plain = |byte: u8| !byte.is_ascii_control() && !b" /%?#".contains(&byte);
+    let is_plain = |byte: u8| !byte.is_ascii_control() && !b" /%?#<>`".contains(&byte);
     !matches!(name, "" | "." | "..") && name.bytes().all(is_plain)
 }
 
@@ -129,6 +129,8 @@ mod tests {
             ("a/b", "n", Some("metadata.name: Invalid value: \"a/b\": must be a segment of a path")),
             ("..", "n", Some("metadata.name: Invalid value: \"..\": must be a segment of a path")),
             ("a b", "n", Some("metadata.name: Invalid value: \"a b\": must be a segment of a path")),
+            ("a<b", "n", Some("metadata.name: Invalid value: \"a<b\": must be a segment of a path")),
+            ("a`b", "n", Some("metadata.name: Invalid value: \"a`b\": must be a segment of a path")),
             ("a", "n?x", Some("metadata.namespace: Invalid value: \"n?x\": must be a segment of a path")),
         ] {
             let metadata = json!({"name": name, "namespace": namespace});
