@@ -1,6 +1,7 @@
 //! The signature policy: the one that a flag names, or the policy.json of the container tools (decision 18).
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use olm_signature::SignaturePolicy;
 
@@ -14,16 +15,44 @@ fn find(flag: Option<&str>, get: impl Fn(&str) -> Option<PathBuf>) -> SignatureP
         let Ok(named) = flag.parse();
         return named;
     }
-    let of_user = || get("HOME").map(|home| home.join(".config/containers/policy.json"));
+    let of_user = || Some(get("HOME")?.join(".config/containers/policy.json")).filter(|place| place.exists());
     let of_machine = ["/etc/containers/policy.json", "/usr/share/containers/policy.json"].map(PathBuf::from);
     let found = get("CONTAINERS_POLICY_JSON")
-        .or_else(|| of_user().into_iter().chain(of_machine).find(|file| file.is_file()));
+        .or_else(of_user)
+        .or_else(|| of_machine.into_iter().find(|place| !is_absent(place)));
     found.map_or(SignaturePolicy::AcceptAnything, SignaturePolicy::File)
+}
+
+/// Whether there is no policy in this place. What is no file (a mount may make a directory), or cannot be reached, is an error when it is
+/// read: it does not mean that every image is accepted.
+fn is_absent(place: &Path) -> bool {
+    let is_missing = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory);
+    place.metadata().is_err_and(|error| is_missing(error.kind()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn policy_is_absent_only_where_there_is_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "{}").unwrap();
+        for (place, is_there) in [
+            (file.clone(), true),
+            (folder.path().to_owned(), true),
+            (folder.path().join("missing"), false),
+            (file.join("below"), false),
+        ] {
+            assert_eq!(is_absent(&place), !is_there, "{}", place.display());
+        }
+        // as of a mount of a file that is not there
+        let place = folder.path().join(".config/containers/policy.json");
+        std::fs::create_dir_all(&place).unwrap();
+        let found = find(None, |name| (name == "HOME").then(|| folder.path().to_owned()));
+        assert_eq!(found, SignaturePolicy::File(place));
+    }
 
     #[test]
     fn policy_of_a_flag_comes_before_the_standard_places() {
