@@ -26,7 +26,7 @@ impl Stamp {
     }
 }
 
-/// Checks `path` every few seconds until shutdown; `reload` returns whether something was new. What cannot be read is logged,
+/// Checks `path` every few seconds until shutdown; `reload` returns whether something was new. What cannot be read is logged once,
 /// and what was read before stays in use.
 pub(crate) async fn follow(
     what: &'static str,
@@ -35,19 +35,28 @@ pub(crate) async fn follow(
     shutdown: &Shutdown,
 ) {
     let mut ticks = tokio::time::interval(INTERVAL);
+    let mut problem = None;
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        match reload() {
-            Ok(true) => tracing::info!(path = %path.display(), "{what} replaced"),
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(error = chain(&error), "cannot read the new {what}, the old stays in use");
-            }
+        let reloaded = reload().map_err(|error| chain(&error));
+        if let Some(error) = new_problem(&mut problem, &reloaded) {
+            tracing::warn!(error, "cannot read the new {what}, the old stays in use");
+        }
+        if reloaded == Ok(true) {
+            tracing::info!(path = %path.display(), "{what} replaced");
         }
     }
+}
+
+/// The error of a check, unless the one before had it, too: a file that cannot be read is read again at each.
+fn new_problem<'a>(before: &mut Option<String>, reloaded: &'a Result<bool, String>) -> Option<&'a str> {
+    let now = reloaded.as_ref().err();
+    let is_new = now != before.as_ref();
+    *before = now.cloned();
+    now.filter(|_| is_new).map(String::as_str)
 }
 
 #[cfg(unix)]
@@ -58,4 +67,26 @@ fn inode(metadata: &std::fs::Metadata) -> u64 {
 #[cfg(not(unix))]
 fn inode(_: &std::fs::Metadata) -> u64 {
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_problem_that_lasts_is_logged_once() {
+        let failed = |text: &str| Err(text.to_owned());
+        let mut before = None;
+        for (reloaded, want) in [
+            (Ok(false), None),
+            (failed("a"), Some("a")),
+            (failed("a"), None),
+            (failed("b"), Some("b")),
+            (Ok(false), None),
+            (failed("b"), Some("b")),
+            (Ok(true), None),
+        ] {
+            assert_eq!(new_problem(&mut before, &reloaded), want, "{reloaded:?}");
+        }
+    }
 }
