@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use super::Context;
 use super::content::{ContentError, Inventory, Item};
-use super::errors::{is_code, is_finding, text};
+use super::errors::{is_code, status, text};
 use super::extensions::Facts;
 use super::identity::Owner;
 use super::live::Live;
@@ -60,13 +60,15 @@ pub(super) enum Removed {
 /// Why custom resources could not be listed or deleted.
 struct CustomResourceError {
     problem: String,
-    /// The apiserver rejected it, rather than failing itself.
-    is_finding: bool,
+    /// Something failed, as a webhook of an operator that does not run, and that may never end. It is not that the apiserver rejected the
+    /// request, or asks for fewer.
+    may_last: bool,
 }
 
 impl CustomResourceError {
     fn new(doing: &str, error: &kube::Error) -> Self {
-        Self { problem: format!("{doing}: {}", text(error)), is_finding: is_finding(error) }
+        let may_last = status(error).is_none_or(|status| status.code >= 500);
+        Self { problem: format!("{doing}: {}", text(error)), may_last }
     }
 }
 
@@ -362,7 +364,7 @@ impl Removing<'_> {
 
     /// Deletes the custom resources of the CRDs that go with the revision, and waits for them, for `limit` from the revision's deletion
     /// on. `None` when none remain or the time is over. What fails then, as an admission webhook of an operator that does not run, is left
-    /// to the CRDs, unless the apiserver rejected it.
+    /// to the CRDs, unless the apiserver rejected it or asked for fewer requests.
     pub(super) async fn custom_resources(
         &self,
         memory: &mut Memory,
@@ -376,8 +378,8 @@ impl Removing<'_> {
             let Some(resource) = self.removed_crd(key).await? else { continue };
             let found = match self.custom_resources_of(memory, key, &resource, facts.protect).await {
                 Ok(found) => found,
-                Err(CustomResourceError { problem, is_finding }) => {
-                    if is_finding || facts.protect || since < limit {
+                Err(CustomResourceError { problem, may_last }) => {
+                    if !may_last || facts.protect || since < limit {
                         return Err(problem);
                     }
                     warn!(revision = %self.own.name, crd = key.name, problem, "custom resources are left to their CRD");
@@ -434,7 +436,7 @@ impl Removing<'_> {
             let staying: Vec<_> = page.items.iter().filter(stays).collect();
             if !protect && !staying.is_empty() {
                 let client = self.client(memory).await;
-                let client = client.map_err(|problem| CustomResourceError { problem, is_finding: true })?;
+                let client = client.map_err(|problem| CustomResourceError { problem, may_last: false })?;
                 for item in &staying {
                     self.delete_custom_resource(&client, key, resource, item).await?;
                 }

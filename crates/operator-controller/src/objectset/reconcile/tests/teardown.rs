@@ -373,6 +373,7 @@ async fn teardown_bounds_the_wait_for_a_webhook_that_fails() {
             &rest_follows[..],
         ),
         ("the right is missing", 403, "Forbidden", true, json!({}), failed, DELETE.1),
+        ("the apiserver asks for fewer requests", 429, "TooManyRequests", true, json!({}), failed, DELETE.1),
         ("protected", 500, "InternalError", true, protected, "custom resources are protected", &[]),
     ] {
         let usual = cluster(&[1], extension(&metadata));
