@@ -87,7 +87,10 @@ impl Unpacks {
         let key = (watched::key(&source.metadata), lookup.path.clone());
         let mut states = self.states.lock();
         evict(&mut states);
-        if !states.contains_key(&key) {
+        // statuses count for what an earlier process has begun: those of this one may be about another catalog, which a user replaced
+        let is_begun =
+            states.iter().any(|((_, image), state)| *image == key.1 && state.namespaces.contains(namespace));
+        if !is_begun && !states.contains_key(&key) {
             let progress = match reported_unpack(&lookup.path, subscriptions, settings, now) {
                 UnpackObserved::Running { since, problem } => Some(Progress::Running { since, problem }),
                 UnpackObserved::Failed { at, message } => Some(Progress::Failed { at, message }),
@@ -370,6 +373,22 @@ mod tests {
             let later = ask(&[]).rule;
             let want = if is_pulled { UnpackRule::Waits } else { UnpackRule::Failed };
             assert_eq!(later, want, "the statuses are read once: {reported:?} for {seconds} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unpack_from_another_catalog_begins_immediately() {
+        let images: Arc<dyn ImageSource> = Arc::new(Down::default());
+        let unpacks = Unpacks::new(&images);
+        let reports = [reporting(FAILED, 60)];
+        for (catalog, rule) in
+            [("c", UnpackRule::Failed), ("d", UnpackRule::Starts), ("d", UnpackRule::Waits)]
+        {
+            let mut source = CatalogSource::clone(&source("u", 1));
+            source.metadata.name = Some(catalog.to_owned());
+            let source = Arc::new(source);
+            let (decision, _) = unpacks.step(&source, &lookup(), UnpackSettings::default(), "ns", &reports);
+            assert_eq!(decision.rule, rule, "{catalog}");
         }
     }
 
