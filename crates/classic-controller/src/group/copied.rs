@@ -290,12 +290,20 @@ fn is_namespace_gone(error: &kube::Error) -> bool {
     classify(error) == ErrorClass::NotFound || is_namespace_terminating(error)
 }
 
+/// Deletes a copy in the state that was observed: without its label, which a user may have removed since, it is no copy any more.
 async fn delete(context: &Context, namespace: &str, name: &str) -> kube::Result<()> {
     let key = format!("{namespace}/{name}");
     let Some(row) = context.cluster.copies.get(&key) else { return Ok(()) };
     let api: Api<ClusterServiceVersion> = Api::namespaced(context.client.clone(), namespace);
-    let this = ObjectMeta { name: Some(name.to_owned()), uid: Some(row.uid), ..ObjectMeta::default() };
-    apply::delete(&api, &this, DeleteParams::background()).await?;
+    let this = ObjectMeta {
+        name: Some(name.to_owned()),
+        uid: Some(row.uid),
+        resource_version: Some(row.resource_version),
+        ..ObjectMeta::default()
+    };
+    if let Some(conflict) = apply::delete(&api, &this, DeleteParams::background()).await? {
+        return Err(conflict);
+    }
     context.cluster.copies.remove(&key);
     Ok(())
 }
@@ -478,6 +486,32 @@ mod tests {
         let requests = apiserver.requests();
         let methods = requests.iter().map(|line| line.split(' ').next().unwrap_or_default());
         assert!(methods.eq(["PUT", "POST", "PUT"]), "{requests:?}");
+    }
+
+    #[tokio::test]
+    async fn copy_is_deleted_as_it_was_observed() {
+        for (code, status, reason, stays) in [
+            (200, "Success", "", false),
+            (404, "Failure", "NotFound", false),
+            (409, "Failure", "Conflict", true),
+        ] {
+            let answer = json!({"kind": "Status", "status": status, "reason": reason, "code": code});
+            let apiserver = Apiserver::new(move |_, _| (code, answer.clone()));
+            let cluster = Cluster::new();
+            let metadata = json!({"namespace": "b", "name": "demo.v1", "uid": "u", "resourceVersion": "7",
+                "labels": {"olm.copiedFrom": "home"}});
+            let spec = json!({"displayName": "d", "install": {"strategy": "deployment"}});
+            let copy = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+            cluster.copies.insert(&copy);
+            let context = testing::context(NAME, &apiserver, &cluster);
+            let deleted = delete(&context, "b", "demo.v1").await;
+            assert_eq!(ended(deleted.map(|()| Requeue::Gone)).0 == Requeue::Backoff, stays, "{code}");
+            assert_eq!(cluster.copies.get("b/demo.v1").is_some(), stays, "{code}");
+            let requests = apiserver.requests();
+            for part in ["DELETE ", r#""uid":"u""#, r#""resourceVersion":"7""#] {
+                assert!(requests.len() == 1 && requests[0].contains(part), "{part}: {requests:?}");
+            }
+        }
     }
 
     #[test]
