@@ -169,7 +169,7 @@ pub const EVENTS: &[Event] = &[
     normal(
         "Subscription",
         "Adopted",
-        "It continues with what an earlier Subscription to its package installed.",
+        "It continues with what an earlier Subscription to its package installed, or what replaced its version.",
     ),
     normal(
         "Subscription",
