@@ -22,6 +22,12 @@ pub const VERSIONS: [&str; 3] = ["1.0.0", "1.1.0", "2.0.0"];
 /// The catalog and its image.
 pub const CATALOG: &str = "fruit";
 pub const CATALOG_IMAGE: &str = "registry.example.com/fruit:latest";
+/// Another image, with the first version of each package only.
+pub const EARLIER_IMAGE: &str = "registry.example.com/fruit:earlier";
+/// The default channel of each package, which has all versions.
+pub const CHANNEL: &str = "stable";
+/// A channel with the first version only.
+pub const TRIAL_CHANNEL: &str = "trial";
 /// The time that pulling an image takes.
 const PULL: Duration = Duration::from_millis(300);
 
@@ -132,10 +138,14 @@ impl ImageSource for Content {
         Box::pin(async move {
             tokio::time::sleep(PULL).await;
             self.check()?;
-            if reference != CATALOG_IMAGE {
-                return Err(format!("{reference} not found"));
-            }
-            Ok(Arc::new(Served::new(&self.heads.lock())) as _)
+            let served = match reference {
+                CATALOG_IMAGE => Served::new("fruit", &self.heads.lock()),
+                EARLIER_IMAGE => {
+                    Served::new("earlier", &BTreeMap::from(PACKAGES.map(|package| (package, 0))))
+                }
+                _ => return Err(format!("{reference} not found")),
+            };
+            Ok(Arc::new(served) as _)
         })
     }
 
@@ -160,9 +170,9 @@ struct Served {
 }
 
 impl Served {
-    fn new(heads: &BTreeMap<&'static str, usize>) -> Self {
+    fn new(repository: &str, heads: &BTreeMap<&'static str, usize>) -> Self {
         let digits: String = heads.values().map(usize::to_string).collect();
-        let reference = format!("registry.example.com/fruit@sha256:{digits:0>64}");
+        let reference = format!("registry.example.com/{repository}@sha256:{digits:0>64}");
         Self { reference, heads: heads.clone() }
     }
 }
@@ -190,9 +200,11 @@ fn catalog(package: &str, versions: &[&str]) -> String {
         None => json!({"name": name(version)}),
     };
     let entries: Vec<Value> = versions.iter().enumerate().map(entry).collect();
+    let channel = |name: &str, entries: &[Value]| json!({"schema": "olm.channel", "package": package, "name": name, "entries": entries});
     let mut lines = vec![
-        json!({"schema": "olm.package", "name": package, "defaultChannel": "stable"}),
-        json!({"schema": "olm.channel", "package": package, "name": "stable", "entries": entries}),
+        json!({"schema": "olm.package", "name": package, "defaultChannel": CHANNEL}),
+        channel(CHANNEL, &entries),
+        channel(TRIAL_CHANNEL, &entries[..1]),
     ];
     let gvk = |package: &str| json!({"group": format!("{package}.example.com"), "version": "v1", "kind": kind_of(package)});
     lines.extend(versions.iter().map(|version| {
@@ -283,7 +295,7 @@ mod tests {
     fn content_of_classic_serves_versions_up_to_the_head() {
         let content = Content::new().unwrap();
         let names = || {
-            let served = Served::new(&content.heads.lock());
+            let served = Served::new("fruit", &content.heads.lock());
             let lines = String::from_utf8(served.package_lines("pear").unwrap()).unwrap();
             let names = VERSIONS.map(|version| lines.contains(&image("pear", version)));
             (served.reference, names)

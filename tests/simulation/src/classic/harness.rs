@@ -10,7 +10,7 @@ use classic_controller::{Settings as ControllerSettings, controllers};
 use olm_runtime::{Shutdown, leader};
 use serde_json::{Value, json};
 
-use super::content::{CATALOG, CATALOG_IMAGE, Content};
+use super::content::{CATALOG, CATALOG_IMAGE, CHANNEL, Content};
 use crate::processes::{Processes, Running, SYSTEM, left_lease};
 use crate::{ApiServer, Settings, documents};
 
@@ -78,7 +78,9 @@ impl Cluster {
             server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
         }
         server.put(left_lease(LEASE))?;
-        for object in NAMESPACES.into_iter().flat_map(furniture).chain(rights()).chain([catalog_source()]) {
+        for object in
+            NAMESPACES.into_iter().flat_map(furniture).chain(rights()).chain([catalog_source(CATALOG_IMAGE)])
+        {
             server.put(object)?;
         }
         let (apiserver, prepared) = (server.clone(), Arc::clone(&content));
@@ -143,14 +145,14 @@ pub fn group(namespace: &str) -> Value {
 pub fn subscription(package: &str, namespace: &str, is_manual: bool) -> Value {
     let approval = if is_manual { "Manual" } else { "Automatic" };
     json!({"apiVersion": format!("{API}/v1alpha1"), "kind": "Subscription", "metadata": {"name": package, "namespace": namespace},
-        "spec": {"name": package, "channel": "stable", "source": CATALOG, "sourceNamespace": SYSTEM, "installPlanApproval": approval}})
+        "spec": {"name": package, "channel": CHANNEL, "source": CATALOG, "sourceNamespace": SYSTEM, "installPlanApproval": approval}})
 }
 
-/// The catalog, which is polled several times a minute.
+/// The catalog of an image, which is polled several times a minute.
 #[must_use]
-pub fn catalog_source() -> Value {
+pub fn catalog_source(image: &str) -> Value {
     json!({"apiVersion": format!("{API}/v1alpha1"), "kind": "CatalogSource", "metadata": {"name": CATALOG, "namespace": SYSTEM},
-        "spec": {"sourceType": "grpc", "image": CATALOG_IMAGE, "updateStrategy": {"registryPoll": {"interval": format!("{}s", POLL.as_secs())}}}})
+        "spec": {"sourceType": "grpc", "image": image, "updateStrategy": {"registryPoll": {"interval": format!("{}s", POLL.as_secs())}}}})
 }
 
 /// The interval of the polls.

@@ -8,11 +8,11 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::content::{crd_names, custom_resource, packages};
+use super::content::{CATALOG_IMAGE, CHANNEL, EARLIER_IMAGE, crd_names, custom_resource, packages};
 use super::harness::{
     ACCOUNT, Cluster, NAMESPACES, Prepared, YARD, catalog_source, furniture, group, subscription,
 };
-use super::invariants::{Expected, Invariants, text};
+use super::invariants::{COPIED_FROM, Expected, Invariants, is_copy, text};
 use super::schedule::{Action, KINDS, Target, schedule};
 use super::state::{csvs, list};
 use crate::invariants::changed_fields;
@@ -172,6 +172,14 @@ impl Simulation {
             Action::DeleteCatalog { .. } => {
                 self.delete_all("catalogsources", list(&server, "catalogsources", SYSTEM));
             }
+            Action::EditChannel { package, channel, .. } => self.write_channel(package, channel),
+            Action::UnlabelCopy { .. } => {
+                let here = list(&server, "clusterserviceversions", YARD);
+                if let Some(copy) = here.iter().find(|csv| is_copy(csv)) {
+                    self.patch(copy, json!({"metadata": {"labels": {(COPIED_FROM): null}}}));
+                }
+            }
+            Action::ReplaceCatalog { .. } => self.replace_catalog(EARLIER_IMAGE),
             Action::DeleteNamespace { namespace, .. } => log(server.delete("namespaces", None, namespace)),
             Action::DeleteCrds { package, .. } => {
                 let name = &crd_names(package)[1];
@@ -200,6 +208,9 @@ impl Simulation {
                 log(server.delete("operatorgroups", Some(namespace), RIVAL));
             }
             Action::DeleteCsv { package, .. } => self.resubscribe(package),
+            Action::EditChannel { package, .. } => self.write_channel(package, CHANNEL),
+            Action::UnlabelCopy { .. } => self.delete_all("clusterserviceversions", csvs(&server, YARD)),
+            Action::ReplaceCatalog { .. } => self.replace_catalog(CATALOG_IMAGE),
             Action::Registry { .. } => self.cluster.content.set_outage(false),
             Action::Disturbance(fault) => log(fault.end(&server, &self.cluster.processes, &KINDS)),
             Action::DeleteGroup { .. }
@@ -241,7 +252,7 @@ impl Simulation {
     /// Makes again what the user has deleted for a time. Of a namespace that is being deleted, what was in it comes later.
     fn restore(&self) {
         let server = &self.cluster.server;
-        let mut missing: Vec<Value> = vec![catalog_source()];
+        let mut missing: Vec<Value> = vec![catalog_source(CATALOG_IMAGE)];
         missing.extend(self.definitions.values().cloned());
         for namespace in NAMESPACES {
             let live = server.get("namespaces", None, namespace);
@@ -285,6 +296,22 @@ impl Simulation {
         present.retain(|it| text(it, "/spec/name") == package);
         self.delete_all("subscriptions", present);
         log(server.put(subscription(package, namespace, *is_manual)).map(drop));
+    }
+
+    /// Writes the channel of the Subscriptions to a package.
+    fn write_channel(&self, package: &str, channel: &str) {
+        for subscription in list(&self.cluster.server, "subscriptions", namespace_of(package)) {
+            if text(&subscription, "/spec/name") == package {
+                self.patch(&subscription, json!({"spec": {"channel": channel}}));
+            }
+        }
+    }
+
+    /// Deletes the CatalogSource, and makes it again with an image.
+    fn replace_catalog(&self, image: &str) {
+        let server = &self.cluster.server;
+        self.delete_all("catalogsources", list(server, "catalogsources", SYSTEM));
+        log(server.put(catalog_source(image)).map(drop));
     }
 
     /// Approves the plans that wait.

@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::content::{PACKAGES, packages};
+use super::content::{PACKAGES, TRIAL_CHANNEL, packages};
 use super::harness::NAMESPACES;
 use crate::disturbance::{Disturbance, ERRORS, Outage};
 use crate::schedule::{Lasting, Step, gap, seconds};
@@ -66,6 +66,12 @@ pub enum Action {
     DeleteCatalog { time: Duration },
     /// The namespace is deleted, and made again with what the user wants in it.
     DeleteNamespace { namespace: &'static str, time: Duration },
+    /// The Subscription to the package names another channel, which has the first version only or does not exist, for a time.
+    EditChannel { package: &'static str, channel: &'static str, time: Duration },
+    /// A copied ClusterServiceVersion loses its label. After a time the user deletes what it is then.
+    UnlabelCopy { time: Duration },
+    /// The CatalogSource is made again with another image, which has the first versions only, for a time.
+    ReplaceCatalog { time: Duration },
     /// Half of the definitions of the package are gone, for a time.
     DeleteCrds { package: &'static str, time: Duration },
     /// Creates a custom resource of the package.
@@ -85,6 +91,9 @@ impl Lasting for Action {
             | Self::RivalGroup { time, .. }
             | Self::DeleteAccount { time, .. }
             | Self::DeleteCatalog { time }
+            | Self::EditChannel { time, .. }
+            | Self::UnlabelCopy { time }
+            | Self::ReplaceCatalog { time }
             | Self::DeleteNamespace { time, .. }
             | Self::DeleteCrds { time, .. }
             | Self::Registry { time } => Some(*time),
@@ -133,7 +142,27 @@ pub fn schedule(seed: u64) -> Vec<Step<Action>> {
         let namespace = namespaces.choose(&mut random).copied().unwrap_or(NAMESPACES[0]);
         steps.push(Step { at, action: action(namespace, &mut random) });
     }
+    // drawn last: the other steps of a seed do not depend on it
+    if random.random_ratio(1, 2) {
+        let namespace = namespaces.choose(&mut random).copied().unwrap_or(NAMESPACES[0]);
+        let at = at.mul_f64(random.random::<f64>());
+        steps.push(Step { at, action: edit(namespace, &mut random) });
+        steps.sort_by_key(|step| step.at);
+    }
     steps
+}
+
+/// A user changes for a time what resolution or copies depend on.
+fn edit(namespace: &'static str, random: &mut StdRng) -> Action {
+    let package = packages(namespace).choose(random).copied().unwrap_or(PACKAGES[0]);
+    match random.random_range(0..3) {
+        0 => {
+            let channel = [TRIAL_CHANNEL, "gone"].choose(random).copied().unwrap_or(TRIAL_CHANNEL);
+            Action::EditChannel { package, channel, time: seconds(random, 60) }
+        }
+        1 => Action::UnlabelCopy { time: seconds(random, 60) },
+        _ => Action::ReplaceCatalog { time: seconds(random, 60) },
+    }
 }
 
 fn action(namespace: &'static str, random: &mut StdRng) -> Action {
