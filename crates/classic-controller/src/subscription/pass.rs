@@ -9,13 +9,14 @@ use std::time::Duration;
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::{Api, Resource as _};
+use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, Subscription};
 use olm_classic::install_plan::{
     PlanError, PlannedBundle, REQUEUE, StepManifest, UnpackNext, UnpackSettings, WAITING_EVENT,
     bundle_lookup, plan_wait,
 };
 use olm_classic::operator;
+use olm_classic::operator_group::keys::COPIED_FROM;
 use olm_classic::subscription::{
     Conclusion, NamespaceFacts, Pass, PassError, Resolution, ResolutionFact, StateRule, StatusValues,
     UnpackFact, begin_pass, conclude_pass, is_awaiting, new_bundles, planned_statuses, resolution_failure,
@@ -134,12 +135,14 @@ impl Subscriptions {
             Ok(Pass::Write(changes)) => {
                 let mut attempt = Attempt::new(Next::OnChange);
                 for (index, rule, values) in changes {
+                    let csv = &values.current_csv;
+                    if matches!(rule, StateRule::Adopted | StateRule::CsvDeleted)
+                        && !self.is_confirmed(observed, rule, csv).await
+                    {
+                        attempt.next = Next::Backoff;
+                        continue;
+                    }
                     if rule == StateRule::Adopted {
-                        let csv = &values.installed_csv;
-                        if !self.is_live(observed, csv).await {
-                            attempt.next = Next::Backoff;
-                            continue;
-                        }
                         let note = format!("continues with ClusterServiceVersion {csv}, which is installed");
                         attempt.events.push((index, "Adopted", note));
                     }
@@ -151,20 +154,26 @@ impl Subscriptions {
         }
     }
 
-    /// Whether the apiserver has the ClusterServiceVersion that was observed, and it is not being deleted: a watch may be late.
-    async fn is_live(&self, observed: &Observed, csv: &str) -> bool {
+    /// Whether the apiserver shows of a ClusterServiceVersion what the caches show: a watch may be late. One that is adopted is the one that was
+    /// observed, and is not being deleted; one that was deleted is not there.
+    async fn is_confirmed(&self, observed: &Observed, rule: StateRule, csv: &str) -> bool {
         let namespace = observed.namespace.as_str();
-        let cached = observed.csvs.iter().find(|it| it.metadata.name.as_deref() == Some(csv));
         let api: Api<ClusterServiceVersion> = Api::namespaced(self.context.client.clone(), namespace);
-        match api.get_metadata_opt(csv).await {
-            Ok(found) => found.zip(cached).is_some_and(|(found, cached)| {
-                found.metadata.uid == cached.metadata.uid && found.metadata.deletion_timestamp.is_none()
+        let found = match api.get_metadata_opt(csv).await {
+            // a copy of another namespace may have taken the place of what was deleted
+            Ok(found) => found.filter(|found| {
+                found.metadata.deletion_timestamp.is_none() && !found.labels().contains_key(COPIED_FROM)
             }),
             Err(error) => {
-                tracing::warn!(namespace, csv, %error, "cannot read the ClusterServiceVersion that a Subscription is to adopt");
-                false
+                tracing::warn!(namespace, csv, %error, "cannot read the ClusterServiceVersion of a Subscription");
+                return false;
             }
+        };
+        if rule != StateRule::Adopted {
+            return found.is_none();
         }
+        let cached = observed.csvs.iter().find(|it| it.metadata.name.as_deref() == Some(csv));
+        found.zip(cached).is_some_and(|(found, cached)| found.metadata.uid == cached.metadata.uid)
     }
 
     async fn resolve(&self, observed: &Observed, facts: &NamespaceFacts<'_>) -> Attempt {
@@ -619,6 +628,48 @@ mod tests {
                 "{code}"
             );
             assert_eq!(matches!(attempt.next, Next::Backoff), !is_adopted, "{code}");
+        }
+    }
+
+    /// A plan has made a ClusterServiceVersion, and no watch shows it.
+    #[tokio::test]
+    async fn csv_that_a_late_watch_lacks_does_not_count_as_deleted() {
+        let csv = |deleted: Value, labels: Value| {
+            json!({
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+                "metadata": {"namespace": "ns", "name": "a.v1", "uid": "u", "deletionTimestamp": deleted, "labels": labels},
+            })
+        };
+        let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+        for (code, live, is_reported) in [
+            (200, csv(Value::Null, Value::Null), false),
+            (200, csv(Value::Null, json!({(COPIED_FROM): "other"})), true),
+            (200, csv(json!("2026-01-01T00:00:00Z"), Value::Null), true),
+            (404, gone, true),
+            (500, json!({}), false),
+        ] {
+            let apiserver = Apiserver::new(move |_, _| (code, live.clone()));
+            let cluster = Cluster::new();
+            let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}});
+            cluster.groups.insert("ns/g".to_owned(), Cached::new(serde_json::from_value(group).unwrap()));
+            let plan = json!({
+                "metadata": {"namespace": "ns", "name": "p"}, "status": {"phase": "Complete", "catalogSources": []},
+                "spec": {"clusterServiceVersionNames": ["a.v1"], "approval": "Automatic", "approved": true, "generation": 1},
+            });
+            cluster.plans.insert("ns/p".to_owned(), Cached::new(serde_json::from_value(plan).unwrap()));
+            let subscription = json!({
+                "metadata": {"namespace": "ns", "name": "a"}, "spec": {"name": "a", "source": "a", "sourceNamespace": "ns"},
+                "status": {"state": "UpgradePending", "currentCSV": "a.v1", "installPlanRef": {"name": "p"},
+                    "lastUpdated": "2026-01-01T00:00:00Z"},
+            });
+            let subscription = Cached::new(serde_json::from_value(subscription).unwrap());
+            cluster.subscriptions.insert("ns/a".to_owned(), subscription);
+            let subscriptions = subscriptions(&apiserver, &cluster);
+            let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
+            let catalogs = observed.catalog_facts();
+            let attempt = subscriptions.attempt(&observed, &observed.facts("olm", &catalogs)).await;
+            assert_eq!(attempt.values.len(), usize::from(is_reported), "{code}");
+            assert_eq!(matches!(attempt.next, Next::Backoff), !is_reported, "{code}");
         }
     }
 
