@@ -44,7 +44,7 @@ const ELSEWHERE: [(&str, &str, &str); 7] = [
 /// Test programs that run beside each other: most of their time they wait, and four keep two processors busy.
 const BESIDE: usize = 4;
 /// Packages and their test programs that take longest, in this order: a run does not end with one of them alone.
-const LONGEST: [(&str, &str); 14] = [
+const START_ORDER: [(&str, &str); 14] = [
     ("olm-integration", "hard"),
     ("olm-integration", "docs"),
     ("olm-integration", "deploy"),
@@ -204,9 +204,9 @@ async fn build(tier: Tier) -> Result<Vec<TestProgram>> {
 /// The longest first, then those on a cluster, then the others.
 fn sort(programs: &mut [TestProgram]) {
     programs.sort_by_key(|it| {
-        let place = LONGEST.iter().position(|(package, name)| *package == it.package && *name == it.name);
+        let place = START_ORDER.iter().position(|(package, name)| *package == it.package && *name == it.name);
         let is_apart = !ON_A_CLUSTER.contains(&it.package.as_str());
-        (place.unwrap_or(LONGEST.len()), is_apart, it.package.clone(), it.name.clone())
+        (place.unwrap_or(START_ORDER.len()), is_apart, it.package.clone(), it.name.clone())
     });
 }
 
@@ -244,7 +244,7 @@ enum Way {
 }
 
 impl Way {
-    fn of(program: &TestProgram, node_tools: Option<&Path>) -> Self {
+    fn from_program(program: &TestProgram, node_tools: Option<&Path>) -> Self {
         match program.name.as_str() {
             OF_NODE if node_tools.is_some() => Self::InsideNode,
             name if COMPUTING.contains(&name) => Self::Computing,
@@ -257,7 +257,7 @@ async fn run_all(programs: Vec<TestProgram>, tools: &Tools, cluster: &Cluster) -
     let node_tools = std::env::var_os(NODE_TOOLS).filter(|it| !it.is_empty()).map(PathBuf::from);
     let node_tools = node_tools.as_deref();
     let queue = |way: Way| -> Mutex<VecDeque<TestProgram>> {
-        Mutex::new(programs.iter().filter(|it| Way::of(it, node_tools) == way).cloned().collect())
+        Mutex::new(programs.iter().filter(|it| Way::from_program(it, node_tools) == way).cloned().collect())
     };
     let (waiting, computing, inside) = (queue(Way::Waiting), queue(Way::Computing), queue(Way::InsideNode));
     let summary = Mutex::new(Summary::default());
@@ -290,7 +290,7 @@ async fn run_one(
     node_tools: Option<&Path>,
 ) -> Result<Report> {
     let started = Instant::now();
-    let way = Way::of(program, node_tools);
+    let way = Way::from_program(program, node_tools);
     let mut command = match way {
         Way::InsideNode => {
             let mut command = Command::new(std::env::current_exe()?);
@@ -580,7 +580,7 @@ mod tests {
             ("oracles", node, Way::Computing),
             ("hard", node, Way::Waiting),
         ] {
-            assert_eq!(Way::of(&program(("olm-integration", name)), node), want, "{name} {node:?}");
+            assert_eq!(Way::from_program(&program(("olm-integration", name)), node), want, "{name} {node:?}");
         }
     }
 

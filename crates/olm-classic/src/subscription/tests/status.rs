@@ -198,7 +198,7 @@ fn unreferenced_plan_gives_way_to_a_newer_version() {
     };
     let none = Vec::<String>::new();
     assert_eq!(superseded("RequiresApproval", 4, &[("a.v3", "a")]), ["q"]);
-    assert_eq!(superseded("RequiresApproval", 4, &[("a.v2", "a"), ("b.v1", "b")]), none, "it has more");
+    assert_eq!(superseded("RequiresApproval", 4, &[("a.v2", "a"), ("b.v1", "b")]), ["q"], "it has more");
     assert_eq!(superseded("Installing", 4, &[("a.v3", "a")]), none, "it is being executed");
     assert_eq!(
         superseded("RequiresApproval", 3, &[("a.v3", "a")]),
