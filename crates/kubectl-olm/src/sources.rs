@@ -4,6 +4,7 @@
 //! cluster. Content of images and of catalogd is cached by digest in the user's cache directory.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -198,6 +199,15 @@ fn address(text: &str) -> Result<String, String> {
         Ok(url) if is_http(&url) => Ok(text.to_owned()),
         _ => Err("write an address such as https://127.0.0.1:8443".to_owned()),
     }
+}
+
+/// Whether an address is on this machine, such as that of `kubectl port-forward`: no proxy leads there.
+fn is_loopback(address: &str) -> bool {
+    let url = reqwest::Url::parse(address).ok();
+    url.as_ref().and_then(reqwest::Url::host_str).is_some_and(|host| {
+        let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+    })
 }
 
 /// A file that is there: a misspelt one must not lead to requests without credentials.
@@ -416,6 +426,9 @@ impl Sources {
         let mut builder = olm_catalog::catalogd::timeouts(builder);
         if let Some(limit) = self.cluster.catalogd_timeout() {
             builder = builder.read_timeout(limit).connect_timeout(limit);
+        }
+        if self.cluster.catalogd_url.as_deref().is_some_and(is_loopback) {
+            builder = builder.no_proxy();
         }
         let direct = builder.build().map_err(|error| bad(&error))?;
         let store = self
@@ -725,6 +738,20 @@ mod tests {
             ("https://", false),
         ] {
             assert_eq!(address(text).is_ok(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn catalogd_url_of_this_machine_needs_no_proxy() {
+        for (address, want) in [
+            ("https://127.0.0.1:8443", true),
+            ("https://LOCALHOST:8443", true),
+            ("https://[::1]:8443", true),
+            ("https://10.0.0.1", false),
+            ("https://localhost.example.com", false),
+            ("nonsense", false),
+        ] {
+            assert_eq!(is_loopback(address), want, "{address}");
         }
     }
 }

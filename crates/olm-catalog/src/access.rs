@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use olm_runtime::client::naming_address;
+use olm_runtime::client::{config_from, naming_address};
 use olm_runtime::error_text::{chain, innermost};
 use olm_runtime::metrics::Metrics;
 
@@ -84,9 +84,13 @@ impl ClusterAccess {
         };
         if let Some(path) = &self.kubeconfig {
             let file = Kubeconfig::read_from(path).map_err(|error| unusable(&error))?;
-            return Config::from_custom_kubeconfig(file, &options).await.map_err(|error| unusable(&error));
+            return config_from(file, &options).await.map_err(|error| unusable(&error));
         }
-        match Config::from_kubeconfig(&options).await {
+        let found = match Kubeconfig::read() {
+            Ok(file) => config_from(file, &options).await,
+            Err(error) => Err(error),
+        };
+        match found {
             Ok(config) => Ok(config),
             Err(error) if self.context.is_some() || self.cluster.is_some() || self.user.is_some() => {
                 Err(unusable(&error))

@@ -3,6 +3,7 @@
 //!
 //! Proxies: `proxy-url` of the kubeconfig and `HTTPS_PROXY`/`NO_PROXY`, as kubectl has them.
 
+mod proxy;
 mod watches;
 
 use std::ffi::OsStr;
@@ -22,6 +23,7 @@ use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use crate::error_text::innermost;
 use crate::metrics::Metrics;
+pub use proxy::config_from;
 use watches::{AnswerBody, Watches};
 
 /// The longest wait for the head of an answer; the apiserver itself ends requests other than watches after this time.
@@ -75,13 +77,21 @@ pub enum ClientError {
 /// # Errors
 /// If none of them can be used.
 pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
+    let options = KubeConfigOptions::default();
     let Some(path) = kubeconfig else {
-        return Config::infer().await.map_err(|error| ClientError::Infer(Box::new(error)));
+        let mut config = Config::infer().await.map_err(|error| ClientError::Infer(Box::new(error)))?;
+        // a pod has no kubeconfig
+        if let Ok(file) = Kubeconfig::read()
+            && let Ok(same) = config_from(file, &options).await
+        {
+            config.proxy_url = same.proxy_url;
+        }
+        return Ok(config);
     };
     let fail =
         |source| ClientError::Kubeconfig { path: path.display().to_string(), source: Box::new(source) };
     let file = Kubeconfig::read_from(path).map_err(fail)?;
-    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(fail)
+    config_from(file, &options).await.map_err(fail)
 }
 
 /// A client that counts its requests and waits for no answer longer than a minute.
