@@ -138,10 +138,9 @@ pub(crate) fn print_result(text: &str) -> Result<(), CommandError> {
     written.map_err(|error| CommandError::Write(error.kind(), innermost(&error)))
 }
 
-/// Prints a notice to standard error.
-#[expect(clippy::print_stderr, reason = "notices do not belong to the output")]
+/// Prints a notice to standard error. If that is closed, as by `2>&1 | head`, a change is still completed, and its exit code stays.
 pub(crate) fn print_note(text: &str) {
-    eprintln!("{}", crate::terminal::harmless(text));
+    let _ = writeln!(std::io::stderr().lock(), "{}", crate::terminal::harmless(text));
 }
 
 /// Runs a command.

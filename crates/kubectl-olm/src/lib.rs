@@ -36,7 +36,7 @@ use crate::cmd::{
     mirror, paths, plan, rbac, report, search, semver, show, simulate, status, upgrade_check, version,
     versions, why,
 };
-use crate::failure::{CommandError, print_result, wait};
+use crate::failure::{CommandError, print_note, print_result, wait};
 
 /// Install, explain and check what OLM does.
 #[derive(Debug, Parser)]
@@ -236,20 +236,19 @@ async fn execute(verb: &Verb) -> Result<CommandOutput, CommandError> {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "where users look for errors")]
 fn print_failure(failure: &CommandError) -> ExitCode {
     match failure {
         CommandError::Verdict { text, help } => {
             // standard output may be closed; the exit code stays the same
             let _ = writeln!(std::io::stdout().lock(), "{}", terminal::printable(text));
             if let Some(help) = help {
-                eprintln!("{}", terminal::harmless(help));
+                print_note(help);
             }
         }
         // as above
         CommandError::Partial { text, .. } => drop(print_result(text)),
         CommandError::Interrupted => {}
-        other => eprintln!("error: {}", terminal::harmless(&other.to_string())),
+        other => print_note(&format!("error: {other}")),
     }
     ExitCode::from(failure.code())
 }

@@ -254,6 +254,30 @@ fn full_output_device_gives_message_and_code() {
 }
 
 #[test]
+fn full_error_device_keeps_output_and_code() {
+    let catalog = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/catalog");
+    for (arguments, want) in [
+        (&["catalog", "validate", "/no/such/directory"][..], (2, "")),
+        // with a notice
+        (
+            &["resolve", "kiln-operator", "--version", "1.x", "--dir", catalog, "-o", "name"],
+            (0, "kiln-operator.v1.2.0\n"),
+        ),
+    ] {
+        let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else { return };
+        let output = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"))
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(full)
+            .spawn()
+            .and_then(std::process::Child::wait_with_output)
+            .unwrap();
+        let out = String::from_utf8(output.stdout).unwrap();
+        assert_eq!((output.status.code(), out.as_str()), (Some(want.0), want.1), "{arguments:?}");
+    }
+}
+
+#[test]
 fn version_is_that_of_the_plugin() {
     let (code, out, error) = olm(&["version", "-o", "json"], "");
     let version: serde_json::Value = serde_json::from_str(&out).unwrap();
