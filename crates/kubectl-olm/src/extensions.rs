@@ -12,6 +12,7 @@ use olm_install::SYSTEM_NAMESPACE;
 use olm_install::content::{ContentError, ContentReader};
 use olm_install::resolution::revision;
 use olm_runtime::error_text::chain;
+use serde_json::{Value, json};
 
 use crate::cmd::bundle::document;
 use crate::failure::{CommandError, is_kind_missing};
@@ -152,15 +153,86 @@ fn status_of(error: &ContentError) -> Option<&Status> {
     }
 }
 
-/// The extension that a manifest describes.
+/// The extension that a manifest describes. As with kubectl, an unknown field is an error: a misspelt range must not admit every version.
 pub(crate) fn from_file(path: &Path) -> Result<ClusterExtension, CommandError> {
     let value = document(path)?;
     if value["kind"] != "ClusterExtension" {
         return Err(CommandError::content(path, "it is no ClusterExtension"));
     }
-    serde_json::from_value(value).map_err(|error| CommandError::content(path, error))
+    let extension: ClusterExtension =
+        serde_json::from_value(value.clone()).map_err(|error| CommandError::content(path, error))?;
+    let mut known = json!({"apiVersion": "", "kind": "", "spec": extension.spec});
+    for key in ["metadata", "status"] {
+        known[key] = value[key].clone();
+    }
+    match unknown_field("", &value, &known) {
+        Some(field) => Err(CommandError::content(path, format!("unknown field {field:?}"))),
+        None => Ok(extension),
+    }
+}
+
+/// The path of a field that `known` lacks; one without a value does not count.
+fn unknown_field(path: &str, given: &Value, known: &Value) -> Option<String> {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    match (given, known) {
+        (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(key, value)| {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            match known.get(key) {
+                Some(known) => unknown_field(&path, value, known),
+                None => (!is_empty(value)).then_some(path),
+            }
+        }),
+        (Value::Array(given), Value::Array(known)) => {
+            let mut items = given.iter().zip(known).enumerate();
+            items.find_map(|(at, (given, known))| unknown_field(&format!("{path}[{at}]"), given, known))
+        }
+        _ => None,
+    }
 }
 
 pub(crate) fn condition_of<'a>(extension: &'a ClusterExtension, type_: &str) -> Option<&'a Condition> {
     extension.status.as_ref().and_then(|status| condition::find(&status.conditions, type_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extension_file_has_no_unknown_fields() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.yaml");
+        let read = |catalog: &str, rest: &str| {
+            let text = format!(
+                "{{apiVersion: olm.operatorframework.io/v1, kind: ClusterExtension, metadata: {{name: x, extra: y}}, spec: {{namespace: n, \
+                 source: {{sourceType: Catalog, catalog: {{packageName: p{catalog}}}}}, \
+                 config: {{configType: Inline, inline: {{any: {{thing: [1]}}}}}}}}{rest}}}"
+            );
+            std::fs::write(&path, text).unwrap();
+            from_file(&path)
+                .map(|extension| extension.name_any())
+                .map_err(|error| (error.code(), error.to_string()))
+        };
+        let selector = |field: &str| {
+            format!(", selector: {{matchExpressions: [{{key: k, operator: In, values: [v]{field}}}]}}")
+        };
+        let (known, unknown) = (selector(""), selector(", vlaues: [w]"));
+        for (catalog, rest, want) in [
+            ("", "", None),
+            (known.as_str(), "", None),
+            (", version: 1.x, channels: []", ", status: {other: 1}", None),
+            (", verison: 1.x", "", Some("spec.source.catalog.verison")),
+            (unknown.as_str(), "", Some("spec.source.catalog.selector.matchExpressions[0].vlaues")),
+            ("", ", version: 1.x", Some("version")),
+        ] {
+            let want = want.map(|field| (2, format!("{}: unknown field {field:?}", path.display())));
+            assert_eq!(read(catalog, rest).err(), want, "{catalog} {rest}");
+        }
+    }
 }
