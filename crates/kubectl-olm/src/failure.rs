@@ -1,6 +1,6 @@
 //! Errors of commands: a message that names the object and what to do, and an exit code for the kind of error.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use kube::core::Status;
@@ -127,8 +127,15 @@ fn is_denied_by_admission(doing: &str, status: &Status) -> bool {
     status.code == 403 && !is_read && !is_missing_right(&status.message)
 }
 
+/// The bytes of a file; `-` is standard input.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
-    std::fs::read(path).map_err(|source| CommandError::Read { path: path.to_owned(), source })
+    let read = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(path)
+    };
+    read.map_err(|source| CommandError::Read { path: path.to_owned(), source })
 }
 
 /// Prints a result to standard output.

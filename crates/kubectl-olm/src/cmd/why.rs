@@ -89,7 +89,7 @@ pub(crate) struct Explain {
     /// The ClusterExtension in the cluster
     #[arg(required_unless_present = "file", conflicts_with = "file", value_name = "CLUSTEREXTENSION")]
     name: Option<String>,
-    /// A manifest of a ClusterExtension instead of one in the cluster
+    /// A manifest of a ClusterExtension instead of one in the cluster; - is standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// With --file, what is installed: a bundle's name, its version, or NAME@VERSION

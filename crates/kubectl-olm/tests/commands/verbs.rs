@@ -318,6 +318,12 @@ fn install_dry_run_prints_the_manifest() {
             "source": {"sourceType": "Catalog", "catalog": {"packageName": "p", "version": "2.x", "upgradeConstraintPolicy": "CatalogProvided"}}},
     });
     assert_eq!(manifest, want);
+    // from standard input, with the same flags; it can be read once
+    let text = std::fs::read_to_string(file).unwrap();
+    let (code, out, error) = olm(&[&["install", "-f", "-"][..], &words[3..]].concat(), &text);
+    assert_eq!((code, serde_json::from_str(&out).ok()), (0, Some(want)), "{error}");
+    let (code, _, error) = olm(&["install", "-f", "-", "--config", "@-", "--dry-run"], &text);
+    assert_eq!((code, error.contains("-: there is no document in it")), (2, true), "{error}");
     let two = write(root.path(), "two.yaml", "kind: ClusterExtension\n---\nkind: Namespace\n");
     let config = format!("@{}", two.display());
     for words in [

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     package: Option<String>,
     #[arg(long = "package", hide = true, value_parser = no_flag)]
     other_package: Option<String>,
-    /// A manifest of a ClusterExtension; the other flags change it
+    /// A manifest of a ClusterExtension, or - for standard input; the other flags change it
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]

@@ -19,7 +19,7 @@ use crate::sources::{Cache, Cluster, Namespace, Registry, Sources};
 pub(super) struct Space {
     #[command(flatten)]
     namespace: Namespace,
-    /// Manifests of CatalogSources, Subscriptions, ClusterServiceVersions, InstallPlans and OperatorGroups, instead of the cluster's; may be repeated
+    /// Manifests of CatalogSources, Subscriptions, ClusterServiceVersions, InstallPlans and OperatorGroups, instead of the cluster's, or - for standard input; may be repeated
     #[arg(short, long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// A directory with the file-based catalog of a CatalogSource, instead of its image; may be repeated

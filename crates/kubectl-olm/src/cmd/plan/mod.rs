@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
     /// The ClusterExtension in the cluster
     #[arg(required_unless_present = "file", conflicts_with = "file", value_name = "CLUSTEREXTENSION")]
     name: Option<String>,
-    /// A manifest of a ClusterExtension, in the cluster or not
+    /// A manifest of a ClusterExtension, in the cluster or not; - is standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
