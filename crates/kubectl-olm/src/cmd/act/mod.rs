@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use super::output::Output;
 use crate::CommandOutput;
-use crate::failure::{CommandError, print_note};
+use crate::failure::{CommandError, is_kind_missing, print_note};
 use crate::interrupt;
 pub(crate) use waiting::Waiting;
 
@@ -407,6 +407,9 @@ fn refused(object: &str, error: &kube::Error) -> CommandError {
         kube::Error::Api(status) if status.code == 409 => {
             CommandError::Unreachable(format!("{object} was changed just now; check it and try again"))
         }
+        kube::Error::Api(status) if status.code == 404 && !is_kind_missing(status) => {
+            CommandError::NotFound(format!("{object} was deleted just now"))
+        }
         kube::Error::Api(status) if status.code == 422 || status.code == 400 => {
             CommandError::Usage(chain(error))
         }
@@ -484,6 +487,25 @@ mod tests {
                 Err(other) => panic!("{other}"),
             };
             assert_eq!(got, (want.0, want.1.to_owned()));
+        }
+    }
+
+    #[test]
+    fn edit_errors_have_the_code_of_their_cause() {
+        let error = |code: u16, details: Value| -> kube::Error {
+            let status = json!({"code": code, "reason": "R", "message": "m", "details": details});
+            kube::Error::Api(serde_json::from_value(status).unwrap())
+        };
+        let named = json!({"name": "x", "kind": "clusterextensions"});
+        for (error, want) in [
+            (error(404, named.clone()), (1, "ClusterExtension \"x\" was deleted just now")),
+            (error(404, json!({})), (3, "OLM is not installed in this cluster")),
+            (error(409, named.clone()), (3, "ClusterExtension \"x\" was changed just now")),
+            (error(422, named), (2, "m")),
+        ] {
+            let failure = refused("ClusterExtension \"x\"", &error);
+            assert_eq!(failure.code(), want.0, "{failure}");
+            assert!(failure.to_string().contains(want.1), "{failure}");
         }
     }
 
