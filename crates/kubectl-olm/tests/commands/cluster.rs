@@ -49,6 +49,24 @@ fn listed(request: &str, a: Value, b: Value) -> Value {
     }
 }
 
+/// The answer to a request that fails.
+fn failure(code: u16, name: &str, message: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message, "details": {"name": name}})
+}
+
+/// The requests that change something, by method and last part of the address.
+fn changes(requests: &Mutex<Vec<String>>) -> Vec<String> {
+    let requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+    let changes = requests.iter().filter(|request| !request.starts_with("GET "));
+    let brief = |request: &String| {
+        let mut words = request.split(' ');
+        let (method, address) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let name = address.split('?').next().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+        format!("{method} {name}")
+    };
+    changes.map(brief).collect()
+}
+
 /// What Ctrl-C sends.
 fn interrupt(process: u32) {
     let killed = Command::new("kill").args(["-INT", &process.to_string()]).status();
@@ -91,9 +109,7 @@ fn interrupt_keeps_the_next_extension_unchanged() -> Result<()> {
     let (out, error) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
     ensure!((output.status.code(), out.as_str()) == (Some(130), "a is Ready\n"), "{out}{error}");
     ensure!(error.contains("interrupted; ClusterExtension \"b\" is not changed"), "{error}");
-    let requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
-    let changes: Vec<&String> = requests.iter().filter(|request| request.starts_with("PATCH ")).collect();
-    ensure!(changes.len() == 1 && changes[0].contains("/clusterextensions/a"), "{requests:?}");
+    ensure!(changes(&requests) == ["PATCH a"], "{requests:?}");
     Ok(())
 }
 
@@ -178,5 +194,29 @@ fn catalog_that_cannot_be_read_is_no_answer() -> Result<()> {
     }
     let (code, out, error) = run(&["resolve", "x", "-o", "name"])?;
     ensure!(code == 3 && out.is_empty() && names_catalog(&error), "{code} {out}{error}");
+    Ok(())
+}
+
+#[test]
+fn uninstall_keep_needs_the_right_to_delete() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&requests);
+    let kubeconfig = apiserver::start(home.path(), move |request| {
+        recorded.lock().unwrap_or_else(PoisonError::into_inner).push(request.to_owned());
+        let text = "clusterextensions.olm.operatorframework.io \"x\" is forbidden: User \"u\" cannot delete resource \
+                    \"clusterextensions\" in API group \"olm.operatorframework.io\" at the cluster scope";
+        if request.starts_with("DELETE ") {
+            failure(403, "x", text)
+        } else if request.contains("/clusterextensions/x") {
+            extension("x", "")
+        } else {
+            list(&[])
+        }
+    })?;
+    let words = ["uninstall", "x", "--keep", "--kubeconfig", kubeconfig.as_str()];
+    let (code, out, error) = olm(home.path(), &words)?;
+    ensure!(code == 3 && error.contains("you may not delete clusterextensions"), "{code} {out}{error}");
+    ensure!(changes(&requests) == ["DELETE x"], "the annotation is set: {:?}", changes(&requests));
     Ok(())
 }

@@ -86,17 +86,20 @@ async fn uninstall(arguments: &Arguments, name: &str) -> Result<CommandOutput, C
         }
     }
     let api: Api<ClusterExtension> = Api::all(client.clone());
+    let params = DeleteParams {
+        preconditions: Some(Preconditions { uid: extension.uid(), resource_version: None }),
+        ..DeleteParams::default()
+    };
     if arguments.keep {
+        // without the right to delete it, the annotation would stay, and the next uninstall would keep the objects
+        let dry_run = DeleteParams { dry_run: true, ..params.clone() };
+        api.delete(name, &dry_run).await.map_err(|error| refused(&named, &error))?;
         let keep = json!({"metadata": {"annotations": {
             annotations::DELETION_POLICY: annotations::DELETION_POLICY_KEEP}}});
         api.patch(name, &patch_params(), &Patch::Merge(&keep))
             .await
             .map_err(|error| refused(&named, &error))?;
     }
-    let params = DeleteParams {
-        preconditions: Some(Preconditions { uid: extension.uid(), resource_version: None }),
-        ..DeleteParams::default()
-    };
     api.delete(name, &params).await.map_err(|error| refused(&named, &error))?;
     if !arguments.waiting.wait {
         let text =

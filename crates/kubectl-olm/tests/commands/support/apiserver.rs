@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 /// Starts one and returns the path of its kubeconfig, which is written to `home`. Requests are answered by method and address, such as
-/// `GET /api/v1/pods?limit=500 HTTP/1.1`; a watch stays open.
+/// `GET /api/v1/pods?limit=500 HTTP/1.1`, and a Status with its code; a watch stays open.
 pub(crate) fn start(home: &Path, answer: impl Fn(&str) -> Value + Send + Sync + 'static) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let config = json!({
@@ -56,8 +56,10 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&str) -> Value) -> Result<()> {
             std::thread::sleep(Duration::from_secs(60));
             return Ok(());
         }
-        let body = answer(request.trim_end()).to_string();
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length:";
+        let answer = answer(request.trim_end());
+        let code = answer["code"].as_u64().filter(|_| answer["kind"] == "Status").unwrap_or(200);
+        let body = answer.to_string();
+        let head = format!("HTTP/1.1 {code} -\r\ncontent-type: application/json\r\ncontent-length:");
         write!(stream, "{head} {}\r\n\r\n{body}", body.len())?;
     }
 }
