@@ -114,6 +114,43 @@ fn interrupt_keeps_the_next_extension_unchanged() -> Result<()> {
 }
 
 #[test]
+fn interrupt_while_containers_settle_names_the_undo() -> Result<()> {
+    static CHILD: OnceLock<u32> = OnceLock::new();
+    let home = tempfile::tempdir()?;
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n"},
+        "spec": {"selector": {"matchLabels": {"app": "d"}}}});
+    let mut set = revision("a");
+    set["spec"]["phases"] = json!([{"name": "deploy", "objects": [{"object": deployment}]}]);
+    let kubeconfig = apiserver::start(home.path(), move |request| {
+        let a = extension("a", "");
+        if request.contains("/clusterextensions/a") {
+            a
+        } else if request.contains("/clusterextensions?") {
+            list(&[a])
+        } else if request.contains("/clusterobjectsets?") {
+            list(std::slice::from_ref(&set))
+        } else {
+            if request.contains("/pods?") {
+                interrupt(*CHILD.wait());
+            }
+            list(&[])
+        }
+    })?;
+    let words = ["upgrade", "a", "--any-version", "--force", "--wait", "--settle", "60s", "--kubeconfig"];
+    let process = command(home.path(), &[&words[..], &[kubeconfig.as_str()]].concat())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    CHILD.get_or_init(|| process.id());
+    let output = process.wait_with_output()?;
+    let error = String::from_utf8(output.stderr)?;
+    ensure!(output.status.code() == Some(130), "{error}");
+    ensure!(error.contains("interrupted; a is Ready. To undo: `kubectl olm rollback a`"), "{error}");
+    Ok(())
+}
+
+#[test]
 fn second_interrupt_ends_a_request_without_an_answer() -> Result<()> {
     static CHILD: OnceLock<u32> = OnceLock::new();
     let home = tempfile::tempdir()?;

@@ -267,7 +267,7 @@ impl Change {
         print_note(what);
         let (last, ready) = self.waiting.ready(client, &stored, undo).await?;
         let GoDuration(time) = self.settle;
-        let failure = if ready { settle::watch(client, &last, time).await? } else { None };
+        let failure = if ready { settle::watch(client, &last, time, undo).await? } else { None };
         let end = match (ready, &failure) {
             (false, _) => "is not Ready".to_owned(),
             (true, None) => "is Ready".to_owned(),

@@ -20,11 +20,13 @@ use crate::live::is_runner;
 use crate::rights::in_words;
 use crate::{extensions, interrupt};
 
-/// Watches the containers of the installed revision. Returns what is wrong with the first one that fails or restarts.
+/// Watches the containers of the installed revision. Returns what is wrong with the first one that fails or restarts. `undo` is the command that
+/// takes the change back.
 pub(super) async fn watch(
     client: &Client,
     extension: &ClusterExtension,
     time: Duration,
+    undo: &str,
 ) -> Result<Option<String>, CommandError> {
     if time.is_zero() {
         return Ok(None);
@@ -58,7 +60,10 @@ pub(super) async fn watch(
     let follow = follow(stream::select_all(watches));
     tokio::select! {
         found = tokio::time::timeout(time, follow) => Ok(found.unwrap_or(None)),
-        () = interrupt::received() => Err(CommandError::Interrupted),
+        () = interrupt::received() => {
+            print_note(&format!("\ninterrupted; {} is Ready. To undo: {undo}", extension.name_any()));
+            Err(CommandError::Interrupted)
+        }
     }
 }
 
