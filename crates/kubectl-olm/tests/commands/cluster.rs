@@ -257,3 +257,22 @@ fn uninstall_keep_needs_the_right_to_delete() -> Result<()> {
     ensure!(changes(&requests) == ["DELETE x"], "the annotation is set: {:?}", changes(&requests));
     Ok(())
 }
+
+#[test]
+fn catalog_that_is_switched_off_is_not_waited_for() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let catalog = json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": "c", "uid": "c"},
+        "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/c:1"}}, "availabilityMode": "Unavailable"},
+    });
+    let kubeconfig = apiserver::start(home.path(), move |request| match request.starts_with("POST ") {
+        true => catalog.clone(),
+        false => list(std::slice::from_ref(&catalog)),
+    })?;
+    let words = ["catalogs", "add", "c", "registry.example.com/c:1", "--availability", "Unavailable"];
+    let flags = ["--wait", "--timeout", "5s", "--kubeconfig", kubeconfig.as_str()];
+    let (code, out, error) = olm(home.path(), &[&words[..], &flags].concat())?;
+    ensure!(code == 0 && out.starts_with("clustercatalog/c created"), "{code} {out}{error}");
+    ensure!(error.contains("nothing is waited for"), "{error}");
+    Ok(())
+}

@@ -337,7 +337,11 @@ async fn add(arguments: &Add) -> Result<CommandOutput, CommandError> {
         )),
         _ => refused(&format!("ClusterCatalog {name:?}"), &error),
     })?;
-    if !arguments.edit.writes() || !arguments.waiting.wait {
+    let is_switched_off = arguments.availability == Availability::Unavailable;
+    if !arguments.edit.writes() || !arguments.waiting.wait || is_switched_off {
+        if arguments.waiting.wait && is_switched_off {
+            print_note("an Unavailable catalog is not served, so nothing is waited for");
+        }
         return Ok(arguments.edit.output_of(&stored, &json!(stored.spec), &what));
     }
     print_note(&what);
