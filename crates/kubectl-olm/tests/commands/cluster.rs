@@ -276,3 +276,28 @@ fn catalog_that_is_switched_off_is_not_waited_for() -> Result<()> {
     ensure!(error.contains("nothing is waited for"), "{error}");
     Ok(())
 }
+
+#[test]
+fn upgrade_of_all_skips_what_is_being_deleted() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&requests);
+    let kubeconfig = apiserver::start(home.path(), move |request| {
+        recorded.lock().unwrap_or_else(PoisonError::into_inner).push(request.to_owned());
+        let [mut a, b] = ["a", "b"].map(|name| extension(name, ""));
+        a["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        if request.contains("/clusterextensions/a") {
+            return a;
+        }
+        if request.contains("/clusterextensions/b") {
+            return b;
+        }
+        listed(request, a, b)
+    })?;
+    let words = ["upgrade", "--all", "--any-version", "--force", "--kubeconfig", kubeconfig.as_str()];
+    let (code, out, error) = olm(home.path(), &words)?;
+    ensure!(code == 0 && out == "clusterextension/b: version range removed\n", "{code} {out}{error}");
+    ensure!(error == "skipped clusterextension/a: it is being deleted\n", "{error}");
+    ensure!(changes(&requests) == ["PATCH b"], "{requests:?}");
+    Ok(())
+}

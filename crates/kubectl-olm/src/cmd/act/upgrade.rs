@@ -154,7 +154,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     };
     let mut whole = Several::new();
     for (name, newer) in chosen {
-        let upgraded = upgrade_unpaused(arguments, &client, &name, newer.as_deref()).await;
+        let upgraded = upgrade_or_skip(arguments, &client, &name, newer.as_deref()).await;
         let Some(upgraded) = upgraded.transpose() else {
             skipped = true;
             continue;
@@ -169,14 +169,18 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     whole.output(|all| arguments.change.edit.print_all(all))
 }
 
-/// Upgrades one of several; `None`: it is paused and is left as it is.
-async fn upgrade_unpaused(
+/// Upgrades one of several; `None`: it is paused or being deleted, and is left as it is.
+async fn upgrade_or_skip(
     arguments: &Arguments,
     client: &kube::Client,
     name: &str,
     newer: Option<&str>,
 ) -> Result<Option<Changed>, CommandError> {
     let extension = extensions::named(client, name).await?;
+    if extensions::is_deleted(&extension) {
+        print_note(&format!("skipped clusterextension/{name}: it is being deleted"));
+        return Ok(None);
+    }
     if is_paused(&extension) {
         print_note(&format!(
             "skipped clusterextension/{name}: it is paused; `kubectl olm resume {name}` ends that"
