@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -299,5 +300,27 @@ fn upgrade_of_all_skips_what_is_being_deleted() -> Result<()> {
     ensure!(code == 0 && out == "clusterextension/b: version range removed\n", "{code} {out}{error}");
     ensure!(error == "skipped clusterextension/a: it is being deleted\n", "{error}");
     ensure!(changes(&requests) == ["PATCH b"], "{requests:?}");
+    Ok(())
+}
+
+#[test]
+fn upgrade_that_ends_with_its_object_prints_its_result() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let is_changed = AtomicBool::new(false);
+    let kubeconfig = apiserver::start(home.path(), move |request| {
+        if request.starts_with("PATCH ") {
+            is_changed.store(true, Ordering::Relaxed);
+            return extension("x", "");
+        }
+        match (request.contains("/clusterextensions/x"), is_changed.load(Ordering::Relaxed)) {
+            (true, false) => extension("x", ""),
+            (true, true) => failure(404, "x", "clusterextensions.olm.operatorframework.io \"x\" not found"),
+            (false, _) => list(&[]),
+        }
+    })?;
+    let words = ["upgrade", "x", "--any-version", "--force", "--wait", "--kubeconfig", kubeconfig.as_str()];
+    let (code, out, error) = olm(home.path(), &words)?;
+    ensure!((code, out.as_str()) == (1, "x is not Ready\n"), "{code} {out}{error}");
+    ensure!(error.contains("clusterextension/x is gone") && !error.contains("error: "), "{error}");
     Ok(())
 }

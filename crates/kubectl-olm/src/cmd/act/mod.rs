@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use super::output::Output;
 use crate::CommandOutput;
 use crate::failure::{CommandError, is_kind_missing, print_note};
-use crate::interrupt;
+use crate::{extensions, interrupt};
 pub(crate) use waiting::Waiting;
 
 /// Field manager of the edits.
@@ -276,6 +276,23 @@ impl Change {
         let yes = ready && failure.is_none();
         Ok(Changed { yes, ..changed(&last, &format!("{} {end}", last.name_any())) })
     }
+}
+
+/// Prints what runs after a change that did not become Ready. `before` and `after` are the extension around it, `target` is the requested
+/// version. An extension that is gone, or cannot be read now, has its result already.
+async fn print_not_done(
+    client: &Client,
+    (before, after): (&ClusterExtension, &ClusterExtension),
+    target: Option<&str>,
+) {
+    let name = before.name_any();
+    let Ok(now) = extensions::named(client, &name).await else { return };
+    if extensions::is_deleted(&now) {
+        return;
+    }
+    let installed = now.status.and_then(|status| status.install).map(|install| install.bundle.version);
+    let back = undo::command(before, after);
+    print_note(&undo::not_done(&name, target, installed.as_deref(), back.as_deref()));
 }
 
 /// Kind and name of an extension in messages.

@@ -8,10 +8,9 @@ use olm_install::resolution::revision;
 use serde::Serialize;
 use serde_json::json;
 
-use super::Change;
 use super::pause::is_paused;
 use super::planned::{Planned, Purpose};
-use super::undo;
+use super::{Change, print_not_done};
 use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, or_dash};
 use crate::extensions;
@@ -197,13 +196,7 @@ pub(crate) async fn rollback(arguments: &Rollback) -> Result<CommandOutput, Comm
         print_note(&format!("{name} is paused, so nothing happens until `kubectl olm resume {name}`"));
     }
     if writes && !answer.yes {
-        let now = extensions::named(&client, name).await?;
-        if extensions::is_deleted(&now) {
-            return Ok(answer);
-        }
-        let installed = now.status.and_then(|status| status.install).map(|install| install.bundle.version);
-        let back = undo::command(&extension, &edited);
-        print_note(&undo::not_done(name, Some(&target.version), installed.as_deref(), back.as_deref()));
+        print_not_done(&client, (&extension, &edited), Some(&target.version)).await;
     } else if writes {
         print_note(&format!(
             "its version range is {} now; {forward} lets it follow the catalog again",

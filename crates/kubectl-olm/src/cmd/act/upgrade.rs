@@ -9,8 +9,7 @@ use serde_json::{Map, Value, json};
 use super::pause::is_paused;
 use super::planned::{Planned, Purpose};
 use super::spec::{SpecFlags, SpecPatch};
-use super::undo;
-use super::{Change, Changed, Several};
+use super::{Change, Changed, Several, print_not_done};
 use crate::CommandOutput;
 use crate::cmd::list;
 use crate::cmd::notices::NoticeKind;
@@ -246,13 +245,7 @@ async fn upgrade_one(
     let changed =
         arguments.change.edit(client, extension, json!({"spec": patch.spec}), (&what, &rollback)).await?;
     if arguments.change.writes() && !changed.yes {
-        let now = extensions::named(client, &name).await?;
-        if extensions::is_deleted(&now) {
-            return Ok(changed);
-        }
-        let installed = now.status.and_then(|status| status.install).map(|install| install.bundle.version);
-        let back = undo::command(extension, &edited);
-        print_note(&undo::not_done(&name, None, installed.as_deref(), back.as_deref()));
+        print_not_done(client, (extension, &edited), None).await;
     }
     Ok(changed)
 }
