@@ -173,6 +173,10 @@ async fn checked(
 
 async fn make_namespace(client: &Client, name: &str) -> Result<(), CommandError> {
     let api: Api<v1::Namespace> = Api::all(client.clone());
+    // a user who may not create namespaces can use one that is there
+    if let Ok(Some(_)) = api.get_opt(name).await {
+        return Ok(());
+    }
     let namespace: Value = json!({"metadata": {"name": name}});
     let namespace =
         serde_json::from_value(namespace).map_err(|error| CommandError::Usage(error.to_string()))?;
@@ -183,5 +187,34 @@ async fn make_namespace(client: &Client, name: &str) -> Result<(), CommandError>
         }
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         Err(error) => Err(CommandError::from_request(&format!("create namespace {name:?}"), &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stand_in;
+
+    #[tokio::test]
+    async fn install_creates_the_namespace_if_it_is_missing() {
+        let namespace = || (200, json!({"metadata": {"name": "n"}}).to_string());
+        let right = "namespaces is forbidden: User \"u\" cannot create resource \"namespaces\" in API group \"\" at the cluster scope";
+        let forbidden = || stand_in::failure(403, right);
+        let missing = || stand_in::failure(404, "not found");
+        let exists = || stand_in::failure(409, "exists");
+        for (get, post, want) in [
+            (namespace(), forbidden(), Ok(())),
+            (missing(), namespace(), Ok(())),
+            (missing(), exists(), Ok(())),
+            (forbidden(), namespace(), Ok(())),
+            (missing(), forbidden(), Err(3)),
+        ] {
+            let case = format!("{} {}", get.0, post.0);
+            let client = stand_in::cluster(move |request| {
+                Some(if request.starts_with("GET ") { get.clone() } else { post.clone() })
+            });
+            let got = make_namespace(&client, "n").await.map_err(|failure| failure.code());
+            assert_eq!(got, want, "{case}");
+        }
     }
 }
