@@ -336,6 +336,10 @@ fn install_dry_run_prints_the_manifest() {
     }
     let (code, out, _) = olm(&["install", "p", "-n", "x", "--catalog", "mine", "--dry-run"], "");
     assert_eq!((code, out.as_str()), (0, "clusterextension/p created (package p, any version) (dry run)\n"));
+    let words = ["install", "p", "-n", "x", "--dry-run", "-o", "name", "--kubeconfig", "/no/such/file"];
+    let (code, out, error) = olm(&words, "");
+    assert_eq!((code, out.as_str()), (0, "clusterextension.olm.operatorframework.io/p\n"), "{error}");
+    assert!(error.starts_with("note: no plan was made: cannot read kubeconfig /no/such/file"), "{error}");
     let (code, _, error) = olm(&["install", "p"], "");
     assert_eq!((code, error.contains("--namespace is missing")), (2, true), "{error}");
     let (code, _, error) = olm(&["upgrade", "p"], "");

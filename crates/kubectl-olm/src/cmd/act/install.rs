@@ -97,7 +97,8 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let client = match arguments.cluster.client().await {
         Ok(client) => client,
         // the manifest needs no cluster
-        Err(_) if arguments.change.is_client_only() => {
+        Err(failure) if arguments.change.is_client_only() => {
+            print_note(&format!("note: no plan was made: {failure}"));
             return Ok(arguments.change.edit.output_of(&extension, &json!(extension.spec), &what));
         }
         Err(failure) => return Err(failure),
