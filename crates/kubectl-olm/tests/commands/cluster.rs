@@ -324,3 +324,22 @@ fn upgrade_that_ends_with_its_object_prints_its_result() -> Result<()> {
     ensure!(error.contains("clusterextension/x is gone") && !error.contains("error: "), "{error}");
     Ok(())
 }
+
+#[test]
+fn uninstall_that_takes_too_long_cannot_be_undone() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let kubeconfig = apiserver::start(home.path(), |request| {
+        let x = extension("x", "");
+        match (request.contains("/clusterextensions?"), request.contains("/clusterextensions/x")) {
+            (true, _) => list(&[x]),
+            (false, true) => x,
+            (false, false) => list(&[]),
+        }
+    })?;
+    let words = ["uninstall", "x", "--wait", "--timeout", "1s", "--kubeconfig", kubeconfig.as_str()];
+    let (code, out, error) = olm(home.path(), &words)?;
+    ensure!((code, out.as_str()) == (1, "ClusterExtension x is still there\n"), "{code} {out}{error}");
+    let end = "timed out after 1s; it continues in the cluster. A deletion cannot be undone.\n";
+    ensure!(error.ends_with(end), "{error}");
+    Ok(())
+}

@@ -87,10 +87,10 @@ impl Progress {
     }
 
     /// What is printed after the time is over.
-    fn timed_out(&self, limit: Duration, undo: &str) -> String {
+    fn timed_out(&self, limit: Duration, hint: &str) -> String {
         let last = &self.last.borrow().whole;
         let last = if last.is_empty() { " ".to_owned() } else { format!(" Last state: {last}\n") };
-        format!("timed out after {limit:?}; it continues in the cluster.{last}To undo: {undo}")
+        format!("timed out after {limit:?}; it continues in the cluster.{last}{hint}")
     }
 }
 
@@ -157,7 +157,7 @@ impl Waiting {
             }
             Ok(false)
         };
-        let ready = self.within(follow, &progress, undo).await?;
+        let ready = self.within(follow, &progress, &format!("To undo: {undo}")).await?;
         if is_paused(&last) {
             print_note(&format!("clusterextension/{name} was paused; `kubectl olm resume {name}` ends that"));
         }
@@ -195,7 +195,7 @@ impl Waiting {
             }
             Ok(false)
         };
-        self.within(follow, &progress, undo).await
+        self.within(follow, &progress, &format!("To undo: {undo}")).await
     }
 
     /// Waits until the extension is gone.
@@ -218,14 +218,14 @@ impl Waiting {
             }
             Ok(false)
         };
-        self.within(follow, &progress, "a deletion cannot be undone").await
+        self.within(follow, &progress, "A deletion cannot be undone.").await
     }
 
     async fn within(
         &self,
         follow: impl Future<Output = Result<bool, watcher::Error>>,
         progress: &Progress,
-        undo: &str,
+        hint: &str,
     ) -> Result<bool, CommandError> {
         let GoDuration(limit) = self.timeout;
         let limit = limit.max(Duration::from_secs(1));
@@ -233,16 +233,16 @@ impl Waiting {
             followed = tokio::time::timeout(limit, follow) => match followed {
                 Ok(Ok(done)) => Ok(done),
                 Ok(Err(error)) => Err(CommandError::Unreachable(format!(
-                    "cannot watch: {}; it continues in the cluster. To undo: {undo}",
+                    "cannot watch: {}; it continues in the cluster. {hint}",
                     in_words(&chain(&error))
                 ))),
                 Err(_) => {
-                    print_note(&progress.timed_out(limit, undo));
+                    print_note(&progress.timed_out(limit, hint));
                     Ok(false)
                 }
             },
             () = interrupt::received() => {
-                print_note(&format!("\ninterrupted; it continues in the cluster. To undo: {undo}"));
+                print_note(&format!("\ninterrupted; it continues in the cluster. {hint}"));
                 Err(CommandError::Interrupted)
             }
         }
@@ -473,13 +473,13 @@ mod tests {
         ] {
             assert_eq!(progress.is_new(line), want, "{line}");
         }
-        let (limit, undo) = (Duration::from_secs(5), "`undo`");
+        let (limit, hint) = (Duration::from_secs(5), "To undo: `undo`");
         progress.last.replace(WaitState::new("Retrying: ", "refused\ndetail"));
         let end = "timed out after 5s; it continues in the cluster.";
         assert_eq!(
-            progress.timed_out(limit, undo),
+            progress.timed_out(limit, hint),
             format!("{end} Last state: Retrying: refused\n  detail\nTo undo: `undo`")
         );
-        assert_eq!(Progress::default().timed_out(limit, undo), format!("{end} To undo: `undo`"));
+        assert_eq!(Progress::default().timed_out(limit, hint), format!("{end} To undo: `undo`"));
     }
 }
