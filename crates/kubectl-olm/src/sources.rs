@@ -14,8 +14,8 @@ use clap::Args;
 use olm_api::{ClusterCatalog, condition};
 use olm_catalog::image::{Access, Step};
 use olm_catalog::{
-    CatalogFacts, CatalogImageError, CatalogImages, CatalogReader, ClusterAccess, Fetching, PackageContent,
-    PackageStore, ReadError, Selector, package_store,
+    AccessError, CatalogFacts, CatalogImageError, CatalogImages, CatalogReader, ClusterAccess, Fetching,
+    PackageContent, PackageStore, ReadError, Selector, package_store,
 };
 use olm_core::KubernetesVersion;
 use olm_core::PackageName;
@@ -311,8 +311,11 @@ impl Cluster {
             impersonate_groups: self.impersonate_groups.clone(),
             request_timeout,
         };
-        access.client().await.map_err(|error| {
-            CommandError::Unreachable(format!("{error}; name a cluster with --kubeconfig or --context"))
+        access.client().await.map_err(|error| match error {
+            AccessError::GroupsWithoutUser => {
+                CommandError::Usage(format!("{error}; give --as with --as-group"))
+            }
+            _ => CommandError::Unreachable(format!("{error}; name a cluster with --kubeconfig or --context")),
         })
     }
 

@@ -39,6 +39,9 @@ pub enum AccessError {
     /// A kubeconfig cannot be read.
     #[error("cannot read kubeconfig {}: {why}", path.display())]
     Kubeconfig { path: PathBuf, why: String },
+    /// Groups are given and no user, neither here nor in the kubeconfig; the apiserver rejects that.
+    #[error("groups are acted as together with a user")]
+    GroupsWithoutUser,
     /// No connection can be set up.
     #[error("cannot make a client for {url}: {why}")]
     Client {
@@ -61,6 +64,9 @@ impl ClusterAccess {
         }
         if !self.impersonate_groups.is_empty() {
             config.auth_info.impersonate_groups = Some(self.impersonate_groups.clone());
+            if config.auth_info.impersonate.is_none() {
+                return Err(AccessError::GroupsWithoutUser);
+            }
         }
         let url = config.cluster_url.to_string();
         let client = olm_runtime::client::client_within(config, &Metrics::new(), self.request_timeout);
@@ -126,7 +132,10 @@ mod tests {
              clusters: [{{name: a, cluster: {{server: '{url}'}}}}], users: [{{name: a, user: {{}}}}]}}"
         );
         std::fs::write(&path, text).unwrap();
-        let access = ClusterAccess { kubeconfig: Some(path), ..ClusterAccess::default() };
+        let mut access = ClusterAccess { kubeconfig: Some(path), ..ClusterAccess::default() };
+        access.impersonate_groups = vec!["g".to_owned()];
+        assert!(matches!(access.client().await, Err(AccessError::GroupsWithoutUser)));
+        access.impersonate = Some("u".to_owned());
         let error = access.client().await.unwrap().apiserver_version().await.unwrap_err();
         let found = olm_runtime::client::ConnectionError::behind(&error).unwrap();
         assert_eq!((found.url.as_str(), found.why.as_str()), (url.as_str(), "connection refused"));

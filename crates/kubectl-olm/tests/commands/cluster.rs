@@ -343,3 +343,13 @@ fn uninstall_that_takes_too_long_cannot_be_undone() -> Result<()> {
     ensure!(error.ends_with(end), "{error}");
     Ok(())
 }
+
+#[test]
+fn group_without_a_user_is_bad_input() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let kubeconfig = apiserver::start(home.path(), |_| list(&[]))?;
+    let words = ["list", "--as-group", "g", "--kubeconfig", kubeconfig.as_str()];
+    let (code, out, error) = olm(home.path(), &words)?;
+    ensure!(code == 2 && error.contains("give --as with --as-group"), "{code} {out}{error}");
+    Ok(())
+}
