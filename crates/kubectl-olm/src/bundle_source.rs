@@ -63,7 +63,7 @@ impl BundleAccess {
             "there is no such directory, and an image is named with its registry: quay.io/example/bundle:tag";
         if is_directory(source, otherwise)? {
             let path = Path::new(source);
-            return RegistryV1::load_dir(path).map_err(|error| CommandError::content(path, error));
+            return RegistryV1::load_dir(path).map_err(|error| CommandError::content(path, chain(&error)));
         }
         self.pull(source).await
     }

@@ -85,6 +85,9 @@ pub fn load_dir_leniently(
     let failed =
         |path: &Path, source: io::Error| IngestError::Read { path: path.display().to_string(), source };
     let root = root.canonicalize().map_err(|source| failed(root, source))?;
+    if !root.is_dir() {
+        return Err(failed(&root, io::ErrorKind::NotADirectory.into()));
+    }
     let mut ingest = Ingest::new(Vec::new(), limits);
     let mut pending: Vec<PathBuf> = vec![root.clone()];
     while let Some(path) = pending.pop() {

@@ -93,6 +93,9 @@ fn catalog_validate_prints_findings() {
 
     let (code, _, error) = olm(&["catalog", "validate", "/no/such/directory"], "");
     assert_eq!((code, error.contains("/no/such/directory")), (2, true), "{error}");
+    let file = root.path().join("catalog.yaml");
+    let (code, _, error) = olm(&["catalog", "validate", file.to_str().unwrap()], "");
+    assert_eq!((code, error.trim_end().ends_with("catalog.yaml\": not a directory")), (2, true), "{error}");
 }
 
 const CSV: &str = "apiVersion: operators.coreos.com/v1alpha1
@@ -151,6 +154,11 @@ fn bundle_verbs_print_results() {
     assert_eq!((code, out.contains("error: ") && out.contains("Not_A_Name")), (1, true), "{out}");
     let (code, _, error) = olm(&["bundle", "render", path, "-n", "demo-system"], "");
     assert_eq!((code, error.contains("Not_A_Name")), (2, true), "{error}");
+
+    let file = format!("{path}/manifests/csv.yaml");
+    let (code, _, error) = olm(&["bundle", "lint", &file], "");
+    let want = format!("error: {file}: cannot read metadata/annotations.yaml: Not a directory");
+    assert_eq!((code, error.starts_with(&want)), (2, true), "the cause is named: {error}");
 }
 
 #[test]

@@ -226,6 +226,10 @@ impl Folder {
         if found.is_dir() {
             return Ok(Some((format!("{path}/"), Vec::new())));
         }
+        if !found.is_file() {
+            // a named pipe would be waited for
+            return Err(failed(io::Error::other("it is neither a file nor a directory")));
+        }
         let mut content = Vec::new();
         let file = fs::File::open(&real).map_err(failed)?;
         file.take(self.left + 1).read_to_end(&mut content).map_err(failed)?;

@@ -321,6 +321,11 @@ fn links_stay_inside_the_bundle() {
     link("nowhere", "manifests/dangling.yaml");
     let parsed = RegistryV1::load_dir(&root).unwrap();
     assert_eq!(parsed.others.iter().map(Object::name).collect::<Vec<_>>(), ["linked"]);
+    let socket = root.join("manifests/socket");
+    std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let cause = std::error::Error::source(&RegistryV1::load_dir(&root).unwrap_err()).unwrap().to_string();
+    assert_eq!(cause, "it is neither a file nor a directory");
+    fs::remove_file(socket).unwrap();
     fs::write(folder.path().join("outside"), "secret").unwrap();
     link("../../outside", "metadata/properties.yaml");
     let error = RegistryV1::load_dir(&root).unwrap_err();
