@@ -370,9 +370,10 @@ test-node: ## Install our images on a real node, and an operator that runs (root
 # the release is made and pushed inside of the node, whose registry no other process reaches; its programs are linked before
 .PHONY: release-rehearsal
 release-rehearsal: PROFILE = release
-release-rehearsal: static ## Publish a release to the registry of a real node, install it there from its files alone, and verify its signatures (root on Linux)
+release-rehearsal: static ## Publish a release to the registry of a real node, install it there from its files alone, and verify its signatures (root on Linux; REQUIRED=1: fail where it cannot run)
 	@$(MAKE) kit PROFILE=dev
-	@hack/node-packages.sh; $(node_tools); $(CARGO) build $(locked) $(everything); \
+	@hack/node-packages.sh; outcome=0; $(target_dir)/debug/olm-kit node check || outcome=$$?; [ $$outcome != 2 ] || exit $(if $(REQUIRED),1,0); [ $$outcome = 0 ]; \
+	    $(node_tools); $(CARGO) build $(locked) $(everything); \
 	    OLM_RELEASE_FILES=$(abspath $(target_dir)/release-files) CARGO_NET_OFFLINE=true $(target_dir)/debug/olm-kit node run -- bash -c \
 	    '$(MAKE) release PROFILE=$(PROFILE) PUSH="$$OLM_NODE_REGISTRY/olm" CA_FILE="$$OLM_NODE_CA" && $(node_tests) rehearsal_'
 

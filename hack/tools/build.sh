@@ -24,6 +24,8 @@ control_plane="etcd kube-apiserver kube-controller-manager kube-scheduler kubect
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "tools: $*"; exit 1; }
+# macOS before 15 has no sha256sum
+sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi; }
 
 command -v go >/dev/null || fail "the Go tool chain is needed to build them; install Go and put \`go\` on PATH"
 export GOWORK=off CGO_ENABLED=0
@@ -65,13 +67,13 @@ hash_of() {
             printf '%s\n' "$file"
             cat "$file"
         done
-    } | sha256sum | cut -c1-16
+    } | sha256 | cut -c1-16
 }
 
 # the folder of a Go module; one without a version is that of go.mod
 folder_of() {
     case $2 in *@*) cd / ;; *) cd "$1" ;; esac
-    go mod download -json "$2" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p'
+    go mod download -json "$2" | sed -n 's/^[[:space:]]*"Dir": "\(.*\)",\{0,1\}$/\1/p'
 }
 
 # copies what `files=…` names
@@ -196,7 +198,7 @@ for item in ${plan[@]+"${plan[@]}"}; do
     esac
 done
 
-bin=$cache/$(printf '%s' "$hashes" | sha256sum | cut -c1-16)/bin
+bin=$cache/$(printf '%s' "$hashes" | sha256 | cut -c1-16)/bin
 if [ ! -d "$bin" ]; then
     staging=$(dirname "$bin").partial
     rm -rf "$staging"
