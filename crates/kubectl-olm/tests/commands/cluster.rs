@@ -41,6 +41,14 @@ fn list(items: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
 }
 
+/// A catalog that is switched off.
+fn catalog(name: &str) -> Value {
+    json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": name, "uid": name},
+        "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/c:1"}}, "availabilityMode": "Unavailable"},
+    })
+}
+
 /// Lists of extensions `a` and `b`, a list with a selector of `a` alone; no other objects.
 fn listed(request: &str, a: Value, b: Value) -> Value {
     match (request.contains("/clusterextensions?"), request.contains("fieldSelector=")) {
@@ -262,13 +270,9 @@ fn uninstall_keep_needs_the_right_to_delete() -> Result<()> {
 #[test]
 fn catalog_that_is_switched_off_is_not_waited_for() -> Result<()> {
     let home = tempfile::tempdir()?;
-    let catalog = json!({
-        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": "c", "uid": "c"},
-        "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/c:1"}}, "availabilityMode": "Unavailable"},
-    });
-    let kubeconfig = apiserver::start(home.path(), move |request| match request.starts_with("POST ") {
-        true => catalog.clone(),
-        false => list(std::slice::from_ref(&catalog)),
+    let kubeconfig = apiserver::start(home.path(), |request| match request.starts_with("POST ") {
+        true => catalog("c"),
+        false => list(&[catalog("c")]),
     })?;
     let words = ["catalogs", "add", "c", "registry.example.com/c:1", "--availability", "Unavailable"];
     let flags = ["--wait", "--timeout", "5s", "--kubeconfig", kubeconfig.as_str()];
@@ -351,5 +355,38 @@ fn group_without_a_user_is_bad_input() -> Result<()> {
     let words = ["list", "--as-group", "g", "--kubeconfig", kubeconfig.as_str()];
     let (code, out, error) = olm(home.path(), &words)?;
     ensure!(code == 2 && error.contains("give --as with --as-group"), "{code} {out}{error}");
+    Ok(())
+}
+
+#[test]
+fn dry_runs_of_deletions_are_checked_where_asked() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&requests);
+    let kubeconfig = apiserver::start(home.path(), move |request| {
+        recorded.lock().unwrap_or_else(PoisonError::into_inner).push(request.to_owned());
+        let is_extension = request.contains("/clusterextensions/x");
+        match (is_extension, request.contains("/clustercatalogs/c")) {
+            (true, _) => extension("x", ""),
+            (false, true) => catalog("c"),
+            (false, false) => list(&[]),
+        }
+    })?;
+    for (verb, name, want) in [
+        (&["uninstall"][..], "x", "would delete ClusterExtension x"),
+        (&["catalogs", "remove"], "c", "clustercatalog/c deleted; what was installed from it stays"),
+    ] {
+        for (flag, suffix, deletions) in [
+            ("--dry-run", " (dry run)", &[][..]),
+            ("--dry-run=client", " (dry run)", &[]),
+            ("--dry-run=server", " (server dry run)", &[format!("DELETE {name}")]),
+        ] {
+            requests.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            let words = [verb, &[name, flag, "--kubeconfig", kubeconfig.as_str()]].concat();
+            let (code, out, error) = olm(home.path(), &words)?;
+            ensure!(code == 0 && out == format!("{want}{suffix}\n"), "{words:?}: {code} {out}{error}");
+            ensure!(changes(&requests) == deletions, "{words:?}: {:?}", changes(&requests));
+        }
+    }
     Ok(())
 }

@@ -114,9 +114,9 @@ struct Remove {
     /// The ClusterCatalogs
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// Only print what would be deleted
-    #[arg(long)]
-    dry_run: bool,
+    /// Change nothing: print what would be deleted (client), or what the apiserver would delete (server)
+    #[arg(long, value_enum, default_value_t, num_args = 0..=1, require_equals = true, default_missing_value = "client")]
+    dry_run: DryRun,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -386,12 +386,16 @@ async fn refresh(arguments: &Refresh) -> Result<CommandOutput, CommandError> {
 async fn remove(arguments: &Remove) -> Result<CommandOutput, CommandError> {
     let client = arguments.cluster.client().await?;
     let api: Api<ClusterCatalog> = Api::all(client.clone());
-    let params = DeleteParams { dry_run: arguments.dry_run, ..DeleteParams::default() };
-    let dry = if arguments.dry_run { " (server dry run)" } else { "" };
+    let params = DeleteParams { dry_run: arguments.dry_run == DryRun::Server, ..DeleteParams::default() };
+    let dry = arguments.dry_run.suffix();
     let mut whole = Several::new();
     for name in &arguments.names {
-        let removed = match api.delete(name, &params).await {
-            Ok(_) => Ok(format!("clustercatalog/{name} deleted; what was installed from it stays{dry}\n")),
+        let removed = match arguments.dry_run {
+            DryRun::Client => api.get_metadata(name).await.map(drop),
+            DryRun::None | DryRun::Server => api.delete(name, &params).await.map(drop),
+        };
+        let removed = match removed {
+            Ok(()) => Ok(format!("clustercatalog/{name} deleted; what was installed from it stays{dry}\n")),
             Err(error) => Err(failed(&client, name, &error).await),
         };
         if !whole.add("", removed) {

@@ -10,7 +10,7 @@ use olm_api::{ClusterExtension, annotations};
 use serde_json::json;
 
 use super::losses::{self, Losses};
-use super::{Several, Waiting, interrupted, named, patch_params, refuse_interrupted, refused};
+use super::{DryRun, Several, Waiting, interrupted, named, patch_params, refuse_interrupted, refused};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
@@ -32,9 +32,9 @@ pub(crate) struct Arguments {
     /// Leave its objects where they are
     #[arg(long)]
     keep: bool,
-    /// Only print what would be deleted
-    #[arg(long)]
-    dry_run: bool,
+    /// Change nothing: print what would be deleted (client), or what the apiserver would delete (server)
+    #[arg(long, value_enum, default_value_t, num_args = 0..=1, require_equals = true, default_missing_value = "client")]
+    dry_run: DryRun,
     /// Do not ask on a terminal
     #[arg(short, long)]
     yes: bool,
@@ -70,10 +70,20 @@ async fn uninstall(arguments: &Arguments, name: &str) -> Result<CommandOutput, C
         .get(annotations::PROTECT_CUSTOM_RESOURCES)
         .is_some_and(|value| value == "true");
     let removal = Removal { name, objects, keeps, is_protected, losses: &losses };
-    if arguments.dry_run {
-        return Ok(CommandOutput { text: format!("{}\n", removal.text(Tense::DryRun)), yes: true });
-    }
     let named = named(&extension);
+    let api: Api<ClusterExtension> = Api::all(client.clone());
+    let params = DeleteParams {
+        preconditions: Some(Preconditions { uid: extension.uid(), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    let checking = DeleteParams { dry_run: true, ..params.clone() };
+    if arguments.dry_run != DryRun::None {
+        if arguments.dry_run == DryRun::Server {
+            api.delete(name, &checking).await.map_err(|error| refused(&named, &error))?;
+        }
+        let text = removal.text(Tense::DryRun(arguments.dry_run));
+        return Ok(CommandOutput { text: format!("{text}\n"), yes: true });
+    }
     refuse_interrupted(&named)?;
     let is_asked = !arguments.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if is_asked {
@@ -85,15 +95,9 @@ async fn uninstall(arguments: &Arguments, name: &str) -> Result<CommandOutput, C
             return Ok(CommandOutput { text: "nothing was changed\n".to_owned(), yes: false });
         }
     }
-    let api: Api<ClusterExtension> = Api::all(client.clone());
-    let params = DeleteParams {
-        preconditions: Some(Preconditions { uid: extension.uid(), resource_version: None }),
-        ..DeleteParams::default()
-    };
     if arguments.keep {
         // without the right to delete it, the annotation would stay, and the next uninstall would keep the objects
-        let dry_run = DeleteParams { dry_run: true, ..params.clone() };
-        api.delete(name, &dry_run).await.map_err(|error| refused(&named, &error))?;
+        api.delete(name, &checking).await.map_err(|error| refused(&named, &error))?;
         let keep = json!({"metadata": {"annotations": {
             annotations::DELETION_POLICY: annotations::DELETION_POLICY_KEEP}}});
         api.patch(name, &patch_params(), &Patch::Merge(&keep))
@@ -127,7 +131,7 @@ struct Removal<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tense {
     Done,
-    DryRun,
+    DryRun(DryRun),
     Question,
 }
 
@@ -136,7 +140,7 @@ impl Removal<'_> {
         let Self { name, objects, .. } = self;
         let (first, last) = match tense {
             Tense::Done => (format!("ClusterExtension {name} is deleted"), ""),
-            Tense::DryRun => (format!("would delete ClusterExtension {name}"), " (dry run)"),
+            Tense::DryRun(dry_run) => (format!("would delete ClusterExtension {name}"), dry_run.suffix()),
             Tense::Question => (format!("Delete ClusterExtension {name}"), "? [y/N] "),
         };
         let noun = if *objects == 1 { "object" } else { "objects" };
@@ -162,7 +166,7 @@ impl Removal<'_> {
         match tense {
             // the question is the last line
             Tense::Question => format!("{first}{with}{resources}:\n{list}\n{first}{last}"),
-            Tense::Done | Tense::DryRun => format!("{first}{with}{resources}{last}:\n{list}"),
+            Tense::Done | Tense::DryRun(_) => format!("{first}{with}{resources}{last}:\n{list}"),
         }
     }
 }
@@ -195,6 +199,7 @@ mod tests {
         losses.add("greetings.example.com", [(Some("a"), "x"), (Some("b"), "z"), (Some("a"), "y")], 0);
         let list = "  greetings.example.com: 3\n    namespace a: x, y\n    namespace b: z";
         let none = &Losses::default();
+        let [client, server] = [DryRun::Client, DryRun::Server].map(Tense::DryRun);
         let protects = "; it waits until you have deleted these custom resources, which the annotation \
                         olm.operatorframework.io/protect-custom-resources protects";
         for (objects, keeps, is_protected, losses, tense, want) in [
@@ -211,7 +216,7 @@ mod tests {
                 true,
                 false,
                 none,
-                Tense::DryRun,
+                client,
                 "would delete ClusterExtension g and keep its 8 objects (dry run)".to_owned(),
             ),
             (
@@ -223,7 +228,8 @@ mod tests {
                 "ClusterExtension g is deleted; its object goes with it".to_owned(),
             ),
             (0, false, false, none, Tense::Done, "ClusterExtension g is deleted".to_owned()),
-            (0, false, false, none, Tense::DryRun, "would delete ClusterExtension g (dry run)".to_owned()),
+            (0, false, false, none, client, "would delete ClusterExtension g (dry run)".to_owned()),
+            (0, false, false, none, server, "would delete ClusterExtension g (server dry run)".to_owned()),
             (
                 8,
                 false,
@@ -247,7 +253,7 @@ mod tests {
                 false,
                 false,
                 &losses,
-                Tense::DryRun,
+                client,
                 format!(
                     "would delete ClusterExtension g and its 8 objects, and before them these custom resources (dry run):\n{list}"
                 ),
