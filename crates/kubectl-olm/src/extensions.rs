@@ -222,13 +222,13 @@ mod tests {
         let selector = |field: &str| {
             format!(", selector: {{matchExpressions: [{{key: k, operator: In, values: [v]{field}}}]}}")
         };
-        let (known, unknown) = (selector(""), selector(", vlaues: [w]"));
+        let (known, unknown) = (selector(""), selector(", value: [w]"));
         for (catalog, rest, want) in [
             ("", "", None),
             (known.as_str(), "", None),
             (", version: 1.x, channels: []", ", status: {other: 1}", None),
-            (", verison: 1.x", "", Some("spec.source.catalog.verison")),
-            (unknown.as_str(), "", Some("spec.source.catalog.selector.matchExpressions[0].vlaues")),
+            (", versions: 1.x", "", Some("spec.source.catalog.versions")),
+            (unknown.as_str(), "", Some("spec.source.catalog.selector.matchExpressions[0].value")),
             ("", ", version: 1.x", Some("version")),
         ] {
             let want = want.map(|field| (2, format!("{}: unknown field {field:?}", path.display())));
