@@ -347,7 +347,7 @@ pub static TABLE: &[Row] = &[
         found(format!("installing: {}", view.observed.health.message()?))
     }),
     row(23, "group fits", Recorded, FAILED, Some((Phase::Pending, Reason::RequirementsUnknown)), |view| {
-        let reason = view.reason.filter(|reason| reason.is_of_the_group())?;
+        let reason = view.reason.filter(|reason| reason.is_of_the_group() && !fails_forward(view))?;
         let is_about_apis = matches!(
             reason,
             Reason::InterOperatorGroupOwnerConflict | Reason::CannotModifyStaticProvidedApis

@@ -184,6 +184,15 @@ fn cases() -> Vec<Case> {
                 "Replacing/BeingReplaced: Fail Forward is enabled, allowing Failed csv to be replaced by csv: demo.v2 [Requeue(\"demo.v2\")]",
             ),
         ),
+        (
+            26,
+            "fail-forward",
+            csv("Failed", "UnsupportedOperatorGroup"),
+            Observed { is_fail_forward: true, neighbors: replaced_by(Phase::Pending), ..met() },
+            text(
+                "Replacing/BeingReplaced: Fail Forward is enabled, allowing Failed csv to be replaced by csv: demo.v2 [Requeue(\"demo.v2\")]",
+            ),
+        ),
         (27, "next succeeded", csv("Replacing", ""), neighbors(replaced_by(Phase::Succeeded)),
             text("Deleting/Replaced: has been replaced by a newer ClusterServiceVersion that has successfully installed. []")),
         (27, "next not ready", csv("Replacing", ""),
