@@ -128,18 +128,19 @@ pub enum NotUpgradeable {
 }
 
 /// The upgrade gate: whether the operator of this condition may be replaced by a newer version. An override of the administrator wins in both
-/// directions; without an observation, or without the condition, it may.
+/// directions: it permits if it is True, while the operator holds back if it reports False. Without an observation, or without the condition,
+/// it may.
 ///
 /// # Errors
 /// Why the new version has to wait; its message is `operator is not upgradeable: ` and this.
 pub fn upgradeable(condition: Option<&OperatorCondition>) -> Result<(), NotUpgradeable> {
     let Some(condition) = condition else { return Ok(()) };
-    let judge = |status: ConditionStatus, message: &str| match status {
-        ConditionStatus::True | ConditionStatus::Unknown => Ok(()),
-        ConditionStatus::False => Err(NotUpgradeable::Reported(message.to_owned())),
-    };
+    let held = |message: &str| Err(NotUpgradeable::Reported(message.to_owned()));
     if let Some(set) = condition.spec.overrides.iter().find(|it| it.type_ == UPGRADEABLE) {
-        return judge(set.status, &set.message);
+        return match set.status {
+            ConditionStatus::True => Ok(()),
+            ConditionStatus::False | ConditionStatus::Unknown => held(&set.message),
+        };
     }
     let mut reported = condition.status.iter().flat_map(|status| &status.conditions);
     let Some(reported) = reported.find(|it| it.type_ == UPGRADEABLE) else {
@@ -148,7 +149,10 @@ pub fn upgradeable(condition: Option<&OperatorCondition>) -> Result<(), NotUpgra
     if reported.observed_generation.unwrap_or_default() < condition.metadata.generation.unwrap_or_default() {
         return Err(NotUpgradeable::Outdated(reported.status));
     }
-    judge(reported.status, &reported.message)
+    match reported.status {
+        ConditionStatus::True | ConditionStatus::Unknown => Ok(()),
+        ConditionStatus::False => held(&reported.message),
+    }
 }
 
 #[cfg(test)]
@@ -200,7 +204,7 @@ mod tests {
             ("written by v1 without generation", json!({}), json!([entry("True", "x", None)]), outdated("True")),
             ("override lets through", overridden("True"), json!([entry("False", "x", Some(3))]), None),
             ("override holds", overridden("False"), json!([entry("True", "x", Some(3))]), held("set")),
-            ("override unknown", overridden("Unknown"), json!([entry("False", "x", Some(3))]), None),
+            ("override unknown", overridden("Unknown"), json!([entry("True", "x", Some(3))]), held("set")),
             ("override of an outdated one", overridden("True"), json!([entry("False", "x", Some(1))]), None),
         ] {
             let got = upgradeable(Some(&condition(3, spec, status))).err().map(|error| error.to_string());
