@@ -205,17 +205,20 @@ fn has_deployment(csv: &ClusterServiceVersion, name: &str) -> bool {
 
 fn required_api_service(cluster: &Cluster<'_>, api: &Api) -> RequirementStatus {
     let name = format!("{}.{}", api.1, api.0);
-    match cluster.api_services.get(&name) {
-        None => api_service(&name, NOT_PRESENT, "APIService is not present", ""),
-        Some(found) if !found.is_available => {
-            api_service(&name, NOT_AVAILABLE, "APIService is not available", &found.uid)
+    let Some(found) = cluster.api_services.get(&name) else {
+        return api_service(&name, NOT_PRESENT, "APIService is not present", "");
+    };
+    let (status, message) = match (cluster.apis.contains(api), found.is_available) {
+        (true, true) => (PRESENT, String::new()),
+        (true, false) => (NOT_AVAILABLE, "APIService is not available".to_owned()),
+        (false, false) => {
+            (NOT_PRESENT, format!("APIService is not available, so its kind {} is not in discovery", api.2))
         }
-        Some(found) if !cluster.apis.contains(api) => {
-            let message = format!("kind {} is not in the discovery of {}/{}", api.2, api.0, api.1);
-            api_service(&name, NOT_PRESENT, &message, &found.uid)
+        (false, true) => {
+            (NOT_PRESENT, format!("kind {} is not in the discovery of {}/{}", api.2, api.0, api.1))
         }
-        Some(found) => api_service(&name, PRESENT, "", &found.uid),
-    }
+    };
+    api_service(&name, status, &message, &found.uid)
 }
 
 fn api_service(name: &str, status: &str, message: &str, uid: &str) -> RequirementStatus {
@@ -429,6 +432,12 @@ mod tests {
         for (found, apis, are_met, want) in [
             (None, &api, false, "NotPresent: APIService is not present"),
             (Some(false), &api, false, "PresentNotAvailable: APIService is not available"),
+            (
+                Some(false),
+                &APIS,
+                false,
+                "NotPresent: APIService is not available, so its kind A is not in discovery",
+            ),
             (Some(true), &APIS, false, "NotPresent: kind A is not in the discovery of x/v1"),
             (Some(true), &api, true, "Present: "),
         ] {
