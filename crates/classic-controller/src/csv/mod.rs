@@ -26,7 +26,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, Time};
 use olm_certificates::Executor;
 use olm_classic::csv::{Action, Phase, Reason, Step, decide};
-use olm_classic::operator_group::keys;
+use olm_classic::operator_group::{is_copy, keys};
 use olm_runtime::controller::{self, Requeue, Waker};
 use olm_runtime::events::NewEvent;
 use olm_runtime::watched::Object;
@@ -130,6 +130,9 @@ impl Csvs {
     async fn reconcile(&self, csv: Arc<ClusterServiceVersion>) -> kube::Result<Requeue> {
         if csv.metadata.deletion_timestamp.is_some() {
             return self.release(&csv).await;
+        }
+        if is_copy(&csv) {
+            return Ok(Requeue::OnChange);
         }
         let mut csv = csv;
         let (mut wait, first) = (None, Phase::read(&csv));

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use olm_api::classic::ClusterServiceVersion;
 
 use super::Phase;
-use super::labels::{COPIED_FROM, name, namespace};
+use super::labels::{name, namespace};
 use super::requirements::ObservedApiService;
+use crate::operator_group::is_copy;
 
 /// Another CSV of the namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,12 +137,6 @@ fn of_namespace<'a>(
         originals.iter().copied().filter(|other| namespace(other) == namespace(csv)).collect();
     here.sort_by_key(|other| name(other));
     here
-}
-
-/// Whether a CSV is a copy in a target namespace.
-#[must_use]
-pub fn is_copy(csv: &ClusterServiceVersion) -> bool {
-    csv.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(COPIED_FROM))
 }
 
 fn neighbor(csv: &ClusterServiceVersion) -> Neighbor {

@@ -8,9 +8,9 @@ use olm_api::classic::cluster_service_version::{
 };
 use olm_api::classic::{ClusterServiceVersion, Time};
 
-use super::chain::is_copy;
 use super::table::{Found, Row, TABLE, View};
 use super::{Certificates, Observed, Phase, Reason};
+use crate::operator_group::is_copy;
 
 /// Entries of `status.conditions`; the oldest are dropped.
 pub const HISTORY: usize = 20;

@@ -5,7 +5,7 @@ use olm_core::Object;
 use serde_json::{Map, Value, json};
 
 pub(super) use crate::operator_group::keys::{
-    COPIED_FROM, MANAGED, OWNER, OWNER_KIND, OWNER_NAMESPACE, TARGET_NAMESPACES,
+    MANAGED, OWNER, OWNER_KIND, OWNER_NAMESPACE, TARGET_NAMESPACES,
 };
 
 pub(super) const SPEC_HASH: &str = "olm.deployment-spec-hash";

@@ -265,7 +265,10 @@ fn decide_rests_in_a_failure_that_would_come_back() {
 fn decide_leaves_copies_alone() {
     let mut copy = csv("Deleting", "");
     copy.metadata.labels = Some([("olm.copiedFrom".to_owned(), "b".to_owned())].into());
-    assert_eq!(decide(&copy, &met(), &time(0)).row, None);
+    let without_label = csv("Succeeded", "Copied");
+    for copy in [copy, without_label] {
+        assert_eq!(decide(&copy, &of_group(Reason::NoOperatorGroup), &time(0)).row, None);
+    }
 }
 
 #[test]

@@ -12,6 +12,9 @@ use super::targets::is_global;
 use super::{encode, is_copy, keys};
 use crate::csv::Reason;
 
+/// `status.reason` of a copy.
+pub(super) const REASON: &str = "Copied";
+
 /// Which copies of CSVs of global groups exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopySettings {
@@ -120,7 +123,7 @@ pub(crate) fn copied_csv(csv: &ClusterServiceVersion, namespace: &str) -> Cluste
         annotations.filter(|(key, _)| key != keys::TARGET_NAMESPACES && key != keys::LAST_APPLIED);
     copy.metadata.annotations = Some(annotations.collect());
     let mut status = csv.status.clone().unwrap_or_default();
-    "Copied".clone_into(&mut status.reason);
+    REASON.clone_into(&mut status.reason);
     status.message = format!("The operator is running in {own} but is managing this namespace");
     copy.status = Some(status);
     copy

@@ -42,10 +42,11 @@ pub fn is_fail_forward(group: &OperatorGroup) -> bool {
     group.spec.upgrade_strategy == FAIL_FORWARD
 }
 
-/// Whether a CSV is a copy of one in another namespace.
+/// Whether a CSV is a copy of one in another namespace: its label shows that, or, if a person removed the label, the reason of its status.
 #[must_use]
 pub fn is_copy(csv: &ClusterServiceVersion) -> bool {
     csv.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(keys::COPIED_FROM))
+        || csv.status.as_ref().is_some_and(|status| status.reason == copies::REASON)
 }
 
 /// Whether a CSV is an active member: no copy, one group in its namespace, and install modes that support the namespaces of that group

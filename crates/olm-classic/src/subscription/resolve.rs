@@ -17,7 +17,7 @@ use super::status::missing_csv;
 use crate::catalog_source::solver_source;
 use crate::csv::Reason;
 use crate::install_plan::{PROPERTIES_ANNOTATION, PlanPhase, plan_wait};
-use crate::operator_group::FAIL_FORWARD;
+use crate::operator_group::{FAIL_FORWARD, is_copy};
 
 /// `content` gives the content of each catalog, or why there is none. `global_namespace` is `None` if the OperatorGroup leaves it out.
 pub fn solver_namespace(
@@ -158,9 +158,6 @@ fn successor<'a>(
 }
 
 fn installed(csv: &ClusterServiceVersion) -> InstalledCsv {
-    let has = |map: Option<&std::collections::BTreeMap<String, String>>, key: &str| {
-        map.is_some_and(|map| map.contains_key(key))
-    };
     let annotations = csv.metadata.annotations.as_ref();
     let properties =
         annotations.and_then(|it| it.get(PROPERTIES_ANNOTATION)).and_then(|text| properties(text));
@@ -187,7 +184,7 @@ fn installed(csv: &ClusterServiceVersion) -> InstalledCsv {
         version: csv.spec.version.clone(),
         replaces: csv.spec.replaces.clone(),
         phase: phase(csv).to_owned(),
-        is_copied: has(csv.metadata.labels.as_ref(), "olm.copiedFrom"),
+        is_copied: is_copy(csv),
         properties,
         provided_apis,
         required_apis,

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use kube::ResourceExt as _;
 use olm_api::ConditionStatus;
 use olm_api::classic::{CatalogSource, ClusterServiceVersion, InstallPlan, Subscription};
+use olm_classic::csv::Phase;
 use olm_classic::csv::edits::{authorities, edited};
 use olm_classic::csv::strategy::{self, Settings};
-use olm_classic::csv::{Phase, chain};
 use olm_classic::install_plan::{PlanPhase, plan_wait};
+use olm_classic::operator_group::is_copy;
 use olm_classic::subscription::{SubscriptionState, subscription_wait};
 use olm_core::Object;
 use serde::Serialize;
@@ -140,7 +141,7 @@ impl Observed {
                 [(namespace.clone(), status.installed_csv.clone()), (namespace, status.current_csv.clone())]
             })
             .collect();
-        let others = self.csvs.iter().filter(|csv| !chain::is_copy(csv));
+        let others = self.csvs.iter().filter(|csv| !is_copy(csv));
         let others = others.filter(|csv| !named.contains(&(csv.namespace(), csv.name_any())));
         rows.extend(others.map(|csv| {
             let mut row = Row { namespace: csv.namespace().unwrap_or_default(), ..Row::default() };
