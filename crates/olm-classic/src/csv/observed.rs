@@ -33,7 +33,7 @@ pub enum GroupState {
     Member,
     /// Its phase becomes Failed, and it is not copied. `reason` is one for which [`Reason::is_of_the_group`] holds.
     Failed { reason: Reason, message: String },
-    /// The group has no status yet. Nothing is done; a new CSV stays without phase.
+    /// The group has no status yet, or no namespaces because its account has never existed. Nothing is done; a new CSV stays without phase.
     Unresolved,
     /// The CSV's annotations differ from these. Writing them is the end of the pass.
     Annotate(BTreeMap<String, String>),

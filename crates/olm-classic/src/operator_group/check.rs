@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
 
 use super::intersection::{Intersection, judge};
+use super::status::is_account_missing;
 use super::targets::{name, namespace, resolved};
 use super::{keys, modes};
 use crate::csv::{GroupState, Reason};
@@ -27,7 +28,7 @@ pub fn annotations(group: &OperatorGroup, targets: &[String]) -> BTreeMap<&'stat
 /// Evaluates rows 1 to 7 for a CSV that is no copy. `groups` are all operator groups of the cluster.
 ///
 /// A group that selects no namespace fails its CSVs without `olm.targetNamespaces`: an empty one means all namespaces to an operator. Row 6, a
-/// missing annotation, is therefore the same as row 3.
+/// missing annotation, is therefore the same as row 3. One whose account has never existed may select some, and its CSVs wait.
 #[must_use]
 pub fn check(csv: &ClusterServiceVersion, groups: &[impl Borrow<OperatorGroup>]) -> GroupState {
     let own = csv.metadata.namespace.as_deref().unwrap_or_default();
@@ -54,6 +55,9 @@ pub fn check(csv: &ClusterServiceVersion, groups: &[impl Borrow<OperatorGroup>])
         return GroupState::Annotate(
             desired.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
         );
+    }
+    if targets.is_empty() && is_account_missing(group) {
+        return GroupState::Unresolved;
     }
     if targets.is_empty() {
         return failed(

@@ -9,6 +9,15 @@ use serde_json::json;
 use super::account::Account;
 use super::targets::{GroupError, Namespaces, namespace, resolve};
 
+/// The condition of a group whose account does not exist.
+const ACCOUNT_CONDITION: &str = "OperatorGroupServiceAccount";
+
+/// Whether the status of a group reports that its account does not exist.
+pub(super) fn is_account_missing(group: &OperatorGroup) -> bool {
+    let mut conditions = group.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|it| it.type_ == ACCOUNT_CONDITION && it.status == ConditionStatus::True)
+}
+
 /// The status that a group gets; `None` when the present one needs no write.
 ///
 /// As long as its account is missing, a group keeps the namespaces that it has: one whose account never existed has none. `groups` are those
@@ -52,7 +61,7 @@ pub fn status(
         }),
         (*account == Account::Missing).then(|| {
             let message = format!("ServiceAccount {} not found", group.spec.service_account_name);
-            ("OperatorGroupServiceAccount", "ServiceAccountNotFound", message)
+            (ACCOUNT_CONDITION, "ServiceAccountNotFound", message)
         }),
     ];
     let conditions = conditions.into_iter().flatten().map(|(type_, reason, message)| {

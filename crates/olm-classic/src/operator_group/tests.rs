@@ -211,6 +211,14 @@ fn group_check_has_a_row_for_each_outcome() {
         let modes = ["OwnNamespace", "OwnNamespace", "Other", "Other", "AllNamespaces"];
         annotated(csv("ns", &modes, &["A"]), &plain())
     };
+    let without_account = || {
+        let spec = json!({ "targetNamespaces": ["ns"], "serviceAccountName": "sa" });
+        let mut group = group("ns", "og", spec, json!([]));
+        let condition = json!([{ "type": "OperatorGroupServiceAccount", "status": "True", "reason": "ServiceAccountNotFound",
+            "message": "", "lastTransitionTime": "2024-01-01T00:00:00Z" }]);
+        group.status.as_mut().unwrap().conditions = serde_json::from_value(condition).unwrap();
+        group
+    };
     let annotation = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     for (name, csv, groups, want) in [
         ("row 1", demo(), vec![other("")], failed(Reason::NoOperatorGroup, "csv in namespace with no operatorgroups")),
@@ -222,6 +230,7 @@ fn group_check_has_a_row_for_each_outcome() {
             GroupState::Annotate(BTreeMap::from([annotation("olm.operatorGroup", "og"), annotation("olm.operatorNamespace", "ns")]))),
         ("row 3, no targets, annotated", annotated(demo(), &plain()), vec![group("ns", "og", json!({}), json!([]))],
             failed(Reason::NoTargetNamespaces, "no targetNamespaces are matched operatorgroups namespace selection")),
+        ("row 3, no account", annotated(demo(), &without_account()), vec![without_account()], GroupState::Unresolved),
         ("row 3", demo(), vec![group("ns", "og", json!({}), json!(["ns", "a"]))],
             GroupState::Annotate(
                 BTreeMap::from([annotation("olm.operatorGroup", "og"), annotation("olm.operatorNamespace", "ns"),
