@@ -187,6 +187,7 @@ impl Csvs {
             Some(_) => {}
             None => label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv)),
         }
+        let live = live.map(|live| strategy::without_withdrawn(&live, &desired));
         let written = writer.ensure(&desired, live.as_ref()).await?;
         if let Some(written) = written.and_then(decoded::<Deployment>) {
             cluster.deployments.insert(key, watched::Object::new(written));

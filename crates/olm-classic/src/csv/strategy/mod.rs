@@ -146,6 +146,22 @@ pub fn obsolete<'a>(csv: &ClusterServiceVersion, live: &'a [Object]) -> Vec<&'a 
     live.iter().filter(is_obsolete).collect()
 }
 
+/// A Deployment of the cluster without the annotations that an earlier install gave to it and to its pods, and that the pods of the new one do
+/// not have: `spec.config` of the Subscription had them. Others may add their own, which stay.
+#[must_use]
+pub fn without_withdrawn(live: &Object, new: &Object) -> Object {
+    let of_pods = |object: &Object| -> Map<String, Value> {
+        let annotations = object.0.get("spec").and_then(|it| it.pointer("/template/metadata/annotations"));
+        annotations.and_then(Value::as_object).cloned().unwrap_or_default()
+    };
+    let (before, after) = (of_pods(live), of_pods(new));
+    let mut live = live.clone();
+    if let Some(Value::Object(annotations)) = live.metadata_mut().get_mut("annotations") {
+        annotations.retain(|key, value| before.get(key) != Some(&*value) || after.contains_key(key));
+    }
+    live
+}
+
 /// The specification of a Deployment of the strategy becomes that of the cluster: annotations of the CSV, the certificate, the settings of the
 /// Subscription, the proxy, and the name of the OperatorCondition, which nothing overrides.
 fn shape(

@@ -60,6 +60,26 @@ fn deployment_gets_annotations_of_csv_and_config() {
 }
 
 #[test]
+fn deployment_loses_annotations_that_config_had() {
+    let csv = csv(json!([deployment("m", json!({"containers": [{"name": "c"}]}))]));
+    let config: SubscriptionConfig =
+        serde_json::from_value(json!({"annotations": {"stays": "1", "goes": "1"}})).unwrap();
+    let made = |config: &SubscriptionConfig| {
+        let settings = Settings { config: Some(config), ..Settings::default() };
+        deployments(&csv, &settings).unwrap().remove(0)
+    };
+    let mut live = made(&config);
+    live.set_annotation("deployment.kubernetes.io/revision", "1");
+    live.set_annotation("both", "a person");
+    let fewer = serde_json::from_value(json!({"annotations": {"stays": "2"}})).unwrap();
+    let left = without_withdrawn(&live, &made(&fewer));
+    let annotations = json!({"both": "a person", "deployment.kubernetes.io/revision": "1", "stays": "1"});
+    assert_eq!(left.0["metadata"]["annotations"], annotations);
+    assert_eq!(left.0["spec"], live.0["spec"]);
+    assert_eq!(without_withdrawn(&live, &live), live);
+}
+
+#[test]
 fn deployment_gets_proxy_unless_one_is_overridden() {
     let csv = csv(json!([deployment(
         "m",
