@@ -10,7 +10,7 @@ use olm_resolver::{GvkRef, Property};
 use olm_solver::{Catalog, InstalledCsv, Namespace};
 use serde_json::Value;
 
-use super::conditions::missing_csv_message;
+use super::conditions::{ResolutionFact, missing_csv_message};
 use super::pass::NamespaceFacts;
 use super::state::referenced_plan;
 use super::status::missing_csv;
@@ -83,39 +83,78 @@ fn failed_plan(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Optio
 }
 
 /// Its version still replaces the one before it, and no next version follows until that has succeeded; with fail-forward, also after it failed
-/// (classic-apis §6.6). What nothing can replace is left to the resolution, which reports it. Nor does one while the user replaces its
-/// version by another one.
+/// (classic-apis §6.6). Nor does one while the user replaces its version by another one.
 fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
     let name = subscription.status.as_ref()?.installed_csv.as_str();
     let csv = find(facts, name)?;
     if is_on_its_way_out(csv, facts.csvs) {
         return Some(replaced_by_user(csv, facts));
     }
+    let before = replaced_still(csv, facts)?;
+    if is_stuck(before) {
+        return Some(stuck_message(csv, before));
+    }
+    let phase = phase(csv);
+    let remedy = match phase {
+        "Failed" => format!(
+            "; repair what status.message of {name} names, or set spec.upgradeStrategy of the OperatorGroup to {FAIL_FORWARD}"
+        ),
+        _ => String::new(),
+    };
+    let replaced = &csv.spec.replaces;
+    Some(format!(
+        "ClusterServiceVersion {name} is {phase} and has not replaced {replaced} yet; no next version is installed before{remedy}"
+    ))
+}
+
+/// What a version that has not ended replaces, if that is there.
+fn replaced_still<'a>(
+    csv: &ClusterServiceVersion,
+    facts: &NamespaceFacts<'a>,
+) -> Option<&'a ClusterServiceVersion> {
     let has_ended = match phase(csv) {
         "Succeeded" => true,
         "Failed" => facts.is_fail_forward(),
         _ => false,
     };
     let replaced = csv.spec.replaces.as_str();
-    let is_waiting = replaced != name && find(facts, replaced).is_some_and(|it| !is_stuck(it, facts));
-    (!has_ended && is_waiting).then(|| {
-        let phase = phase(csv);
-        let remedy = match phase {
-            "Failed" => format!(
-                "; repair what status.message of {name} names, or set spec.upgradeStrategy of the OperatorGroup to {FAIL_FORWARD}"
-            ),
-            _ => String::new(),
-        };
-        format!(
-            "ClusterServiceVersion {name} is {phase} and has not replaced {replaced} yet; no next version is installed before{remedy}"
-        )
-    })
+    if has_ended || csv.metadata.name.as_deref() == Some(replaced) {
+        return None;
+    }
+    find(facts, replaced)
 }
 
-/// Fail-forward does not replace a ClusterServiceVersion that failed for its OperatorGroup.
-fn is_stuck(csv: &ClusterServiceVersion, facts: &NamespaceFacts<'_>) -> bool {
-    let reason = csv.status.as_ref().map(|status| status.reason.as_str()).unwrap_or_default();
-    facts.is_fail_forward() && phase(csv) == "Failed" && reason.parse().is_ok_and(Reason::is_of_the_group)
+/// Condition ResolutionFailed of a Subscription whose version waits for one that cannot become Replacing in its present state. It has the
+/// reason that it has in the reference.
+pub(super) fn stuck_upgrade(
+    subscription: &Subscription,
+    facts: &NamespaceFacts<'_>,
+) -> Option<ResolutionFact> {
+    let csv = find(facts, &subscription.status.as_ref()?.installed_csv)?;
+    let before = replaced_still(csv, facts).filter(|it| is_stuck(it))?;
+    let reason =
+        if facts.is_fail_forward() { "ErrorPreventedResolution" } else { "ConstraintsNotSatisfiable" };
+    Some(ResolutionFact::Failed { reason, message: stuck_message(csv, before) })
+}
+
+/// Whether a ClusterServiceVersion cannot become Replacing in its present state: it failed for its OperatorGroup, also with fail-forward, or
+/// its requirements are not met.
+fn is_stuck(csv: &ClusterServiceVersion) -> bool {
+    match (phase(csv), Reason::read(csv)) {
+        ("Failed", Some(reason)) => reason.is_of_the_group(),
+        ("Pending", reason) => reason == Some(Reason::RequirementsNotMet),
+        _ => false,
+    }
+}
+
+fn stuck_message(csv: &ClusterServiceVersion, before: &ClusterServiceVersion) -> String {
+    let name = |csv: &ClusterServiceVersion| csv.metadata.name.clone().unwrap_or_default();
+    let (csv, before_name, phase) = (name(csv), name(before), phase(before));
+    let message = before.status.as_ref().map(|status| status.message.as_str()).unwrap_or_default();
+    format!(
+        "ClusterServiceVersion {csv} waits for {before_name}, which it replaces and which is {phase}: {message}; \
+         repair that, or delete ClusterServiceVersion {before_name}"
+    )
 }
 
 /// A Subscription refers to the successors that it installs itself: this one was made by hand.

@@ -14,6 +14,7 @@ use super::conditions::{ConditionFacts, PlanFact, ResolutionFact, UnpackFact, co
 use super::deprecation::{PackageDeprecations, deprecation_messages};
 use super::health::{TARGETED, catalog_health};
 use super::pass::{NamespaceFacts, new_status};
+use super::resolve::stuck_upgrade;
 use super::state::StatusValues;
 use crate::install_plan::failed_wait;
 
@@ -32,11 +33,14 @@ pub struct PassOutcome<'a> {
 impl PassOutcome<'_> {
     fn resolution_of(&self, subscription: &Subscription) -> ResolutionFact {
         let name = subscription.metadata.name.as_deref().unwrap_or_default();
-        match self.left_out.get(name) {
-            Some(problem) => {
+        match (self.left_out.get(name), self.resolution) {
+            (Some(problem), _) => {
                 ResolutionFact::Failed { reason: "ErrorPreventedResolution", message: problem.clone() }
             }
-            None => self.resolution.clone(),
+            (None, ResolutionFact::Failed { .. }) => self.resolution.clone(),
+            (None, ResolutionFact::NotTried | ResolutionFact::Resolved) => {
+                stuck_upgrade(subscription, self.facts).unwrap_or_else(|| self.resolution.clone())
+            }
         }
     }
 }
@@ -65,7 +69,7 @@ pub fn next_status(
         health: &health,
         plan: referenced(&status, outcome),
         missing_csv: missing_csv(&status, outcome.facts),
-        resolution: outcome.resolution_of(subscription),
+        resolution: outcome.resolution_of(&updated),
         unpack: outcome.unpack.clone(),
         deprecations: deprecated.map(|it| deprecation_messages(&updated, it)),
     };

@@ -41,28 +41,48 @@ fn failed_plan_holds_back_only_its_subscriptions() {
 }
 
 #[test]
-fn csv_that_failed_for_its_group_is_reported() {
-    for (reason, strategy, is_reported) in [
-        ("UnsupportedOperatorGroup", "TechPreviewUnsafeFailForward", true),
-        ("UnsupportedOperatorGroup", "Default", false),
-        ("InstallComponentFailed", "TechPreviewUnsafeFailForward", false),
+fn upgrade_over_a_csv_that_is_stuck_is_reported() {
+    let (forward, default) = ("TechPreviewUnsafeFailForward", "Default");
+    let (error, conflict) = (Some("ErrorPreventedResolution"), Some("ConstraintsNotSatisfiable"));
+    for (phase, reason, strategy, newer, want) in [
+        ("Failed", "UnsupportedOperatorGroup", forward, "Pending", error),
+        ("Failed", "UnsupportedOperatorGroup", default, "Pending", conflict),
+        ("Pending", "RequirementsNotMet", forward, "Pending", error),
+        ("Pending", "RequirementsNotMet", default, "Pending", conflict),
+        ("Pending", "RequirementsNotMet", default, "Succeeded", None),
+        ("Pending", "RequirementsUnknown", default, "Pending", None),
+        ("Failed", "InstallComponentFailed", forward, "Pending", None),
+        ("Replacing", "BeingReplaced", default, "Pending", None),
     ] {
-        let mut cluster = cluster(vec![pending("AtLatestKnown", "a.v2", "a.v2", Some("p"))]);
-        let mut failed = csv("a.v1", "Failed", "");
-        reason.clone_into(&mut failed.status.as_mut().unwrap().reason);
-        cluster.csvs = vec![failed, csv("a.v2", "Pending", "a.v1")];
+        let mut cluster = cluster(vec![pending("AtLatestKnown", "a.v2", "a.v2", Some("p")), other("b")]);
+        let mut before = csv("a.v1", phase, "");
+        let status = before.status.as_mut().unwrap();
+        (status.reason, status.message) = (reason.to_owned(), "why".to_owned());
+        cluster.csvs = vec![before, csv("a.v2", newer, "a.v1")];
         cluster.plans = vec![plan("p", 3, Some("Complete"), &["a.v2"])];
         cluster.groups = vec![group(strategy)];
-        assert_eq!(moving(&cluster).is_empty(), !is_reported, "{reason} {strategy}");
-        let namespace = cluster.with_facts(|facts| solver_namespace(facts, |_, _| Ok(Arc::default())));
-        let failure = resolve(&namespace, Limits::default()).err().map(|error| resolution_failure(&error));
-        let want = is_reported.then(|| ResolutionFact::Failed {
-            reason: "ErrorPreventedResolution",
-            message: "csv a.v1 in phase Failed instead of Replacing, although a.v2 replaces it; wait, or delete one of the \
-                      ClusterServiceVersions"
-                .to_owned(),
-        });
-        assert_eq!(failure, want, "{reason} {strategy}");
+        let case = format!("{phase} {reason} {strategy} {newer}");
+        let has_ended = newer == "Succeeded";
+        assert_eq!(moving(&cluster), if has_ended { vec!["a", "b"] } else { vec!["b"] }, "{case}");
+        let message = format!(
+            "ClusterServiceVersion a.v2 waits for a.v1, which it replaces and which is {phase}: why; repair that, or delete \
+             ClusterServiceVersion a.v1"
+        );
+        let found = |resolution: &ResolutionFact| {
+            cluster.with_facts(|facts| {
+                let (left_out, unpack) = (BTreeMap::new(), UnpackFact::NotTried);
+                let outcome =
+                    PassOutcome { facts, resolution, left_out: &left_out, unpack: &unpack, made: None };
+                let status = next_status(&facts.subscriptions[0], None, &outcome, None, at(9)).unwrap();
+                let mut conditions = status.conditions.into_iter();
+                let failed = conditions.find(|it| it.type_ == "ResolutionFailed")?;
+                Some((failed.reason, failed.message))
+            })
+        };
+        let reported = want.map(|reason| (reason.to_owned(), message));
+        assert_eq!(found(&ResolutionFact::Resolved), reported, "{case}");
+        let of_namespace = ResolutionFact::Failed { reason: "Other", message: "none".to_owned() };
+        assert_eq!(found(&of_namespace), Some(("Other".to_owned(), "none".to_owned())), "{case}");
     }
 }
 
