@@ -3,11 +3,12 @@
 //! Rule: update-graph §7.1. Unlike the reference, a ClusterServiceVersion that is being replaced or deleted is not installed any more:
 //! it would stop every resolution until it is gone (classic-apis §17). Only the Subscription whose upgrade has not ended waits.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use olm_api::classic::{ClusterServiceVersion, Subscription};
 use olm_resolver::{GvkRef, Property};
-use olm_solver::{Catalog, InstalledCsv, Namespace};
+use olm_solver::{Catalog, CatalogSource, InstalledCsv, Namespace};
 use serde_json::Value;
 
 use super::conditions::{ResolutionFact, missing_csv_message};
@@ -28,33 +29,65 @@ pub fn solver_namespace(
         let content = content(catalog.namespace(), catalog.name());
         solver_source(catalog.source, content)
     });
-    let moving = facts.subscriptions.iter().filter(|it| held_back(it, facts).is_none());
-    let subscriptions = moving.map(|subscription| {
-        let spec = &subscription.spec;
-        let status = subscription.status.as_ref();
-        olm_solver::Subscription {
+    let catalogs: Vec<CatalogSource> = catalogs.collect();
+    let offered = |it: &Subscription| offered_successor(it, facts, &catalogs);
+    let taken_over: BTreeSet<&str> = facts.subscriptions.iter().filter_map(|it| offered(it)).collect();
+    let subscriptions = facts.subscriptions.iter().filter_map(|subscription| {
+        let (spec, status) = (&subscription.spec, subscription.status.as_ref());
+        let (starting_csv, installed_csv) = match offered(subscription) {
+            Some(successor) => (successor.to_owned(), String::new()),
+            None if held_back(subscription, facts).is_some() => return None,
+            None => {
+                let installed = status.map(|status| status.installed_csv.clone());
+                (spec.starting_csv.clone(), installed.unwrap_or_default())
+            }
+        };
+        Some(olm_solver::Subscription {
             name: subscription.metadata.name.clone().unwrap_or_default(),
             package: spec.package.clone(),
             channel: spec.channel.clone(),
             catalog: spec.source.clone(),
             catalog_namespace: spec.source_namespace.clone(),
-            starting_csv: spec.starting_csv.clone(),
-            installed_csv: status.map(|status| status.installed_csv.clone()).unwrap_or_default(),
-        }
+            starting_csv,
+            installed_csv,
+        })
     });
+    let subscriptions: Vec<_> = subscriptions.collect();
+    let stays = |csv: &&Arc<ClusterServiceVersion>| {
+        let name = csv.metadata.name.as_deref().unwrap_or_default();
+        !is_on_its_way_out(csv, facts.csvs) && !taken_over.contains(name)
+    };
+    let installed = facts.csvs.iter().filter(stays).map(|csv| installed(csv)).collect();
     Namespace {
         name: facts.namespace.to_owned(),
         global_namespace: facts.global_namespace.map(str::to_owned),
         fail_forward: facts.is_fail_forward(),
-        catalogs: catalogs.collect(),
-        subscriptions: subscriptions.collect(),
-        installed: facts
-            .csvs
-            .iter()
-            .filter(|csv| !is_on_its_way_out(csv, facts.csvs))
-            .map(|csv| installed(csv))
-            .collect(),
+        catalogs,
+        subscriptions,
+        installed,
     }
+}
+
+/// The successor that a person made of the version of a Subscription, if the channel of the Subscription has it, too. The Subscription installs
+/// it like any other: the plan makes the accounts and roles that the successor may lack.
+fn offered_successor<'a>(
+    subscription: &Subscription,
+    facts: &NamespaceFacts<'a>,
+    catalogs: &[CatalogSource],
+) -> Option<&'a str> {
+    let csv = find(facts, &subscription.status.as_ref()?.installed_csv)?;
+    let successor = successor(csv, facts.csvs).filter(|_| is_on_its_way_out(csv, facts.csvs))?;
+    let successor = successor.metadata.name.as_deref()?;
+    let mut statuses = facts.subscriptions.iter().filter_map(|it| it.status.as_ref());
+    if failed_plan(subscription, facts).is_some()
+        || statuses.any(|it| it.current_csv == successor || it.installed_csv == successor)
+    {
+        return None;
+    }
+    let spec = &subscription.spec;
+    let is_named = |it: &&CatalogSource| it.name == spec.source && it.namespace == spec.source_namespace;
+    let content = catalogs.iter().find(is_named)?.content.as_ref().ok()?;
+    content.has_entry(&spec.package, &spec.channel, successor).then_some(successor)
 }
 
 /// Why a Subscription takes part in no resolution now; `None` if it does. The others of its namespace are resolved without it.
@@ -163,10 +196,12 @@ fn replaced_by_user(csv: &ClusterServiceVersion, facts: &NamespaceFacts<'_>) -> 
     let successor = successor(csv, facts.csvs).and_then(|it| it.metadata.name.as_deref());
     let replaced =
         successor.map(|it| format!(": {it}, which this Subscription did not install, replaces it"));
+    let until = successor.map(|it| format!(", unless its channel has {it}"));
     format!(
-        "ClusterServiceVersion {name} is {}{}; no next version is installed while it is there",
+        "ClusterServiceVersion {name} is {}{}; no next version is installed while it is there{}",
         phase(csv),
-        replaced.unwrap_or_default()
+        replaced.unwrap_or_default(),
+        until.unwrap_or_default()
     )
 }
 

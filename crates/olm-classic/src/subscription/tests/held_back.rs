@@ -1,5 +1,7 @@
 //! Subscriptions that take part in no resolution, beside those that do.
 
+use olm_solver::Namespace;
+
 use super::*;
 use crate::install_plan::PlanPhase;
 use crate::subscription::resolve;
@@ -123,9 +125,10 @@ fn deleted_csv_is_not_installed_again_beside_others() {
 fn successor_made_by_hand_holds_back_its_subscription() {
     let after = "no next version is installed while it is there";
     let by = "a.v2, which this Subscription did not install, replaces it";
+    let unless = ", unless its channel has a.v2";
     for (phase, has_successor, want) in [
-        ("Replacing", true, Some(format!("ClusterServiceVersion a.v1 is Replacing: {by}; {after}"))),
-        ("Deleting", true, Some(format!("ClusterServiceVersion a.v1 is Deleting: {by}; {after}"))),
+        ("Replacing", true, Some(format!("ClusterServiceVersion a.v1 is Replacing: {by}; {after}{unless}"))),
+        ("Deleting", true, Some(format!("ClusterServiceVersion a.v1 is Deleting: {by}; {after}{unless}"))),
         ("Deleting", false, Some(format!("ClusterServiceVersion a.v1 is Deleting; {after}"))),
         ("Replacing", false, None),
         ("Succeeded", false, None),
@@ -136,6 +139,42 @@ fn successor_made_by_hand_holds_back_its_subscription() {
         let why = cluster.with_facts(|facts| held_back(&facts.subscriptions[0], facts));
         assert_eq!(why, want, "{phase} {has_successor}");
         assert_eq!(moving(&cluster), if want.is_some() { vec!["b"] } else { vec!["a", "b"] }, "{phase}");
+    }
+}
+
+#[test]
+fn successor_made_by_hand_is_installed_from_the_channel() {
+    let offering = |name: &str| {
+        let mut package = unreadable::package("a", None);
+        name.clone_into(&mut package.channels[0].entries[0].name);
+        name.clone_into(&mut package.bundles[0].name);
+        Arc::new(Catalog::new([package]))
+    };
+    for (case, offered, plan_phase, other_csv, want) in [
+        ("it has another version", "a.v3", "Complete", "", None),
+        ("it has the successor", "a.v2", "Complete", "", Some("a.v2")),
+        ("the plan of the version failed", "a.v2", "Failed", "", None),
+        ("another Subscription has the successor", "a.v2", "Complete", "a.v2", None),
+    ] {
+        let mut other = other("b");
+        other.status = pending("AtLatestKnown", other_csv, other_csv, None).status;
+        let mut cluster = cluster(vec![pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), other]);
+        cluster.csvs = vec![csv("a.v1", "Replacing", ""), csv("a.v2", "Pending", "a.v1")];
+        cluster.plans = vec![plan("p", 3, Some(plan_phase), &["a.v1"])];
+        let content = offering(offered);
+        let namespace = cluster.with_facts(|facts| solver_namespace(facts, |_, _| Ok(Arc::clone(&content))));
+        let asked = namespace.subscriptions.iter().find(|it| it.name == "a");
+        let asked = asked.map(|it| (it.starting_csv.as_str(), it.installed_csv.as_str()));
+        assert_eq!(asked, want.map(|it| (it, "")), "{case}");
+        let installed: Vec<_> = namespace.installed.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(installed.contains(&"a.v2"), want.is_none(), "{case}");
+        let alone = Namespace {
+            subscriptions: namespace.subscriptions.into_iter().filter(|it| it.name == "a").collect(),
+            ..namespace
+        };
+        let solution = resolve(&alone, Limits::default()).unwrap().solution;
+        let names: Vec<_> = solution.bundles.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, Vec::from_iter(want), "{case}");
     }
 }
 
