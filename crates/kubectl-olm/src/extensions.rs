@@ -210,7 +210,7 @@ mod tests {
         let path = folder.path().join("x.yaml");
         let read = |catalog: &str, rest: &str| {
             let text = format!(
-                "{{apiVersion: olm.operatorframework.io/v1, kind: ClusterExtension, metadata: {{name: x, extra: y}}, spec: {{namespace: n, \
+                "{{apiVersion: olm.operatorframework.io/v1, kind: ClusterExtension, metadata: {{name: x, extra: e}}, spec: {{namespace: ns, \
                  source: {{sourceType: Catalog, catalog: {{packageName: p{catalog}}}}}, \
                  config: {{configType: Inline, inline: {{any: {{thing: [1]}}}}}}}}{rest}}}"
             );
