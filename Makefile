@@ -70,8 +70,9 @@ endif
 .PHONY: test-all
 test-all: ## Run all other tests: faults, failover, real content, documentation, deployment, oracles, images, a real node
 	@$(call build,$(everything))
+	@$(all_tools); $(with_programs) $(kit) test rest
 	@$(MAKE) test-images
-	@$(MAKE) test-node REST=1
+	@$(MAKE) test-node
 
 .PHONY: test-apiserver
 test-apiserver: ## Compare the simulated apiserver with a real one in generated request sequences (SEQUENCES=2000; SEED=n: the first)
@@ -352,20 +353,13 @@ test-images: static ## Run `make images` and `make release`, and start what come
 
 # outside of the node, then inside, where there is no network
 node_tests = $(CARGO) test $(locked) --workspace --test node -- --nocapture --test-threads=1
-node_images = OLM_NODE_IMAGES=$(abspath $(target_dir)/images)
-inside_node = $(node_images) CARGO_NET_OFFLINE=true $(kit) node run -- $(node_tests) --skip machine_ --skip rehearsal_
-# With REST=1, all other tests of `make test-all` run beside those inside of the node, which wait for most of their time; the programs that
-# tests use are linked again before. Where no node can run, they run alone.
-rest = $(all_tools); $(with_programs) $(kit) test rest
-beside_node = $(call build,$(everything)); OLM_NODE_TOOLS="$$OLM_TOOLS"; export OLM_NODE_TOOLS; OLM_TOOLS="$$given"; $(node_images); export OLM_NODE_IMAGES; $(rest)
 .PHONY: test-node
 test-node: ## Install our images on a real node, and an operator that runs (root on Linux; REQUIRED=1: fail where it cannot run; IMAGE_PROFILE=release)
 	@$(call build,$(everything))
-	@hack/node-packages.sh; given="$${OLM_TOOLS:-}"; missing=0; $(kit) node check || missing=$$?; \
-	    if [ $$missing != 0 ]; then $(if $(REST),$(rest);) [ $$missing != 2 ] || exit $(if $(REQUIRED),1,0); exit 1; fi; \
+	@hack/node-packages.sh; outcome=0; $(kit) node check || outcome=$$?; [ $$outcome != 2 ] || exit $(if $(REQUIRED),1,0); [ $$outcome = 0 ]; \
 	    $(node_tools); $(MAKE) images PROFILE=$(or $(IMAGE_PROFILE),dev); \
-	    outcome=0; OLM_NODE_MACHINE=1 $(with_programs) $(node_tests) machine_ || outcome=$$?; \
-	    $(if $(REST),$(beside_node),$(inside_node)) || outcome=$$?; exit $$outcome
+	    OLM_NODE_MACHINE=1 $(with_programs) $(node_tests) machine_; \
+	    OLM_NODE_IMAGES=$(abspath $(target_dir)/images) CARGO_NET_OFFLINE=true $(kit) node run -- $(node_tests) --skip machine_ --skip rehearsal_
 
 # the release is made and pushed inside of the node, whose registry no other process reaches; its programs are linked before
 .PHONY: release-rehearsal

@@ -35,9 +35,9 @@ const ON_A_CLUSTER: [&str; 3] = ["olm-integration", "olm-kit", "olm-simulation"]
 const ELSEWHERE: [(&str, &str, &str); 7] = [
     ("deploy", "gitops::gitops_flux_installs_repairs_and_prunes", "make test-gitops"),
     ("images", "images_and_release_of_make_start_programs", "make test-images"),
-    (OF_NODE, "machine_is_unchanged_after_a_node", "make test-node"),
-    (OF_NODE, INSIDE, "make test-node"),
-    (OF_NODE, "rehearsal_", "make release-rehearsal"),
+    ("node", "machine_is_unchanged_after_a_node", "make test-node"),
+    ("node", "node_", "make test-node"),
+    ("node", "rehearsal_", "make release-rehearsal"),
     ("operations", "upgrade::upgrade_and_rollback_write_nothing", "make test-upgrade"),
     ("soak", "soak_churn_leaves_nothing_behind", "make soak"),
 ];
@@ -66,15 +66,6 @@ const THREADS: [(&str, &str); 2] = [("extension", "3"), ("hard", "3")];
 const COMPUTING: [&str; 1] = ["oracles"];
 /// Niceness of the computing ones.
 const COMPUTING_NICENESS: &str = "10";
-/// The test program of a real node. Its tests run beside all others, inside of a node, if [`NODE_TOOLS`] names the node's programs: they
-/// wait for probes and grace periods most of their time.
-const OF_NODE: &str = "node";
-/// The variable with the folder of a node's programs.
-const NODE_TOOLS: &str = "OLM_NODE_TOOLS";
-/// What the names of the tests inside of a node begin with.
-const INSIDE: &str = "node_";
-/// Niceness of the others meanwhile: the probes of a node's pods have a second.
-const BESIDE_NODE_NICENESS: &str = "5";
 /// How many of the slowest tests are named.
 const SLOWEST: usize = 10;
 
@@ -235,71 +226,35 @@ async fn cargo(arguments: &[&str]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// How a test program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Waiting,
-    Computing,
-    InsideNode,
-}
-
-impl Way {
-    fn from_program(program: &TestProgram, node_tools: Option<&Path>) -> Self {
-        match program.name.as_str() {
-            OF_NODE if node_tools.is_some() => Self::InsideNode,
-            name if COMPUTING.contains(&name) => Self::Computing,
-            _ => Self::Waiting,
-        }
-    }
-}
-
 async fn run_all(programs: Vec<TestProgram>, tools: &Tools, cluster: &Cluster) -> Result<Summary> {
-    let node_tools = std::env::var_os(NODE_TOOLS).filter(|it| !it.is_empty()).map(PathBuf::from);
-    let node_tools = node_tools.as_deref();
-    let queue = |way: Way| -> Mutex<VecDeque<TestProgram>> {
-        Mutex::new(programs.iter().filter(|it| Way::from_program(it, node_tools) == way).cloned().collect())
-    };
-    let (waiting, computing, inside) = (queue(Way::Waiting), queue(Way::Computing), queue(Way::InsideNode));
+    let is_computing = |program: &TestProgram| COMPUTING.contains(&program.name.as_str());
+    let (computing, waiting): (VecDeque<_>, VecDeque<_>) = programs.into_iter().partition(is_computing);
+    let (computing, waiting) = (Mutex::new(computing), Mutex::new(waiting));
     let summary = Mutex::new(Summary::default());
     let worker = async |queue: &Mutex<VecDeque<TestProgram>>| {
         loop {
             let Some(program) = queue.lock().pop_front() else {
                 return Ok(());
             };
-            let report = run_one(&program, tools, cluster, node_tools).await?;
+            let report = run_one(&program, tools, cluster).await?;
             print_line(report.text());
             summary.lock().programs.push(report);
         }
     };
-    let queues = std::iter::repeat_n(&waiting, BESIDE).chain([&computing, &inside]);
+    let queues = std::iter::repeat_n(&waiting, BESIDE).chain([&computing]);
     let workers = futures::future::join_all(queues.map(&worker)).await;
     workers.into_iter().collect::<Result<Vec<()>>>()?;
     Ok(summary.into_inner())
 }
 
-fn with_niceness(niceness: &str, executable: &Path) -> Command {
-    let mut command = Command::new("nice");
-    command.args(["-n", niceness]).arg(executable);
-    command
-}
-
-async fn run_one(
-    program: &TestProgram,
-    tools: &Tools,
-    cluster: &Cluster,
-    node_tools: Option<&Path>,
-) -> Result<Report> {
+async fn run_one(program: &TestProgram, tools: &Tools, cluster: &Cluster) -> Result<Report> {
     let started = Instant::now();
-    let way = Way::from_program(program, node_tools);
-    let mut command = match way {
-        Way::InsideNode => {
-            let mut command = Command::new(std::env::current_exe()?);
-            command.args(["node", "run", "--"]).arg(&program.executable).arg("--test-threads=1");
-            command
-        }
-        Way::Computing => with_niceness(COMPUTING_NICENESS, &program.executable),
-        Way::Waiting if node_tools.is_some() => with_niceness(BESIDE_NODE_NICENESS, &program.executable),
-        Way::Waiting => Command::new(&program.executable),
+    let mut command = if COMPUTING.contains(&program.name.as_str()) {
+        let mut command = Command::new("nice");
+        command.args(["-n", COMPUTING_NICENESS]).arg(&program.executable);
+        command
+    } else {
+        Command::new(&program.executable)
     };
     // `--report-time` is not stable in the test harness, which is the same in stable and nightly toolchains
     command.args(["--show-output", "-Zunstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
@@ -307,14 +262,11 @@ async fn run_one(
         command.args(["--test-threads", threads]);
     }
     for (_, test, _) in ELSEWHERE.iter().filter(|(name, ..)| *name == program.name) {
-        if way != Way::InsideNode || *test != INSIDE {
-            command.args(["--skip", test]);
-        }
+        command.args(["--skip", test]);
     }
-    let tools = node_tools.filter(|_| way == Way::InsideNode).unwrap_or(tools.bin());
     command
         .env("CARGO_MANIFEST_DIR", &program.folder)
-        .env("OLM_TOOLS", tools)
+        .env("OLM_TOOLS", tools.bin())
         .env("OLM_TEST_CLUSTER", cluster.dir())
         .current_dir(&program.folder)
         .stdout(Stdio::piped())
@@ -562,30 +514,14 @@ mod tests {
         assert_eq!(names(Tier::Rest), ["hard", "olm-kit"]);
     }
 
-    fn program((package, name): (&str, &str)) -> TestProgram {
-        TestProgram {
+    #[test]
+    fn test_programs_that_take_longest_start_first() {
+        let program = |(package, name): (&str, &str)| TestProgram {
             package: package.to_owned(),
             name: name.to_owned(),
             executable: PathBuf::new(),
             folder: PathBuf::new(),
-        }
-    }
-
-    #[test]
-    fn test_programs_run_inside_a_node_if_there_is_one() {
-        let node = Some(Path::new("tools"));
-        for (name, node, want) in [
-            ("node", None, Way::Waiting),
-            ("node", node, Way::InsideNode),
-            ("oracles", node, Way::Computing),
-            ("hard", node, Way::Waiting),
-        ] {
-            assert_eq!(Way::from_program(&program(("olm-integration", name)), node), want, "{name} {node:?}");
-        }
-    }
-
-    #[test]
-    fn test_programs_that_take_longest_start_first() {
+        };
         let mut programs = [
             ("olm-bundle", "hostile"),
             ("olm-integration", "api"),
