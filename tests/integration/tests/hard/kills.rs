@@ -139,7 +139,7 @@ async fn settled(client: &Client) -> Result<Inventory> {
     for _ in 0..200 {
         let now = Inventory::take(client).await?;
         same = if now == before { same + 1 } else { 0 };
-        if same == 2 {
+        if same == 3 {
             return Ok(now);
         }
         before = now;
