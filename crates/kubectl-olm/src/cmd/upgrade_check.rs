@@ -284,7 +284,7 @@ fn rows(report: &Report) -> Vec<Row> {
     blocking.chain(unreadable).chain(fitting).collect()
 }
 
-/// What stands in the way, each once: during an upgrade, two bundles of an extension may.
+/// The extensions that block the next cluster upgrade, each once: during an upgrade, two bundles of one may.
 fn blocking_names(check: &UpgradeCheck) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let names = check.bundles.iter().filter(|row| row.blocks).map(|row| &row.extension);

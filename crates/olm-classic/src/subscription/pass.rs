@@ -304,9 +304,9 @@ fn superseded(
 ) -> Vec<String> {
     let (planned, unresolved) = (&new.spec.cluster_service_version_names, unresolved(facts, left_out));
     let is_kept = |it: &String| planned.contains(it) || unresolved.contains(it.as_str());
-    let versions = |plan: &InstallPlan| plan.spec.cluster_service_version_names.clone();
-    let is_superseded = |old: &&InstallPlan| !versions(old).iter().all(is_kept);
-    let has_other_steps = |old: &&InstallPlan| versions(old).iter().all(|it| planned.contains(it));
+    let is_superseded = |old: &&InstallPlan| !old.spec.cluster_service_version_names.iter().all(is_kept);
+    let has_other_steps =
+        |old: &&InstallPlan| old.spec.cluster_service_version_names.iter().all(|it| planned.contains(it));
     let referenced = facts.subscriptions.iter().filter_map(|it| pending_plan(it, facts.plans));
     let referenced = referenced.filter(|plan| is_awaiting_approval(plan));
     let is_unreferenced =
