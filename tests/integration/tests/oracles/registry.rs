@@ -121,6 +121,8 @@ impl Opm {
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
+        // else a request waits for the acknowledgement of its headers, 40 ms
+        stream.set_nodelay(true).unwrap();
         let (sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
