@@ -170,22 +170,12 @@ impl Cluster {
     /// Applies (server-side, field manager `olm-kit`, forced) every document of a YAML or JSON text, in order. Waits until
     /// the kinds of CustomResourceDefinitions are served.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<DynamicObject>> {
-        let client = self.client().await?;
-        let mut applied = Vec::new();
-        for document in documents(yaml)? {
-            applied.push(apply_one(&client, &document).await?);
-        }
-        Ok(applied)
+        apply_text(&self.client().await?, yaml).await
     }
 
     /// Applies every `.yaml` file of a folder but for its kustomization, in name order.
     pub async fn apply_dir(&self, dir: &Path) -> Result<Vec<DynamicObject>> {
-        let mut applied = Vec::new();
-        for path in yaml_files(dir)? {
-            let text = std::fs::read_to_string(&path)?;
-            applied.extend(self.apply(&text).await.with_context(|| path.display().to_string())?);
-        }
-        Ok(applied)
+        apply_folder(&self.client().await?, dir).await
     }
 
     /// Installs the project's CRDs (`manifests/crds`). Doing it twice is fine.
@@ -305,6 +295,24 @@ pub(crate) async fn api_for(client: &Client, document: &Value) -> Result<Api<Dyn
             Api::namespaced_with(client.clone(), namespace, &found.0)
         }
     })
+}
+
+async fn apply_text(client: &Client, yaml: &str) -> Result<Vec<DynamicObject>> {
+    let mut applied = Vec::new();
+    for document in documents(yaml)? {
+        applied.push(apply_one(client, &document).await?);
+    }
+    Ok(applied)
+}
+
+/// See [`Cluster::apply_dir`].
+pub(crate) async fn apply_folder(client: &Client, dir: &Path) -> Result<Vec<DynamicObject>> {
+    let mut applied = Vec::new();
+    for path in yaml_files(dir)? {
+        let text = std::fs::read_to_string(&path)?;
+        applied.extend(apply_text(client, &text).await.with_context(|| path.display().to_string())?);
+    }
+    Ok(applied)
 }
 
 async fn apply_one(client: &Client, document: &Value) -> Result<DynamicObject> {

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::Api;
 use serde_json::{Value, json};
 
+use crate::cluster::apply_folder;
 use crate::pki::{self, Ca, Identity};
 use crate::{Child, RunDir, Tools, Wait, audit, free_port, kubeconfig, node};
 
@@ -29,6 +30,9 @@ pub struct Options {
     pub dir: Option<PathBuf>,
     /// further flags of kube-apiserver
     pub apiserver_flags: Vec<String>,
+    /// folders with CustomResourceDefinitions, which are installed before the controllers start: the garbage collector finds later kinds
+    /// only every 30 s
+    pub kinds: Vec<PathBuf>,
     /// leave out controller-manager, scheduler, kwok and the node: enough for schema, admission and watch tests
     pub api_only: bool,
     /// no kwok and no node, but the address and the credentials of a [`crate::node::RealNode`]
@@ -212,6 +216,12 @@ impl ControlPlane {
             .args(&options.apiserver_flags);
         self.spawn("kube-apiserver", command)?;
         self.wait_ready().await?;
+        if !options.kinds.is_empty() {
+            let client = kubeconfig::client(&self.kubeconfig()).await?;
+            for folder in &options.kinds {
+                apply_folder(&client, folder).await?;
+            }
+        }
         if options.api_only {
             return Ok(());
         }

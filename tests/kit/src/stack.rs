@@ -45,8 +45,7 @@ impl Stack {
 
     /// With options of the control plane and changes to the two programs (chosen by [`Program::name`]).
     pub async fn start_with(options: &Options, change: impl Fn(Program) -> Program) -> Result<Self> {
-        let (cluster, registry) = tokio::try_join!(Cluster::start_with(options), Registry::start())?;
-        cluster.install_olm().await?;
+        let (cluster, registry) = tokio::try_join!(Cluster::start_for_olm(options), Registry::start())?;
         let catalogd = change(Program::catalogd(&cluster)?);
         let operator_controller = change(Program::operator_controller(&cluster)?);
         let (catalogd, operator_controller) = tokio::try_join!(catalogd.start(), operator_controller.start())
@@ -88,10 +87,26 @@ impl Stack {
 }
 
 impl Cluster {
+    /// A control plane of the caller's own with what the two processes expect to find. Its garbage collector knows the kinds of OLM.
+    pub async fn start_for_olm(options: &Options) -> Result<Self> {
+        let cluster = Self::start_with_kinds(options, "crds").await?;
+        cluster.make_namespace_and_leases().await?;
+        Ok(cluster)
+    }
+
+    async fn start_with_kinds(options: &Options, folder: &str) -> Result<Self> {
+        let kinds = vec![repository().join("manifests").join(folder)];
+        Self::start_with(&Options { kinds, ..options.clone() }).await
+    }
+
     /// Installs what the two processes expect to find: the CRDs, the system namespace, and leases without a holder, for which no
     /// process waits. Doing it twice is fine.
     pub async fn install_olm(&self) -> Result<()> {
         self.install_crds().await?;
+        self.make_namespace_and_leases().await
+    }
+
+    async fn make_namespace_and_leases(&self) -> Result<()> {
         self.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {SYSTEM_NAMESPACE}}}}}"))
             .await?;
         for name in LEASES {
@@ -109,6 +124,10 @@ impl Cluster {
     /// accounts [`Cluster::kubeconfig_that_may_all`] makes. Doing it twice is fine.
     pub async fn install_classic(&self) -> Result<()> {
         self.apply_dir(&repository().join("manifests/classic")).await?;
+        self.make_classic_namespaces().await
+    }
+
+    async fn make_classic_namespaces(&self) -> Result<()> {
         for name in [CLASSIC_NAMESPACE, SYSTEM_NAMESPACE] {
             self.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}")).await?;
         }
@@ -117,9 +136,8 @@ impl Cluster {
 
     /// A control plane of the caller's own with what classic-controller expects to find. Its garbage collector knows the kinds of OLM Classic.
     pub async fn start_for_classic(options: &Options) -> Result<Self> {
-        let mut cluster = Self::start_with(options).await?;
-        cluster.install_classic().await?;
-        cluster.plane().context("the control plane is another process's")?.restart_controllers().await?;
+        let cluster = Self::start_with_kinds(options, "classic").await?;
+        cluster.make_classic_namespaces().await?;
         Ok(cluster)
     }
 }

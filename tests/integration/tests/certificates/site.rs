@@ -27,8 +27,7 @@ async fn stack() -> Result<&'static Stack> {
     let options = Options { audit: true, ..Options::default() };
     SHARED
         .get_or_try_init(|| async {
-            let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
-            cluster.install_olm().await?;
+            let (cluster, registry) = tokio::try_join!(Cluster::start_for_olm(&options), Registry::start())?;
             let kubeconfig = cluster.kubeconfig_that_may_all(ACCOUNT).await?;
             let (catalogd, operator_controller) = tokio::try_join!(
                 Program::catalogd(&cluster)?.start(),

@@ -48,8 +48,7 @@ async fn rest_of_twenty_extensions_writes_nothing_and_heals() -> Result<()> {
     const NAMESPACE: &str = "many";
     const REST: Duration = Duration::from_secs(20);
     let registry = Registry::start().await?;
-    let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
-    cluster.install_olm().await?;
+    let cluster = Cluster::start_for_olm(&Options { audit: true, ..Options::default() }).await?;
     let kubeconfig = cluster.kubeconfig_for_service_account(SYSTEM_NAMESPACE, ACCOUNT).await?;
     cluster
         .apply(&format!(
@@ -251,8 +250,7 @@ async fn registry_that_never_answers_blocks_no_other_extension() -> Result<()> {
 async fn shutdown_does_not_wait_for_an_unresponsive_registry() -> Result<()> {
     const STUCK: usize = 40;
     let registry = Registry::start().await?;
-    let cluster = Cluster::start_with(&Options::default()).await?;
-    cluster.install_olm().await?;
+    let cluster = Cluster::start_for_olm(&Options::default()).await?;
     let _catalogd = Program::catalogd(&cluster)?.start().await?;
     let mut controller = Program::operator_controller(&cluster)?.start().await?;
 

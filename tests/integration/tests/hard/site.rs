@@ -63,8 +63,7 @@ impl Site {
 
     async fn without_controller() -> Result<Self> {
         let options = Options { audit: true, ..Options::default() };
-        let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
-        cluster.install_olm().await?;
+        let (cluster, registry) = tokio::try_join!(Cluster::start_for_olm(&options), Registry::start())?;
         let catalogd = Program::catalogd(&cluster)?.start().await?;
         Ok(Self { controllers: Vec::new(), catalogd, registry, cluster })
     }

@@ -37,8 +37,7 @@ async fn cluster() -> Result<&'static Cluster> {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
     CLUSTER
         .get_or_try_init(|| async {
-            let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
-            cluster.install_crds().await?;
+            let cluster = Cluster::start_for_olm(&Options { audit: true, ..Options::default() }).await?;
             cluster
                 .apply(&format!(
                     "{{apiVersion: v1, kind: Namespace, metadata: {{name: {SYSTEM}}}}}\n---\n\
