@@ -41,8 +41,8 @@ const ELSEWHERE: [(&str, &str, &str); 7] = [
     ("operations", "upgrade::upgrade_and_rollback_write_nothing", "make test-upgrade"),
     ("soak", "soak_churn_leaves_nothing_behind", "make soak"),
 ];
-/// Test programs that run beside each other: most of their time they wait, and four keep two processors busy.
-const BESIDE: usize = 4;
+/// Test programs that run beside each other: they often wait, and three keep two processors busy.
+const BESIDE: usize = 3;
 /// Packages and their test programs that take longest, in this order: a run does not end with one of them alone.
 const START_ORDER: [(&str, &str); 14] = [
     ("olm-integration", "hard"),
