@@ -84,7 +84,9 @@ impl Site {
 
     /// Starts the two controllers as the manifests' overlay `kubernetes` does: with certificates that they issue themselves.
     pub(crate) async fn start_controllers(&mut self) -> Result<()> {
-        let Some((cluster, registry)) = self.parts.take() else { return Ok(()) };
+        let Some((mut cluster, registry)) = self.parts.take() else { return Ok(()) };
+        // so that objects whose owner is of a kind of OLM are collected without delay
+        cluster.plane().context("the control plane is another process's")?.restart_controllers().await?;
         let mirrors = self.programs.path().join(MIRRORS).display().to_string();
         let own = |program: Program, name: &str| {
             program
