@@ -39,8 +39,10 @@ const OF_THE_POD: &[&str] =
 /// Applies an overlay to a new cluster and starts both processes with its settings. Lives as long as the test program.
 async fn installed(overlay: &str) -> Result<&'static Stack> {
     let options = Options { audit: true, ..Options::default() };
-    let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
+    let (mut cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
     apply(&cluster, overlay)?;
+    // so that objects whose owner is of one of the overlay's kinds are collected without delay
+    cluster.plane().context("the control plane is another process's")?.restart_controllers().await?;
     let (catalogd, operator_controller) = start_programs(&cluster, &render(overlay)?).await?;
     Ok(Box::leak(Box::new(Stack {
         catalogd,
