@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kube::{Api, Client, ResourceExt as _};
-use olm_api::classic::CatalogSource;
 use olm_api::classic::catalog_source::ConfigMapReference;
+use olm_api::classic::{CatalogSource, CatalogSourceSpec};
 use olm_classic::catalog_source::{Backing, CONNECT_TIMEOUT, ConnectionState, SpecError, validate};
 use olm_runtime::controller::Waker;
 use olm_runtime::{task, watched};
@@ -48,6 +48,15 @@ enum Backed {
 }
 
 impl Backed {
+    /// `None`: the spec names nothing that can be read.
+    fn from_spec(spec: &CatalogSourceSpec) -> Option<Self> {
+        Some(match validate(spec).ok()? {
+            Backing::Image(image) => Self::Image { image: image.to_owned(), secrets: spec.secrets.clone() },
+            Backing::Address(address) => Self::Address(address.to_owned()),
+            Backing::ConfigMap(name) => Self::ConfigMap(name.to_owned()),
+        })
+    }
+
     /// What to check in which field when the catalog cannot be read.
     fn fix(&self) -> String {
         match self {
@@ -173,9 +182,11 @@ impl Catalogs {
         self.entries.lock().remove(key);
     }
 
-    /// The content if it was read and may be used.
-    pub(crate) fn cached(self: &Arc<Self>, source: &Arc<CatalogSource>) -> Option<Arc<Snapshot>> {
-        self.entry(source)?.outcome()?.ok()
+    /// The content if it was read and may be used. No connection is begun: at the end of a pass the catalog may be another one, or gone.
+    pub(crate) fn cached(&self, source: &CatalogSource) -> Option<Arc<Snapshot>> {
+        let backed = Backed::from_spec(&source.spec)?;
+        let entry = self.entries.lock().get(&watched::key(&source.metadata)).cloned();
+        entry.filter(|entry| entry.is_for(source, &backed))?.outcome()?.ok()
     }
 
     /// The content. Waits for a connection that is being made.
@@ -218,19 +229,14 @@ impl Catalogs {
     }
 
     fn entry(self: &Arc<Self>, source: &Arc<CatalogSource>) -> Option<Arc<Entry>> {
-        let (spec, key) = (&source.spec, watched::key(&source.metadata));
-        let Ok(backing) = validate(spec) else {
+        let key = watched::key(&source.metadata);
+        let Some(backed) = Backed::from_spec(&source.spec) else {
             // what an earlier specification named is not read any more
             self.remove(&key);
             return None;
         };
-        let backed = match backing {
-            Backing::Image(image) => Backed::Image { image: image.to_owned(), secrets: spec.secrets.clone() },
-            Backing::Address(address) => Backed::Address(address.to_owned()),
-            Backing::ConfigMap(name) => Backed::ConfigMap(name.to_owned()),
-        };
         let mut entries = self.entries.lock();
-        let known = entries.get(&key).filter(|entry| entry.backed == backed && entry.uid == source.uid());
+        let known = entries.get(&key).filter(|entry| entry.is_for(source, &backed));
         if let Some(known) = known {
             return Some(Arc::clone(known));
         }
@@ -272,6 +278,10 @@ impl Catalogs {
 }
 
 impl Entry {
+    fn is_for(&self, source: &CatalogSource, backed: &Backed) -> bool {
+        self.backed == *backed && self.uid == source.uid()
+    }
+
     /// The outcome of the last attempt to read the content, if it counts: content as long as the connection, which is another one when there
     /// may be other content; an error for a time. Without a connection none does: what was read before may be gone.
     fn outcome(&self) -> Option<Result<Arc<Snapshot>, String>> {
@@ -457,6 +467,18 @@ mod tests {
         assert_eq!(catalogs.reads("ns/c"), (true, 1));
         assert_eq!(catalogs.state(&source(json!({"sourceType": "grpc"}))), None);
         assert_eq!((catalogs.reads("ns/c"), catalogs.problem("ns/c")), ((false, 0), None));
+    }
+
+    /// The CatalogSource was deleted, or changed, after a pass had read it.
+    #[tokio::test(start_paused = true)]
+    async fn cached_content_begins_no_connection() {
+        let (catalogs, before) = image_catalogs(&Arc::default());
+        catalogs.content(&before).await.map(|_| ()).unwrap();
+        catalogs.remove("ns/c");
+        assert!(catalogs.cached(&before).is_none() && catalogs.entries.lock().is_empty());
+        let after = source(json!({"sourceType": "grpc", "image": "registry.test/c:v2"}));
+        catalogs.content(&after).await.map(|_| ()).unwrap();
+        assert!(catalogs.cached(&before).is_none() && catalogs.cached(&after).is_some());
     }
 
     #[tokio::test(start_paused = true)]
