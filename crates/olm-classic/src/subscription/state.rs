@@ -210,17 +210,19 @@ impl StatusValues {
     }
 }
 
+/// Whether a reference is to this plan: one of its name that was created again is another one.
+pub(super) fn is_plan_of(reference: &ObjectReference, plan: &InstallPlan) -> bool {
+    let metadata = &plan.metadata;
+    metadata.name == reference.name && (reference.uid.is_none() || metadata.uid == reference.uid)
+}
+
 /// The plan to which the status refers.
 pub(super) fn referenced_plan<'a>(
     subscription: &Subscription,
     plans: &'a [Arc<InstallPlan>],
 ) -> Option<&'a InstallPlan> {
     let reference = subscription.status.as_ref()?.install_plan_ref.as_ref()?;
-    let is_it = |plan: &&Arc<InstallPlan>| {
-        plan.metadata.name == reference.name
-            && (reference.uid.is_none() || plan.metadata.uid == reference.uid)
-    };
-    plans.iter().find(is_it).map(|plan| &**plan)
+    plans.iter().find(|plan| is_plan_of(reference, plan)).map(|plan| &**plan)
 }
 
 /// The plan that made the Subscription and lists its startingCSV.

@@ -15,7 +15,7 @@ use super::deprecation::{PackageDeprecations, deprecation_messages};
 use super::health::{TARGETED, catalog_health};
 use super::pass::{NamespaceFacts, new_status};
 use super::resolve::stuck_upgrade;
-use super::state::StatusValues;
+use super::state::{StatusValues, is_plan_of};
 use crate::install_plan::failed_wait;
 
 /// What a pass came to.
@@ -86,7 +86,7 @@ pub fn next_status(
 fn referenced<'a>(status: &SubscriptionStatus, outcome: &PassOutcome<'a>) -> PlanFact<'a> {
     let Some(reference) = &status.install_plan_ref else { return PlanFact::None };
     let mut plans = outcome.made.into_iter().chain(outcome.facts.plans.iter().map(|plan| &**plan));
-    plans.find(|plan| plan.metadata.name == reference.name).map_or(PlanFact::Missing, PlanFact::Present)
+    plans.find(|plan| is_plan_of(reference, plan)).map_or(PlanFact::Missing, PlanFact::Present)
 }
 
 /// The ClusterServiceVersion that was installed, is the newest known, and does not exist.

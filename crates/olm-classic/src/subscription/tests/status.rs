@@ -73,6 +73,24 @@ fn subscription_wait_names_object_and_fix() {
 }
 
 #[test]
+fn plan_that_was_created_again_counts_as_missing() {
+    for (of_reference, of_plan, is_missing) in
+        [(None, "u", false), (Some("u"), "u", false), (Some("u"), "created again", true)]
+    {
+        let mut subscription = pending("AtLatestKnown", "a.v1", "a.v1", Some("p"));
+        let status = subscription.status.as_mut().unwrap();
+        status.install_plan_ref.as_mut().unwrap().uid = of_reference.map(str::to_owned);
+        let mut cluster = cluster(vec![subscription]);
+        cluster.csvs = vec![csv("a.v1", "Succeeded", "")];
+        cluster.plans = vec![plan("p", 3, Some("Complete"), &["a.v1"])];
+        cluster.plans[0].metadata.uid = Some(of_plan.to_owned());
+        let (status, _) = after_pass(&cluster, &ResolutionFact::Resolved);
+        let missing = status.conditions.iter().any(|it| it.type_ == "InstallPlanMissing");
+        assert_eq!(missing, is_missing, "{of_reference:?} {of_plan}");
+    }
+}
+
+#[test]
 fn subscription_without_catalogs_waits_for_one() {
     let mut cluster = cluster(vec![subscription(Value::Null)]);
     cluster.sources.clear();
