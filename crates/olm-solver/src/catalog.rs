@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use olm_core::Range;
+use olm_core::{Range, Version};
 use olm_resolver::{ChainLink, ChannelOrderError, GvkRef, chain};
 
 use crate::content::Content;
@@ -141,11 +141,36 @@ impl Catalog {
 
     /// Whether a channel of a package has an entry of this name; without a channel, whether any has.
     pub fn has_entry(&self, package: &str, channel: &str, name: &str) -> bool {
-        self.of_package(package).iter().any(|&at| {
+        self.entries_of(package, channel, name).next().is_some()
+    }
+
+    /// Whether such an entry has an upgrade edge from what is installed. A `version` that cannot be read is in no range.
+    pub fn has_successor(
+        &self,
+        package: &str,
+        channel: &str,
+        name: &str,
+        (installed, version): (&str, &str),
+    ) -> bool {
+        let version = Version::tolerant(version).ok();
+        self.entries_of(package, channel, name).any(|at| self.follows(at, installed, version.as_ref()))
+    }
+
+    fn entries_of(&self, package: &str, channel: &str, name: &str) -> impl Iterator<Item = EntryIndex> {
+        self.of_package(package).iter().copied().filter(move |&at| {
             let of = self.channel(at);
             let is_channel = *of.package == *package && (channel.is_empty() || *of.name == *channel);
             is_channel && *self.content(at).name == *name
         })
+    }
+
+    /// Whether an entry has an edge from what is installed.
+    pub(crate) fn follows(&self, at: EntryIndex, installed: &str, version: Option<&Version>) -> bool {
+        let entry = self.entry(at);
+        let mut names = entry.replaces.iter().chain(&entry.skips);
+        let in_range =
+            || entry.skip_range.as_ref().zip(version).is_some_and(|(range, version)| range.contains(version));
+        names.any(|name| **name == *installed) || in_range()
     }
 
     pub(crate) fn providers(&self, gvk: &GvkRef) -> &[EntryIndex] {

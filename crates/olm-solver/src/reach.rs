@@ -365,9 +365,10 @@ impl<'a> Reach<'a> {
         let ordered = self.in_order(found).map_err(SubscriptionError::Order)?;
         let Some(installed) = installed else { return Ok(ordered) };
         let installed = self.catalog(INSTALLED).content(installed);
+        let (name, version) = (&*installed.name, installed.version.as_ref());
         Ok(ordered
             .into_iter()
-            .filter(|&(source, entry)| follows(self.catalog(source), entry, installed))
+            .filter(|&(source, entry)| self.catalog(source).follows(entry, name, version))
             .collect())
     }
 
@@ -425,20 +426,6 @@ impl<'a> Reach<'a> {
 
 fn place(channel: &Channel) -> (bool, &str, &str) {
     (!channel.is_default, &channel.package, &channel.name)
-}
-
-/// Whether an entry has an edge from what is installed.
-fn follows(catalog: &Catalog, entry: EntryIndex, installed: &Content) -> bool {
-    let entry = catalog.entry(entry);
-    let names = entry.replaces.iter().chain(&entry.skips);
-    let in_range = || {
-        entry
-            .skip_range
-            .as_ref()
-            .zip(installed.version.as_ref())
-            .is_some_and(|(range, it)| range.contains(it))
-    };
-    names.into_iter().any(|name| *name == installed.name) || in_range()
 }
 
 /// A superset of the entries that satisfy a constraint, from the indexes; `None` if they do not help.

@@ -30,7 +30,11 @@ pub fn solver_namespace(
         solver_source(catalog.source, content)
     });
     let catalogs: Vec<CatalogSource> = catalogs.collect();
-    let offered = |it: &Subscription| offered_successor(it, facts, &catalogs);
+    let offered = |it: &Subscription| {
+        let spec = &it.spec;
+        let is_named = |of: &&CatalogSource| of.name == spec.source && of.namespace == spec.source_namespace;
+        offered_successor(it, facts, catalogs.iter().find(is_named)?.content.as_ref().ok()?)
+    };
     let taken_over: BTreeSet<&str> = facts.subscriptions.iter().filter_map(|it| offered(it)).collect();
     let subscriptions = facts.subscriptions.iter().filter_map(|subscription| {
         let (spec, status) = (&subscription.spec, subscription.status.as_ref());
@@ -68,14 +72,15 @@ pub fn solver_namespace(
     }
 }
 
-/// The successor that a person made of the version of a Subscription, if the channel of the Subscription has it, too. The Subscription installs
-/// it like any other: the plan makes the accounts and roles that the successor may lack.
+/// The successor that a person made of the version of a Subscription, if the channel of the Subscription has that upgrade, too. The
+/// Subscription installs it like any other: the plan makes the accounts and roles that the successor may lack.
 fn offered_successor<'a>(
     subscription: &Subscription,
     facts: &NamespaceFacts<'a>,
-    catalogs: &[CatalogSource],
+    catalog: &Catalog,
 ) -> Option<&'a str> {
-    let csv = find(facts, &subscription.status.as_ref()?.installed_csv)?;
+    let installed = subscription.status.as_ref()?.installed_csv.as_str();
+    let csv = find(facts, installed)?;
     let successor = successor(csv, facts.csvs).filter(|_| is_on_its_way_out(csv, facts.csvs))?;
     let successor = successor.metadata.name.as_deref()?;
     let mut statuses = facts.subscriptions.iter().filter_map(|it| it.status.as_ref());
@@ -84,10 +89,8 @@ fn offered_successor<'a>(
     {
         return None;
     }
-    let spec = &subscription.spec;
-    let is_named = |it: &&CatalogSource| it.name == spec.source && it.namespace == spec.source_namespace;
-    let content = catalogs.iter().find(is_named)?.content.as_ref().ok()?;
-    content.has_entry(&spec.package, &spec.channel, successor).then_some(successor)
+    let (spec, from) = (&subscription.spec, (installed, csv.spec.version.as_str()));
+    catalog.has_successor(&spec.package, &spec.channel, successor, from).then_some(successor)
 }
 
 /// Why a Subscription takes part in no resolution now; `None` if it does. The others of its namespace are resolved without it.
@@ -196,7 +199,7 @@ fn replaced_by_user(csv: &ClusterServiceVersion, facts: &NamespaceFacts<'_>) -> 
     let successor = successor(csv, facts.csvs).and_then(|it| it.metadata.name.as_deref());
     let replaced =
         successor.map(|it| format!(": {it}, which this Subscription did not install, replaces it"));
-    let until = successor.map(|it| format!(", unless its channel has {it}"));
+    let until = successor.map(|it| format!(", unless its channel has the upgrade to {it}"));
     format!(
         "ClusterServiceVersion {name} is {}{}; no next version is installed while it is there{}",
         phase(csv),

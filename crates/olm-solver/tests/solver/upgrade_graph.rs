@@ -1,6 +1,6 @@
 //! T1 to T18 of the page update-graph, in the columns of Classic. `none` is nothing installed, `—` no change.
 
-use olm_solver::{InstalledCsv, Limits, solve};
+use olm_solver::{Catalog, InstalledCsv, Limits, solve};
 
 use crate::common::{Pkg, pkg, property, space};
 use serde_json::json;
@@ -127,6 +127,26 @@ fn graph_of_several_channels() {
     check("T11", &two, "alpha", &[("none", "0.1.2"), ("0.1.1", "0.1.2"), ("0.1.2", "—"), ("0.1.3", "—")]);
     check("T11", &two, "beta", &[("none", "0.1.3"), ("0.1.1", "0.1.2"), ("0.1.2", "0.1.3"), ("0.1.3", "—")]);
     check("T11", &two, "", &[("none", "0.1.2"), ("0.1.1", "0.1.2"), ("0.1.2", "0.1.3")]);
+}
+
+#[test]
+fn successor_is_an_entry_with_an_edge() {
+    let package = pkg("p", "1.0.0; 1.1.0 r 1.0.0; 1.2.0 r 1.1.0 s 1.0.1 sr >=0.9.0 <1.0.0");
+    let catalog = Catalog::new([package.0]);
+    for (channel, name, installed, want) in [
+        ("stable", "1.1.0", "1.0.0", true),
+        ("", "1.1.0", "1.0.0", true),
+        ("beta", "1.1.0", "1.0.0", false),
+        ("stable", "1.2.0", "1.0.0", false),
+        ("stable", "1.2.0", "1.0.1", true),
+        ("stable", "1.2.0", "0.9.5", true),
+        ("stable", "1.2.0", "1.1", false),
+        ("stable", "1.3.0", "1.2.0", false),
+    ] {
+        let (name, from) = (format!("p.v{name}"), format!("p.v{installed}"));
+        let found = catalog.has_successor("p", channel, &name, (from.as_str(), installed));
+        assert_eq!(found, want, "from {from} to {name} in {channel:?}");
+    }
 }
 
 #[test]

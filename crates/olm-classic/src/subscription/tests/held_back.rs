@@ -125,7 +125,7 @@ fn deleted_csv_is_not_installed_again_beside_others() {
 fn successor_made_by_hand_holds_back_its_subscription() {
     let after = "no next version is installed while it is there";
     let by = "a.v2, which this Subscription did not install, replaces it";
-    let unless = ", unless its channel has a.v2";
+    let unless = ", unless its channel has the upgrade to a.v2";
     for (phase, has_successor, want) in [
         ("Replacing", true, Some(format!("ClusterServiceVersion a.v1 is Replacing: {by}; {after}{unless}"))),
         ("Deleting", true, Some(format!("ClusterServiceVersion a.v1 is Deleting: {by}; {after}{unless}"))),
@@ -144,24 +144,26 @@ fn successor_made_by_hand_holds_back_its_subscription() {
 
 #[test]
 fn successor_made_by_hand_is_installed_from_the_channel() {
-    let offering = |name: &str| {
+    let offering = |name: &str, replaces: &str| {
         let mut package = unreadable::package("a", None);
-        name.clone_into(&mut package.channels[0].entries[0].name);
+        let entry = &mut package.channels[0].entries[0];
+        (entry.name, entry.replaces) = (name.to_owned(), replaces.to_owned());
         name.clone_into(&mut package.bundles[0].name);
         Arc::new(Catalog::new([package]))
     };
-    for (case, offered, plan_phase, other_csv, want) in [
-        ("it has another version", "a.v3", "Complete", "", None),
-        ("it has the successor", "a.v2", "Complete", "", Some("a.v2")),
-        ("the plan of the version failed", "a.v2", "Failed", "", None),
-        ("another Subscription has the successor", "a.v2", "Complete", "a.v2", None),
+    for (case, (offered, replaces), plan_phase, other_csv, want) in [
+        ("it has another version", ("a.v3", "a.v1"), "Complete", "", None),
+        ("it has no upgrade to the successor", ("a.v2", "a.v0"), "Complete", "", None),
+        ("it has the successor", ("a.v2", "a.v1"), "Complete", "", Some("a.v2")),
+        ("the plan of the version failed", ("a.v2", "a.v1"), "Failed", "", None),
+        ("another Subscription has the successor", ("a.v2", "a.v1"), "Complete", "a.v2", None),
     ] {
         let mut other = other("b");
         other.status = pending("AtLatestKnown", other_csv, other_csv, None).status;
         let mut cluster = cluster(vec![pending("AtLatestKnown", "a.v1", "a.v1", Some("p")), other]);
         cluster.csvs = vec![csv("a.v1", "Replacing", ""), csv("a.v2", "Pending", "a.v1")];
         cluster.plans = vec![plan("p", 3, Some(plan_phase), &["a.v1"])];
-        let content = offering(offered);
+        let content = offering(offered, replaces);
         let namespace = cluster.with_facts(|facts| solver_namespace(facts, |_, _| Ok(Arc::clone(&content))));
         let asked = namespace.subscriptions.iter().find(|it| it.name == "a");
         let asked = asked.map(|it| (it.starting_csv.as_str(), it.installed_csv.as_str()));
