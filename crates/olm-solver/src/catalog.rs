@@ -141,26 +141,28 @@ impl Catalog {
 
     /// Whether a channel of a package has an entry of this name; without a channel, whether any has.
     pub fn has_entry(&self, package: &str, channel: &str, name: &str) -> bool {
-        self.entries_of(package, channel, name).next().is_some()
+        self.entries_of(package, channel).any(|at| *self.content(at).name == *name)
     }
 
-    /// Whether such an entry has an upgrade edge from what is installed. A `version` that cannot be read is in no range.
-    pub fn has_successor(
+    /// The names of the entries with an upgrade edge from what is installed, in a channel of a package; without a channel, in any. A `version`
+    /// that cannot be read is in no range.
+    pub fn upgrades(
         &self,
         package: &str,
         channel: &str,
-        name: &str,
         (installed, version): (&str, &str),
-    ) -> bool {
+    ) -> impl Iterator<Item = &str> {
         let version = Version::tolerant(version).ok();
-        self.entries_of(package, channel, name).any(|at| self.follows(at, installed, version.as_ref()))
+        let entries = self.entries_of(package, channel);
+        entries
+            .filter(move |&at| self.follows(at, installed, version.as_ref()))
+            .map(move |at| &*self.content(at).name)
     }
 
-    fn entries_of(&self, package: &str, channel: &str, name: &str) -> impl Iterator<Item = EntryIndex> {
+    fn entries_of(&self, package: &str, channel: &str) -> impl Iterator<Item = EntryIndex> {
         self.of_package(package).iter().copied().filter(move |&at| {
             let of = self.channel(at);
-            let is_channel = *of.package == *package && (channel.is_empty() || *of.name == *channel);
-            is_channel && *self.content(at).name == *name
+            *of.package == *package && (channel.is_empty() || *of.name == *channel)
         })
     }
 

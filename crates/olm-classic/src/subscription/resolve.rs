@@ -79,8 +79,7 @@ fn offered_successor<'a>(
     facts: &NamespaceFacts<'a>,
     catalog: &Catalog,
 ) -> Option<&'a str> {
-    let installed = subscription.status.as_ref()?.installed_csv.as_str();
-    let csv = find(facts, installed)?;
+    let csv = find(facts, &subscription.status.as_ref()?.installed_csv)?;
     let successor = successor(csv, facts.csvs).filter(|_| is_on_its_way_out(csv, facts.csvs))?;
     let successor = successor.metadata.name.as_deref()?;
     let mut statuses = facts.subscriptions.iter().filter_map(|it| it.status.as_ref());
@@ -89,8 +88,17 @@ fn offered_successor<'a>(
     {
         return None;
     }
-    let (spec, from) = (&subscription.spec, (installed, csv.spec.version.as_str()));
-    catalog.has_successor(&spec.package, &spec.channel, successor, from).then_some(successor)
+    upgrades(subscription, csv, catalog).any(|name| name == successor).then_some(successor)
+}
+
+/// What the channel of a Subscription has for an upgrade of a ClusterServiceVersion.
+fn upgrades<'a>(
+    subscription: &Subscription,
+    csv: &ClusterServiceVersion,
+    catalog: &'a Catalog,
+) -> impl Iterator<Item = &'a str> {
+    let (spec, name) = (&subscription.spec, csv.metadata.name.as_deref().unwrap_or_default());
+    catalog.upgrades(&spec.package, &spec.channel, (name, csv.spec.version.as_str()))
 }
 
 /// Why a Subscription takes part in no resolution now; `None` if it does. The others of its namespace are resolved without it.
@@ -121,26 +129,29 @@ fn failed_plan(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Optio
 /// Its version still replaces the one before it, and no next version follows until that has succeeded; with fail-forward, also after it failed
 /// (classic-apis §6.6). Nor does one while the user replaces its version by another one.
 fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
-    let name = subscription.status.as_ref()?.installed_csv.as_str();
-    let csv = find(facts, name)?;
+    let csv = find(facts, subscription.status.as_ref()?.installed_csv.as_str())?;
     if is_on_its_way_out(csv, facts.csvs) {
         return Some(replaced_by_user(csv, facts));
     }
     let before = replaced_still(csv, facts)?;
-    if is_stuck(before) {
-        return Some(stuck_message(csv, before));
-    }
-    let phase = phase(csv);
+    Some(if is_stuck(before) { stuck_message(csv, before) } else { unfinished_message(csv) })
+}
+
+fn unfinished_message(csv: &ClusterServiceVersion) -> String {
+    let name = csv.metadata.name.as_deref().unwrap_or_default();
+    let (phase, replaced) = (phase(csv), &csv.spec.replaces);
     let remedy = match phase {
         "Failed" => format!(
             "; repair what status.message of {name} names, or set spec.upgradeStrategy of the OperatorGroup to {FAIL_FORWARD}"
         ),
+        _ if is_not_upgradeable(csv) => format!(
+            "; wait until the operator is upgradeable, or set spec.overrides of OperatorCondition {replaced}"
+        ),
         _ => String::new(),
     };
-    let replaced = &csv.spec.replaces;
-    Some(format!(
+    format!(
         "ClusterServiceVersion {name} is {phase} and has not replaced {replaced} yet; no next version is installed before{remedy}"
-    ))
+    )
 }
 
 /// What a version that has not ended replaces, if that is there.
@@ -171,6 +182,34 @@ pub(super) fn stuck_upgrade(
     let reason =
         if facts.is_fail_forward() { "ErrorPreventedResolution" } else { "ConstraintsNotSatisfiable" };
     Some(ResolutionFact::Failed { reason, message: stuck_message(csv, before) })
+}
+
+/// Condition ResolutionFailed of a Subscription whose catalog has a next version that is not installed before a person acts, or the operator
+/// allows it: its version failed before it replaced the one before, or is held by the OperatorCondition of that, or a person replaces it by one
+/// that this Subscription does not install. It has the reason that it has in the reference.
+pub(super) fn held_upgrade(
+    subscription: &Subscription,
+    facts: &NamespaceFacts<'_>,
+    catalog: &Catalog,
+) -> Option<ResolutionFact> {
+    let csv = find(facts, &subscription.status.as_ref()?.installed_csv)?;
+    let is_held = if is_on_its_way_out(csv, facts.csvs) {
+        successor(csv, facts.csvs).is_some() && offered_successor(subscription, facts, catalog).is_none()
+    } else {
+        replaced_still(csv, facts).is_some() && (phase(csv) == "Failed" || is_not_upgradeable(csv))
+    };
+    // InstallPlanFailed reports the plan
+    if !is_held || failed_plan(subscription, facts).is_some() {
+        return None;
+    }
+    upgrades(subscription, csv, catalog).next()?;
+    let message = unfinished_upgrade(subscription, facts)?;
+    Some(ResolutionFact::Failed { reason: "ConstraintsNotSatisfiable", message })
+}
+
+/// Whether the OperatorCondition of what a ClusterServiceVersion replaces holds it.
+fn is_not_upgradeable(csv: &ClusterServiceVersion) -> bool {
+    phase(csv) == "Pending" && Reason::read(csv) == Some(Reason::OperatorConditionNotUpgradeable)
 }
 
 /// Whether a ClusterServiceVersion cannot become Replacing in its present state: it failed for its OperatorGroup, also with fail-forward, or

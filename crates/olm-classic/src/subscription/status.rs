@@ -9,12 +9,13 @@ use olm_api::classic::{InstallPlan, Subscription};
 use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_api::{ConditionStatus, classic};
+use olm_solver::Catalog;
 
 use super::conditions::{ConditionFacts, PlanFact, ResolutionFact, UnpackFact, conditions};
 use super::deprecation::{PackageDeprecations, deprecation_messages};
 use super::health::{TARGETED, catalog_health};
 use super::pass::{NamespaceFacts, new_status};
-use super::resolve::stuck_upgrade;
+use super::resolve::{held_upgrade, stuck_upgrade};
 use super::state::{StatusValues, is_plan_of};
 use crate::install_plan::failed_wait;
 
@@ -31,17 +32,19 @@ pub struct PassOutcome<'a> {
 }
 
 impl PassOutcome<'_> {
-    fn resolution_of(&self, subscription: &Subscription) -> ResolutionFact {
+    /// `catalog` is the one that the Subscription names, if it can be read.
+    fn resolution_of(&self, subscription: &Subscription, catalog: Option<&Catalog>) -> ResolutionFact {
         let name = subscription.metadata.name.as_deref().unwrap_or_default();
-        match (self.left_out.get(name), self.resolution) {
-            (Some(problem), _) => {
-                ResolutionFact::Failed { reason: "ErrorPreventedResolution", message: problem.clone() }
-            }
-            (None, ResolutionFact::Failed { .. }) => self.resolution.clone(),
-            (None, ResolutionFact::NotTried | ResolutionFact::Resolved) => {
-                stuck_upgrade(subscription, self.facts).unwrap_or_else(|| self.resolution.clone())
-            }
+        if let Some(problem) = self.left_out.get(name) {
+            return ResolutionFact::Failed { reason: "ErrorPreventedResolution", message: problem.clone() };
         }
+        let held = match self.resolution {
+            ResolutionFact::Failed { .. } => None,
+            ResolutionFact::NotTried => stuck_upgrade(subscription, self.facts),
+            ResolutionFact::Resolved => stuck_upgrade(subscription, self.facts)
+                .or_else(|| held_upgrade(subscription, self.facts, catalog?)),
+        };
+        held.unwrap_or_else(|| self.resolution.clone())
     }
 }
 
@@ -69,7 +72,7 @@ pub fn next_status(
         health: &health,
         plan: referenced(&status, outcome),
         missing_csv: missing_csv(&status, outcome.facts),
-        resolution: outcome.resolution_of(&updated),
+        resolution: outcome.resolution_of(&updated, deprecated.map(|it| it.catalog)),
         unpack: outcome.unpack.clone(),
         deprecations: deprecated.map(|it| deprecation_messages(&updated, it)),
     };

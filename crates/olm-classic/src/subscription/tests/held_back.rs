@@ -20,6 +20,15 @@ fn moving(cluster: &Cluster) -> Vec<String> {
     namespace.subscriptions.into_iter().map(|it| it.name).collect()
 }
 
+/// A catalog with one version of the package.
+fn offering(name: &str, replaces: &str) -> Arc<Catalog> {
+    let mut package = unreadable::package("a", None);
+    let entry = &mut package.channels[0].entries[0];
+    (entry.name, entry.replaces) = (name.to_owned(), replaces.to_owned());
+    name.clone_into(&mut package.bundles[0].name);
+    Arc::new(Catalog::new([package]))
+}
+
 #[test]
 fn failed_plan_holds_back_only_its_subscriptions() {
     for (case, state, installed, phase, strategy, is_held) in [
@@ -144,13 +153,6 @@ fn successor_made_by_hand_holds_back_its_subscription() {
 
 #[test]
 fn successor_made_by_hand_is_installed_from_the_channel() {
-    let offering = |name: &str, replaces: &str| {
-        let mut package = unreadable::package("a", None);
-        let entry = &mut package.channels[0].entries[0];
-        (entry.name, entry.replaces) = (name.to_owned(), replaces.to_owned());
-        name.clone_into(&mut package.bundles[0].name);
-        Arc::new(Catalog::new([package]))
-    };
     for (case, (offered, replaces), plan_phase, other_csv, want) in [
         ("it has another version", ("a.v3", "a.v1"), "Complete", "", None),
         ("it has no upgrade to the successor", ("a.v2", "a.v0"), "Complete", "", None),
@@ -177,6 +179,54 @@ fn successor_made_by_hand_is_installed_from_the_channel() {
         let solution = resolve(&alone, Limits::default()).unwrap().solution;
         let names: Vec<_> = solution.bundles.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, Vec::from_iter(want), "{case}");
+    }
+}
+
+#[test]
+#[rustfmt::skip]
+fn held_upgrade_is_reported_while_a_next_version_waits() {
+    let unfinished = "and has not replaced a.v1 yet; no next version is installed before";
+    let failed = format!("ClusterServiceVersion a.v2 is Failed {unfinished}; repair what status.message of a.v2 names, or set \
+                          spec.upgradeStrategy of the OperatorGroup to TechPreviewUnsafeFailForward");
+    let held = format!("ClusterServiceVersion a.v2 is Pending {unfinished}; wait until the operator is upgradeable, or set \
+                        spec.overrides of OperatorCondition a.v1");
+    let replaced = "ClusterServiceVersion a.v1 is Replacing: a.v2, which this Subscription did not install, replaces it; no next version \
+                    is installed while it is there, unless its channel has the upgrade to a.v2".to_owned();
+    let (default, forward) = ("Default", "TechPreviewUnsafeFailForward");
+    for (installed, (phase, reason), strategy, (next, replaces), want) in [
+        ("a.v2", ("Failed", "ComponentUnhealthy"), default, ("a.v3", "a.v2"), Some(&failed)),
+        ("a.v2", ("Failed", "ComponentUnhealthy"), default, ("a.v2", "a.v1"), None),
+        ("a.v2", ("Failed", "ComponentUnhealthy"), forward, ("a.v3", "a.v2"), None),
+        ("a.v2", ("Pending", "OperatorConditionNotUpgradeable"), default, ("a.v3", "a.v2"), Some(&held)),
+        ("a.v2", ("Pending", "OperatorConditionNotUpgradeable"), default, ("a.v2", "a.v1"), None),
+        ("a.v2", ("Installing", "InstallWaiting"), default, ("a.v3", "a.v2"), None),
+        ("a.v1", ("Installing", "InstallWaiting"), default, ("a.v3", "a.v1"), Some(&replaced)),
+        ("a.v1", ("Installing", "InstallWaiting"), default, ("a.v2", "a.v1"), None),
+        ("a.v1", ("Installing", "InstallWaiting"), default, ("a.v1", ""), None),
+    ] {
+        let mut cluster = cluster(vec![pending("AtLatestKnown", installed, installed, Some("p"))]);
+        let mut newer = csv("a.v2", phase, "a.v1");
+        newer.status.as_mut().unwrap().reason = reason.to_owned();
+        cluster.csvs = vec![csv("a.v1", "Replacing", ""), newer];
+        cluster.plans = vec![plan("p", 3, Some("Complete"), &[installed])];
+        cluster.groups = vec![group(strategy)];
+        let content = offering(next, replaces);
+        let status = cluster.with_facts(|facts| {
+            let outcome = PassOutcome {
+                facts,
+                resolution: &ResolutionFact::Resolved,
+                left_out: &BTreeMap::new(),
+                unpack: &UnpackFact::None,
+                made: None,
+            };
+            let deprecated = PackageDeprecations { catalog: &content, entries: &[] };
+            next_status(&facts.subscriptions[0], None, &outcome, Some(deprecated), at(9)).unwrap()
+        });
+        let case = format!("{installed} {phase} {strategy} {next}");
+        assert_eq!(subscription_wait(&status).as_ref(), want, "{case}");
+        let condition = status.conditions.iter().find(|it| it.type_ == "ResolutionFailed");
+        let reason = condition.map(|it| it.reason.as_str());
+        assert_eq!(reason, want.map(|_| "ConstraintsNotSatisfiable"), "{case}");
     }
 }
 
