@@ -9,18 +9,17 @@ use std::time::Duration;
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::{Api, Resource as _, ResourceExt as _};
+use kube::{Api, Resource as _};
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, Subscription};
 use olm_classic::install_plan::{
     PlanError, PlannedBundle, REQUEUE, StepManifest, UnpackNext, UnpackSettings, WAITING_EVENT,
     bundle_lookup, plan_wait,
 };
 use olm_classic::operator;
-use olm_classic::operator_group::keys::COPIED_FROM;
 use olm_classic::subscription::{
     Conclusion, NamespaceFacts, Pass, PassError, Resolution, ResolutionFact, StateRule, StatusValues,
-    UnpackFact, begin_pass, conclude_pass, is_awaiting, new_bundles, planned_statuses, resolution_failure,
-    solver_namespace,
+    UnpackFact, begin_pass, conclude_pass, is_awaiting, is_confirmed, needs_confirmation, new_bundles,
+    planned_statuses, resolution_failure, solver_namespace,
 };
 use olm_core::Object;
 use olm_runtime::apply::{self, ErrorClass};
@@ -136,9 +135,7 @@ impl Subscriptions {
                 let mut attempt = Attempt::new(Next::OnChange);
                 for (index, rule, values) in changes {
                     let csv = &values.current_csv;
-                    if matches!(rule, StateRule::Adopted | StateRule::CsvDeleted)
-                        && !self.is_confirmed(observed, rule, csv).await
-                    {
+                    if !self.is_confirmed(observed, rule, csv).await {
                         attempt.next = Next::Backoff;
                         continue;
                     }
@@ -154,26 +151,24 @@ impl Subscriptions {
         }
     }
 
-    /// Whether the apiserver shows of a ClusterServiceVersion what the caches show: a watch may be late. One that is adopted is the one that was
-    /// observed, and is not being deleted; one that was deleted is not there.
+    /// Whether the apiserver confirms what the caches show of a ClusterServiceVersion, as far as a decision needs that.
     async fn is_confirmed(&self, observed: &Observed, rule: StateRule, csv: &str) -> bool {
+        if !needs_confirmation(rule) {
+            return true;
+        }
         let namespace = observed.namespace.as_str();
         let api: Api<ClusterServiceVersion> = Api::namespaced(self.context.client.clone(), namespace);
-        let found = match api.get_metadata_opt(csv).await {
-            // a copy of another namespace may have taken the place of what was deleted
-            Ok(found) => found.filter(|found| {
-                found.metadata.deletion_timestamp.is_none() && !found.labels().contains_key(COPIED_FROM)
-            }),
+        match api.get_metadata_opt(csv).await {
+            Ok(live) => {
+                let cached = observed.csvs.iter().find(|it| it.metadata.name.as_deref() == Some(csv));
+                let live = live.as_ref().map(|it| &it.metadata);
+                is_confirmed(rule, cached.map(|it| &it.metadata), live)
+            }
             Err(error) => {
                 tracing::warn!(namespace, csv, %error, "cannot read the ClusterServiceVersion of a Subscription");
-                return false;
+                false
             }
-        };
-        if rule != StateRule::Adopted {
-            return found.is_none();
         }
-        let cached = observed.csvs.iter().find(|it| it.metadata.name.as_deref() == Some(csv));
-        found.zip(cached).is_some_and(|(found, cached)| found.metadata.uid == cached.metadata.uid)
     }
 
     async fn resolve(&self, observed: &Observed, facts: &NamespaceFacts<'_>) -> Attempt {
@@ -515,6 +510,7 @@ mod tests {
     use futures::FutureExt as _;
     use futures::future::BoxFuture;
     use olm_api::classic::CatalogSource;
+    use olm_classic::operator_group::keys::COPIED_FROM;
     use serde_json::{Value, json};
 
     use super::super::{NAME, Solved, Unpacks, metrics};

@@ -5,6 +5,7 @@
 //! Rules: classic-apis §3, §4; update-graph §2, §7.
 
 mod conditions;
+mod confirm;
 mod deprecation;
 mod generated;
 mod health;
@@ -20,6 +21,7 @@ mod unreadable;
 pub use conditions::{
     CONDITION_TYPES, ConditionFacts, PlanFact, ResolutionFact, UnpackFact, conditions, resolution_failure,
 };
+pub use confirm::{is_confirmed, needs_confirmation};
 pub use deprecation::{PackageDeprecations, deprecation_messages};
 pub use generated::{generated_name, generated_subscription, subscribes};
 pub use health::{CatalogFact, CatalogsHealth, catalog_health};
