@@ -5,19 +5,19 @@
 pub(crate) mod metrics;
 mod observed;
 mod pass;
+mod plans;
 mod solved;
 mod status;
+#[cfg(test)]
+mod testing;
 mod unpacks;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, Resource as _};
-use olm_api::classic::InstallPlan;
-use olm_classic::subscription::{UnpackFact, expired_plans};
-use olm_runtime::apply::{self, ErrorClass};
+use kube::Resource as _;
+use olm_classic::subscription::UnpackFact;
 use olm_runtime::controller::{self, Controller, Requeue};
 use olm_runtime::events::NewEvent;
 use olm_runtime::metrics::Outcome;
@@ -92,28 +92,6 @@ impl Subscriptions {
         let next = attempt.next;
         self.write(&observed, &facts, &attempt).await?;
         Ok(next)
-    }
-
-    async fn delete_expired(&self, observed: &Observed) -> Result<(), String> {
-        let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), &observed.namespace);
-        for name in expired_plans(&observed.plans, &observed.subscriptions) {
-            let plan = observed.plans.iter().find(|plan| plan.metadata.name.as_deref() == Some(name));
-            let as_read = plan.map(|plan| Preconditions {
-                uid: plan.metadata.uid.clone(),
-                resource_version: plan.metadata.resource_version.clone(),
-            });
-            let params = DeleteParams { preconditions: as_read, ..DeleteParams::default() };
-            match api.delete(name, &params).await {
-                Ok(_) => {}
-                // one that changed wakes the next pass
-                Err(error)
-                    if matches!(apply::classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => {}
-                Err(error) => {
-                    return Err(format!("cannot delete InstallPlan {name}: {}", apply::message(&error)));
-                }
-            }
-        }
-        Ok(())
     }
 
     async fn report(&self, observed: &Observed, attempt: &Attempt) {
