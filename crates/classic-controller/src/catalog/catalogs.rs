@@ -356,6 +356,18 @@ mod tests {
         assert!(catalogs.cached(&source).is_none() && !catalogs.is_served(&source));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn config_map_that_may_not_be_read_is_reported() {
+        let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403,
+            "message": "configmaps is forbidden"});
+        let apiserver = Apiserver::new(move |_, _| (403, status.clone()));
+        let (catalogs, _cache) = catalogs(&apiserver);
+        let source = source(json!({"sourceType": "configmap", "configMap": "content"}));
+        let error = catalogs.content(&source).await.err().unwrap();
+        assert!(error.contains("configmaps is forbidden"), "{error}");
+        assert!(error.ends_with("which spec.configMap of the CatalogSource names, or the field"), "{error}");
+    }
+
     /// An image that can be pulled unless the registry is out; then it may be in the cache.
     #[derive(Default)]
     struct Registry {

@@ -198,7 +198,12 @@ impl Keeping {
             let found = match change {
                 Ok(found) => found,
                 Err(error) => {
-                    tracing::info!(catalog = self.key, error = chain(&error), "cannot watch the ConfigMap");
+                    let problem = chain(&error);
+                    tracing::info!(catalog = self.key, error = problem, "cannot watch the ConfigMap");
+                    // what was found before counts; until then Subscriptions report why there is nothing
+                    if self.link.borrow().state == ConnectionState::Connecting {
+                        self.set(ConnectionState::Connecting, None, problem);
+                    }
                     continue;
                 }
             };
