@@ -84,7 +84,7 @@ impl Subscriptions {
     async fn reconcile(&self, namespace: &str) -> Result<Next, String> {
         let observed = Observed::read(&self.context, &self.catalogs, namespace);
         observed.subscriptions.iter().for_each(|subscription| self.recorded.sync(subscription));
-        self.delete_expired(&observed).await?;
+        self.delete_expired(&observed).await;
         let catalogs = observed.catalog_facts();
         let facts = observed.facts(&self.context.settings.global_namespace, &catalogs);
         let attempt = self.attempt(&observed, &facts).await;

@@ -25,8 +25,8 @@ use crate::unpacked;
 const SUPERSEDED_EVENT: &str = "PlanSuperseded";
 
 impl Subscriptions {
-    /// Deletes plans of the history.
-    pub(super) async fn delete_expired(&self, observed: &Observed) -> Result<(), String> {
+    /// Deletes plans of the history. One that cannot be deleted stops no pass; the next one tries again.
+    pub(super) async fn delete_expired(&self, observed: &Observed) {
         let api: Api<InstallPlan> = Api::namespaced(self.context.client.clone(), &observed.namespace);
         for name in expired_plans(&observed.plans, &observed.subscriptions) {
             let plan = observed.plans.iter().find(|plan| plan.metadata.name.as_deref() == Some(name));
@@ -41,11 +41,16 @@ impl Subscriptions {
                 Err(error)
                     if matches!(apply::classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => {}
                 Err(error) => {
-                    return Err(format!("cannot delete InstallPlan {name}: {}", apply::message(&error)));
+                    let (namespace, error) = (observed.namespace.as_str(), apply::message(&error));
+                    tracing::warn!(
+                        namespace,
+                        plan = name,
+                        error,
+                        "cannot delete an InstallPlan of the history"
+                    );
                 }
             }
         }
-        Ok(())
     }
 
     /// Deletes plans whose steps have not begun, so that `new` takes their place. `false`: one of them changed meanwhile, or cannot be
@@ -239,13 +244,16 @@ mod tests {
 
     #[tokio::test]
     async fn plan_of_the_history_is_deleted_as_it_was_read() {
-        for (code, status, reason) in
-            [(200, "Success", ""), (404, "Failure", "NotFound"), (409, "Failure", "Conflict")]
-        {
+        for (code, status, reason, plans) in [
+            (200, "Success", "", 6),
+            (404, "Failure", "NotFound", 6),
+            (409, "Failure", "Conflict", 6),
+            (403, "Failure", "Forbidden", 7),
+        ] {
             let answer = json!({"kind": "Status", "status": status, "reason": reason, "code": code});
             let apiserver = Apiserver::new(move |_, _| (code, answer.clone()));
             let cluster = Cluster::new();
-            for number in 1..=6 {
+            for number in 1..=plans {
                 let plan = json!({
                     "metadata": {"namespace": "ns", "name": format!("p{number}"), "uid": format!("u{number}"), "resourceVersion": "7"},
                     "spec": {"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true, "generation": number},
@@ -256,9 +264,10 @@ mod tests {
             }
             let subscriptions = subscriptions(&apiserver, &cluster);
             let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
-            subscriptions.delete_expired(&observed).await.unwrap();
+            subscriptions.delete_expired(&observed).await;
             let requests = apiserver.requests();
-            assert!(requests.len() == 1 && requests[0].starts_with("DELETE "), "{requests:?}");
+            assert_eq!(requests.len(), plans - 5, "{requests:?}");
+            assert!(requests.iter().all(|it| it.starts_with("DELETE ")), "{requests:?}");
             for part in ["/installplans/p1", r#""uid":"u1""#, r#""resourceVersion":"7""#] {
                 assert!(requests[0].contains(part), "{part}: {requests:?}");
             }
