@@ -30,7 +30,7 @@ pub use pass::{
     Conclusion, NamespaceFacts, PASS_ROWS, Pass, PassError, PassRow, PassRule, begin_pass, conclude_pass,
     is_awaiting, new_bundles, new_status, planned_statuses,
 };
-pub use resolve::{held_back, solver_namespace};
+pub use resolve::{solver_namespace, waiting};
 pub use state::{
     STATE_ROWS, StateDecision, StateRow, StateRule, StatusValues, SubscriptionState, next_state,
 };

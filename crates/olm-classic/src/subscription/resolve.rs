@@ -101,8 +101,19 @@ fn upgrades<'a>(
     catalog.upgrades(&spec.package, &spec.channel, (name, csv.spec.version.as_str()))
 }
 
-/// Why a Subscription takes part in no resolution now; `None` if it does. The others of its namespace are resolved without it.
-pub fn held_back(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
+/// The Subscriptions that take part in no resolution now, so that the input of the solver does not have them, and why.
+pub fn waiting(facts: &NamespaceFacts<'_>, input: &Namespace) -> Vec<(String, String)> {
+    let waits = |subscription: &Arc<Subscription>| {
+        let name = subscription.metadata.name.clone().unwrap_or_default();
+        let is_resolved = input.subscriptions.iter().any(|it| it.name == name);
+        (!is_resolved).then_some((name, held_back(subscription, facts)?))
+    };
+    facts.subscriptions.iter().filter_map(waits).collect()
+}
+
+/// Why a Subscription takes part in no resolution now, unless its channel has the successor that a person made of its version; `None` if it
+/// does. The others of its namespace are resolved without it.
+pub(super) fn held_back(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
     deleted_csv(subscription, facts)
         .or_else(|| failed_plan(subscription, facts))
         .or_else(|| unfinished_upgrade(subscription, facts))

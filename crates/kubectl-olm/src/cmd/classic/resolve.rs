@@ -101,11 +101,12 @@ struct ClauseRow {
 
 pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let gathered = arguments.space.gather_subscribed().await?;
-    let report = match explain(&gathered.solver_input(), Limits::default()) {
+    let input = gathered.solver_input();
+    let report = match explain(&input, Limits::default()) {
         Ok(choices) => {
             let (bundles, installed) = choices.iter().partition(|choice| choice.bundle.is_some());
             let rows = |choices: Vec<&Choice>| choices.iter().map(|it| row(it, &gathered.objects)).collect();
-            let waiting = gathered.waiting().into_iter();
+            let waiting = gathered.waiting(&input).into_iter();
             let waiting =
                 waiting.map(|(subscription, waits_for)| WaitingRow { subscription, waits_for }).collect();
             ResolveReport {

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use kube::{Client, ResourceExt as _};
+use kube::Client;
 use olm_api::classic::CatalogSource;
 use olm_classic::catalog_source::{Backing, validate};
-use olm_classic::subscription::{CatalogFact, NamespaceFacts, held_back, solver_namespace};
+use olm_classic::subscription::{CatalogFact, NamespaceFacts, solver_namespace, waiting};
 
 use super::content::CatalogContent;
 use super::objects::Objects;
@@ -160,11 +160,8 @@ impl Gathered<'_> {
     }
 
     /// The Subscriptions that take part in no resolution now, and why.
-    pub(super) fn waiting(&self) -> Vec<(String, String)> {
-        let facts = self.facts(&[]);
-        let subscriptions = facts.subscriptions.iter();
-        let waits = subscriptions.filter_map(|it| Some((it.name_any(), held_back(it, &facts)?)));
-        waits.collect()
+    pub(super) fn waiting(&self, input: &olm_solver::Namespace) -> Vec<(String, String)> {
+        waiting(&self.facts(&[]), input)
     }
 
     /// The content of a catalog that was read.

@@ -5,6 +5,7 @@ use olm_solver::Namespace;
 use super::*;
 use crate::install_plan::PlanPhase;
 use crate::subscription::resolve;
+use crate::subscription::resolve::held_back;
 
 /// A Subscription to the package of its name, which has no status.
 fn other(name: &str) -> Subscription {
@@ -167,6 +168,8 @@ fn successor_made_by_hand_is_installed_from_the_channel() {
         cluster.plans = vec![plan("p", 3, Some(plan_phase), &["a.v1"])];
         let content = offering(offered, replaces);
         let namespace = cluster.with_facts(|facts| solver_namespace(facts, |_, _| Ok(Arc::clone(&content))));
+        let waits = cluster.with_facts(|facts| waiting(facts, &namespace));
+        assert_eq!(waits.iter().any(|(name, _)| name == "a"), want.is_none(), "{case}");
         let asked = namespace.subscriptions.iter().find(|it| it.name == "a");
         let asked = asked.map(|it| (it.starting_csv.as_str(), it.installed_csv.as_str()));
         assert_eq!(asked, want.map(|it| (it, "")), "{case}");
