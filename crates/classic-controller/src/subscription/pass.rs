@@ -10,9 +10,7 @@ use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use olm_api::classic::{ClusterServiceVersion, InstallPlan};
-use olm_classic::install_plan::{
-    PlanError, PlannedBundle, REQUEUE, UnpackNext, UnpackSettings, bundle_lookup,
-};
+use olm_classic::install_plan::{PlannedBundle, REQUEUE, UnpackNext, UnpackSettings, bundle_lookup};
 use olm_classic::subscription::{
     Conclusion, NamespaceFacts, Pass, PassError, Resolution, ResolutionFact, StateRule, StatusValues,
     UnpackFact, begin_pass, conclude_pass, is_awaiting, is_confirmed, needs_confirmation, new_bundles,
@@ -228,14 +226,15 @@ impl Subscriptions {
         let unpack = UnpackFact::None;
         Ok(match conclude_pass(facts, &solution, &planned, &left_out) {
             Ok(Conclusion::NothingNew) => resolved(unpack, Next::OnChange),
-            Ok(Conclusion::Make { plan, superseded })
-                if !superseded.is_empty() && !self.delete_superseded(facts, &superseded, &plan).await =>
-            {
-                resolved(unpack, Next::Backoff)
-            }
             Ok(conclusion) => {
                 let superseded = match &conclusion {
-                    Conclusion::Make { superseded, .. } => superseded.clone(),
+                    Conclusion::Make { plan, superseded } => {
+                        match self.delete_superseded(facts, superseded, plan).await {
+                            Ok(true) => superseded.clone(),
+                            Ok(false) => return Ok(resolved(unpack, Next::Backoff)),
+                            Err(message) => return Ok(resolved(unplanned(message), Next::Backoff)),
+                        }
+                    }
                     Conclusion::NothingNew | Conclusion::UseAgain { .. } => Vec::new(),
                 };
                 match self.plan(observed, facts, &solution, &planned, conclusion).await {
@@ -243,13 +242,11 @@ impl Subscriptions {
                         let events = superseded_events(facts, &values, &superseded);
                         Attempt { plan: Some(plan), values, events, ..resolved(unpack, Next::OnChange) }
                     }
-                    Err(message) => {
-                        let unpack = UnpackFact::Failed { reason: "EnsureInstallPlanFailed", message };
-                        resolved(unpack, Next::Backoff)
-                    }
+                    Err(message) => resolved(unplanned(message), Next::Backoff),
                 }
             }
-            Err(error) => resolved(unusable(&error), Next::OnChange),
+            // the content of a bundle cannot be installed; another bundle may
+            Err(error) => resolved(unplanned(error.to_string()), Next::OnChange),
         })
     }
 
@@ -346,9 +343,9 @@ fn unresolved(error: &SolveError) -> Attempt {
     Attempt { resolution: resolution_failure(error), ..Attempt::new(next) }
 }
 
-/// The content of a bundle cannot be installed; another bundle may.
-fn unusable(error: &PlanError) -> UnpackFact {
-    UnpackFact::Failed { reason: "EnsureInstallPlanFailed", message: error.to_string() }
+/// What was resolved gets no plan.
+fn unplanned(message: String) -> UnpackFact {
+    UnpackFact::Failed { reason: "EnsureInstallPlanFailed", message }
 }
 
 #[cfg(test)]

@@ -53,14 +53,16 @@ impl Subscriptions {
         }
     }
 
-    /// Deletes plans whose steps have not begun, so that `new` takes their place. `false`: one of them changed meanwhile, or cannot be
-    /// deleted; it may be approved.
+    /// Deletes plans whose steps have not begun, so that `new` takes their place. `false`: one of them changed meanwhile; it may be approved.
+    ///
+    /// # Errors
+    /// When one cannot be deleted.
     pub(super) async fn delete_superseded(
         &self,
         facts: &NamespaceFacts<'_>,
         names: &[String],
         new: &InstallPlan,
-    ) -> bool {
+    ) -> Result<bool, String> {
         let versions = new.spec.cluster_service_version_names.join(", ");
         let note =
             format!("deleted before its steps began: a newer InstallPlan takes its place, for {versions}");
@@ -76,15 +78,20 @@ impl Subscriptions {
             };
             match api.delete(name, &DeleteParams::background().preconditions(as_read)).await {
                 Ok(_) => self.context.events.publish(&plan.object_ref(&()), event.clone()).await,
-                Err(error) if apply::classify(&error) == ErrorClass::NotFound => {}
-                Err(error) => {
-                    tracing::info!(plan = name, error = apply::message(&error), "a plan does not give way");
-                    return false;
-                }
+                Err(error) => match apply::classify(&error) {
+                    ErrorClass::NotFound => {}
+                    ErrorClass::Conflict => return Ok(false),
+                    _ => {
+                        let error = apply::message(&error);
+                        return Err(format!(
+                            "cannot delete InstallPlan {name}, which a newer one follows: {error}"
+                        ));
+                    }
+                },
             }
             self.context.cluster.plans.remove(&watched::key(&plan.metadata));
         }
-        true
+        Ok(true)
     }
 
     /// Creates the plan, or uses one that is there again.
@@ -239,6 +246,37 @@ mod tests {
             let requests = apiserver.requests();
             let sent = requests.iter().filter(|line| line.starts_with("PUT ")).count();
             assert_eq!(sent, writes, "{live}: {requests:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn superseded_plan_that_cannot_be_deleted_is_reported() {
+        let plan = |name: &str| -> InstallPlan {
+            let spec = json!({"clusterServiceVersionNames": ["a.v1"], "approval": "Manual", "approved": false, "generation": 1});
+            serde_json::from_value(
+                json!({"metadata": {"namespace": "ns", "name": name, "uid": "u"}, "spec": spec}),
+            )
+            .unwrap()
+        };
+        let denied = "cannot delete InstallPlan old, which a newer one follows: denied";
+        for (code, reason, want) in [
+            (200, "", Ok(true)),
+            (404, "NotFound", Ok(true)),
+            (409, "Conflict", Ok(false)),
+            (403, "Forbidden", Err(denied.to_owned())),
+        ] {
+            let status = if code == 200 { "Success" } else { "Failure" };
+            let answer = json!({"kind": "Status", "status": status, "reason": reason, "code": code, "message": "denied"});
+            let apiserver = Apiserver::new(move |_, _| (code, answer.clone()));
+            let cluster = Cluster::new();
+            cluster.plans.insert("ns/old".to_owned(), Cached::new(plan("old")));
+            let subscriptions = subscriptions(&apiserver, &cluster);
+            let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
+            let catalogs = observed.catalog_facts();
+            let facts = observed.facts("olm", &catalogs);
+            let deleted = subscriptions.delete_superseded(&facts, &["old".to_owned()], &plan("new")).await;
+            assert_eq!(cluster.plans.find("ns/old").is_none(), want == Ok(true), "{code}");
+            assert_eq!(deleted, want, "{code}");
         }
     }
 
