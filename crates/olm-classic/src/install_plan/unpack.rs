@@ -22,6 +22,9 @@ const CANNOT: &str = "cannot be unpacked: ";
 /// After the problem.
 const AGAIN: &str = "; it is tried again after ";
 
+/// The shortest time from a failure to the next attempt: each is a request to the registry, and writes of the Subscriptions of the namespace.
+const MIN_RETRY_INTERVAL: Duration = REQUEUE;
+
 /// How long unpacking may take, and when it is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnpackSettings {
@@ -48,7 +51,7 @@ pub struct SettingError {
 }
 
 impl UnpackSettings {
-    /// Those of the process, replaced by the annotations of the group; a timeout of 0 is no limit.
+    /// Those of the process, replaced by the annotations of the group; a timeout of 0 is no limit, and a shorter retry interval than 5 s is 5 s.
     ///
     /// # Errors
     /// When an annotation cannot be read.
@@ -72,7 +75,8 @@ impl UnpackSettings {
             Some(Duration::ZERO) => None,
             some => some,
         };
-        Ok(Self { timeout, retry_interval: read(RETRY_INTERVAL)?.unwrap_or(self.retry_interval) })
+        let retry_interval = read(RETRY_INTERVAL)?.map(|interval| interval.max(MIN_RETRY_INTERVAL));
+        Ok(Self { timeout, retry_interval: retry_interval.unwrap_or(self.retry_interval) })
     }
 }
 

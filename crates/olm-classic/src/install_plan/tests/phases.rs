@@ -255,6 +255,8 @@ fn unpack_settings_are_read_from_the_group() {
         (json!({}), Ok((Some(600), 300))),
         (json!({timeout: "12s", retry: "1m"}), Ok((Some(12), 60))),
         (json!({timeout: "0"}), Ok((None, 300))),
+        (json!({retry: "0"}), Ok((Some(600), 5))),
+        (json!({retry: "1ms"}), Ok((Some(600), 5))),
         (
             json!({timeout: "soon"}),
             Err(
