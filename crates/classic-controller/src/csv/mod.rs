@@ -27,7 +27,7 @@ use olm_api::classic::{ClusterServiceVersion, Time};
 use olm_certificates::Executor;
 use olm_classic::csv::{Action, Phase, Reason, Step, decide};
 use olm_classic::operator_group::{is_copy, keys};
-use olm_runtime::controller::{self, Requeue, Waker};
+use olm_runtime::controller::{self, Requeue};
 use olm_runtime::events::NewEvent;
 use olm_runtime::watched::Object;
 use olm_runtime::write_status;
@@ -55,7 +55,6 @@ const WAITING_GRACE: Duration = Duration::from_secs(1);
 /// What passes share.
 pub(crate) struct Csvs {
     context: Arc<Context>,
-    waker: Waker,
     writer: ObjectWriter,
     installs: Installs,
     edits: Edits,
@@ -67,7 +66,7 @@ pub(crate) struct Csvs {
 /// Runs until the process stops.
 pub(crate) async fn controller(context: Arc<Context>) {
     let csvs = Arc::new(Csvs::new(context));
-    let sources = sources::sources(&csvs.context.cluster, &csvs.waker);
+    let sources = sources::sources(&csvs.context.cluster);
     controller::run(csvs.context.controller(sources), csvs.context.cluster.wait_until_listed(), |key| {
         let csv = csvs.context.cluster.csvs.find(key);
         if csv.is_none() {
@@ -116,7 +115,6 @@ impl Csvs {
     fn new(context: Arc<Context>) -> Self {
         let edits = Edits::default();
         Self {
-            waker: Waker::default(),
             writer: ObjectWriter::new(context.client.clone()),
             installs: Installs::default(),
             discovery: Discovery::new(context.client.clone()),
@@ -243,10 +241,6 @@ impl Csvs {
                 self.writer.delete(&crate::write::object(csv)).await?;
                 Ok(false)
             }
-            Action::Requeue(name) => {
-                self.waker.wake(&format!("{namespace}/{name}"));
-                Ok(false)
-            }
             Action::Report(text) => {
                 tracing::warn!("{text}");
                 Ok(false)
@@ -317,7 +311,6 @@ impl Csvs {
                 | Action::ApplyStrategy
                 | Action::DeleteDeployments
                 | Action::DeleteCsv
-                | Action::Requeue(_)
                 | Action::RequeueAfter(_)
                 | Action::Report(_) => {}
             }

@@ -8,7 +8,7 @@ use kube::{Resource, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, OperatorGroup, Subscription};
 use olm_classic::csv::rights::is_account;
 use olm_classic::operator_group::{ApiSet, keys, providers, targets};
-use olm_runtime::controller::{Source, Waker};
+use olm_runtime::controller::Source;
 use olm_runtime::watched::{Change, Object};
 
 use super::cleanup::{is_ended, steps_of};
@@ -17,10 +17,9 @@ use super::{key, labelled_owner};
 use crate::cluster::Cluster;
 
 /// All sources. Beside them a CSV that is not Succeeded is checked every minute.
-pub(super) fn sources(cluster: &Arc<Cluster>, waker: &Waker) -> Vec<Source> {
+pub(super) fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
     let shared = || Arc::clone(cluster);
     vec![
-        Source::new("another one of its replacement chain requested it", waker.names(), |name| [name]),
         Source::new("it changed, or is gone", cluster.csvs.subscribe(), |change| [change.key]),
         Source::new(
             "another one of its namespace changed its phase or its place",
@@ -289,7 +288,7 @@ mod tests {
             sender.send(key.to_owned()).unwrap();
             None::<std::future::Ready<(Requeue, Outcome)>>
         };
-        let sources = sources(&cluster, &Waker::default());
+        let sources = sources(&cluster);
         let passes = controller::run(context.controller(sources), std::future::ready(()), pass);
         let script = async {
             assert_eq!(woken.recv().await.as_deref(), Some("ns/x"), "it is there");
@@ -301,6 +300,32 @@ mod tests {
             tokio::select! { () = passes => {}, () = script => {} }
         };
         tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();
+    }
+
+    #[test]
+    fn csv_is_woken_by_the_phase_and_the_spec_of_others() {
+        let csv = |name: &str, generation: i64, phase: &str| {
+            object::<ClusterServiceVersion>(json!({
+                "metadata": {"namespace": "ns", "name": name, "uid": name, "generation": generation},
+                "spec": {"displayName": "d", "install": {"strategy": "s"}},
+                "status": {"phase": phase},
+            }))
+        };
+        let cluster = Cluster::new();
+        for name in ["x", "y"] {
+            cluster.csvs.insert(format!("ns/{name}"), csv(name, 1, "Replacing"));
+        }
+        let first = csv("x", 1, "Installing");
+        for (before, after, is_woken) in [
+            (None, Some(first.clone()), true),
+            (Some(first.clone()), Some(csv("x", 1, "Succeeded")), true),
+            (Some(first.clone()), Some(csv("x", 2, "Installing")), true),
+            (Some(first.clone()), None, true),
+            (Some(first.clone()), Some(first), false),
+        ] {
+            let woken = others(&cluster, &change(before, after));
+            assert!(woken.iter().eq(is_woken.then_some("ns/y")), "{woken:?}");
+        }
     }
 
     #[test]

@@ -39,8 +39,6 @@ pub enum Action {
     CountUpgrade,
     /// Emit an event on the CSV.
     EmitEvent { is_warning: bool, reason: Reason, message: String },
-    /// Check another CSV of the namespace.
-    Requeue(String),
     /// Check this CSV again after some time.
     RequeueAfter(Duration),
     /// Log an error that the status does not show.

@@ -224,7 +224,7 @@ pub static TABLE: &[Row] = &[
         if matches!(replaced.phase, Phase::Replacing | Phase::Deleting) {
             return None;
         }
-        and_do("", vec![Action::Requeue(replaced.name.clone())])
+        found("")
     }),
     row(15, "all fine", Recorded, PENDING, Some((Phase::InstallReady, Reason::AllRequirementsMet)), |_| {
         found("all requirements found, attempting install")
@@ -302,7 +302,7 @@ pub static TABLE: &[Row] = &[
     ),
     row(18, "replaced", Recorded, SUCCEEDED, Some((Phase::Replacing, Reason::BeingReplaced)), |view| {
         let newer = view.observed.neighbors.replaced_by.as_ref()?;
-        being_replaced(format!("being replaced by csv: {}", newer.name), newer, Some(Action::CountUpgrade))
+        and_do(format!("being replaced by csv: {}", newer.name), vec![Action::CountUpgrade])
     }),
     row(
         19,
@@ -408,12 +408,11 @@ pub static TABLE: &[Row] = &[
     ),
     row(26, "fail-forward", Recorded, FAILED, Some((Phase::Replacing, Reason::BeingReplaced)), |view| {
         let newer = view.observed.neighbors.replaced_by.as_ref().filter(|_| fails_forward(view))?;
-        let message = format!(
+        found(format!(
             "Fail Forward is enabled, allowing {} csv to be replaced by csv: {}",
             Phase::Failed.as_str(),
             newer.name
-        );
-        being_replaced(message, newer, None)
+        ))
     }),
     row(27, "next succeeded", Recorded, REPLACING, Some((Phase::Deleting, Reason::Replaced)), |view| {
         let neighbors = &view.observed.neighbors;
@@ -425,10 +424,8 @@ pub static TABLE: &[Row] = &[
         )
     }),
     row(27, "next not ready", Recorded, REPLACING, None, |view| {
-        let neighbors = &view.observed.neighbors;
-        let newer = neighbors.replaced_by.as_ref()?;
-        let both = neighbors.replaced.iter().chain([newer]);
-        and_do("", both.map(|neighbor| Action::Requeue(neighbor.name.clone())).collect())
+        // the phases of both wake it
+        given(view.observed.neighbors.replaced_by.is_some(), "")
     }),
     row(27, "no next", SpecOnly, REPLACING, None, |_| {
         let report = "no ClusterServiceVersion names this one in spec.replaces any more";
@@ -472,10 +469,6 @@ fn install_failed(view: &View<'_>, retry: bool) -> Option<Found> {
         }
         InstallResult::Failed { .. } | InstallResult::NotTried | InstallResult::Succeeded => None,
     }
-}
-
-fn being_replaced(message: String, newer: &Neighbor, counted: Option<Action>) -> Option<Found> {
-    and_do(message, counted.into_iter().chain([Action::Requeue(newer.name.clone())]).collect())
 }
 
 /// The message of a CSV that is installed.

@@ -185,7 +185,7 @@ impl World {
                 Action::EmitEvent { reason, message, .. } => {
                     self.events.insert((key_.1.clone(), reason.as_str().to_owned(), message.clone()));
                 }
-                Action::CountUpgrade | Action::Requeue(_) | Action::RequeueAfter(_) | Action::Report(_) => {}
+                Action::CountUpgrade | Action::RequeueAfter(_) | Action::Report(_) => {}
             }
         }
         has_changed
