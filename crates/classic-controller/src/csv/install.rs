@@ -181,13 +181,14 @@ impl Csvs {
     ) -> Result<(), InstallError> {
         let cluster = &self.context.cluster;
         let key = format!("{}/{}", desired.namespace().unwrap_or_default(), desired.name());
-        let live = cluster.deployments.find(&key).map(|live| object(&*live));
-        match &live {
-            Some(live) if is_current(live, &desired) => return Ok(()),
-            Some(_) => {}
+        let mut live = cluster.deployments.find(&key).map(|live| object(&*live));
+        if live.as_ref().is_some_and(|live| is_current(live, &desired)) {
+            return Ok(());
+        }
+        match &mut live {
+            Some(live) => strategy::remove_withdrawn(live, &desired),
             None => label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv)),
         }
-        let live = live.map(|live| strategy::without_withdrawn(&live, &desired));
         let written = writer.ensure(&desired, live.as_ref()).await?;
         if let Some(written) = written.and_then(decoded::<Deployment>) {
             cluster.deployments.insert(key, watched::Object::new(written));

@@ -146,20 +146,22 @@ pub fn obsolete<'a>(csv: &ClusterServiceVersion, live: &'a [Object]) -> Vec<&'a 
     live.iter().filter(is_obsolete).collect()
 }
 
-/// A Deployment of the cluster without the annotations that an earlier install gave to it and to its pods, and that the pods of the new one do
-/// not have: `spec.config` of the Subscription had them. Others may add their own, which stay.
-#[must_use]
-pub fn without_withdrawn(live: &Object, new: &Object) -> Object {
-    let of_pods = |object: &Object| -> Map<String, Value> {
-        let annotations = object.0.get("spec").and_then(|it| it.pointer("/template/metadata/annotations"));
-        annotations.and_then(Value::as_object).cloned().unwrap_or_default()
-    };
-    let (before, after) = (of_pods(live), of_pods(new));
-    let mut live = live.clone();
-    if let Some(Value::Object(annotations)) = live.metadata_mut().get_mut("annotations") {
-        annotations.retain(|key, value| before.get(key) != Some(&*value) || after.contains_key(key));
+/// Removes from a Deployment of the cluster the annotations that an earlier install gave to it and to its pods, and that the pods of the new
+/// one do not have: `spec.config` of the Subscription had them. Others may add their own, which stay.
+pub fn remove_withdrawn(live: &mut Object, new: &Object) {
+    fn of_pods(object: &Object) -> Option<&Map<String, Value>> {
+        object.0.get("spec")?.pointer("/template/metadata/annotations")?.as_object()
     }
-    live
+    let (before, after) = (of_pods(live), of_pods(new));
+    let annotations = live.metadata().and_then(|metadata| metadata.get("annotations")?.as_object());
+    let withdrawn = annotations.into_iter().flatten().filter(|(key, value)| {
+        before.and_then(|before| before.get(*key)) == Some(*value)
+            && !after.is_some_and(|after| after.contains_key(*key))
+    });
+    let withdrawn: Vec<String> = withdrawn.map(|(key, _)| key.clone()).collect();
+    if let Some(Value::Object(annotations)) = live.metadata_mut().get_mut("annotations") {
+        annotations.retain(|key, _| !withdrawn.contains(key));
+    }
 }
 
 /// The specification of a Deployment of the strategy becomes that of the cluster: annotations of the CSV, the certificate, the settings of the
