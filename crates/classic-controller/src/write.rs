@@ -1,12 +1,14 @@
 //! Writing objects of any kind so that they have what a decision names, and no request when they have it.
 
-use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind, Status};
+use kube::{Client, Resource};
 use olm_classic::ownership::extension_conflict;
 use olm_core::Object;
 use olm_runtime::apply::{ErrorClass, classify};
+use olm_runtime::watched::{self, Objects};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::context::MANAGER;
@@ -18,6 +20,20 @@ const SHARED: [&str; 2] = ["Service", "Secret"];
 pub(crate) fn object(typed: &impl Serialize) -> Object {
     let value = serde_json::to_value(typed).unwrap_or_default();
     Object::from_value(value).unwrap_or_default()
+}
+
+/// Shows an object as the apiserver answered it, before the watch does. One that was there before the write, and has gone since, stays so.
+pub(crate) fn cache_answer<K>(objects: &Objects<K>, is_new: bool, answer: Option<Object>)
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let answer = answer.and_then(|answer| serde_json::from_value::<K>(answer.into_value()).ok());
+    let Some(answer) = answer.map(watched::Object::new) else { return };
+    if is_new {
+        objects.insert(answer.key(), answer);
+    } else {
+        objects.update(answer.key(), answer);
+    }
 }
 
 /// Whether `live` has all that `desired` names, so that nothing needs to be written. Fields that the apiserver or others added do not count.
@@ -220,8 +236,29 @@ pub(crate) fn named(api_version: &str, kind: &str, namespace: Option<&str>, name
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
     use super::*;
     use crate::testing::Apiserver;
+
+    #[test]
+    fn answer_after_a_deletion_adds_no_row() {
+        for (is_there, is_new, want) in
+            [(false, true, Some("2")), (true, false, Some("2")), (false, false, None)]
+        {
+            let answer = |version: &str| {
+                let metadata = json!({"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": version});
+                Some(object_of(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})))
+            };
+            let objects: Objects<ConfigMap> = Objects::by_namespace();
+            if is_there {
+                cache_answer(&objects, true, answer("1"));
+            }
+            cache_answer(&objects, is_new, answer("2"));
+            let found = objects.find("ns/c").and_then(|it| it.metadata.resource_version.clone());
+            assert_eq!(found.as_deref(), want, "{is_there} {is_new}");
+        }
+    }
 
     fn object_of(value: Value) -> Object {
         Object::from_value(value).unwrap()

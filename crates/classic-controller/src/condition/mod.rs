@@ -17,7 +17,7 @@ use tracing::{Instrument as _, info_span};
 
 use crate::cluster::Cluster;
 use crate::context::{Context, MANAGER, ended};
-use crate::write::{ObjectWriter, named, object};
+use crate::write::{ObjectWriter, cache_answer, named, object};
 
 /// Its name in logs and metrics.
 pub(crate) const NAME: &str = "condition";
@@ -101,14 +101,10 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     }
     let live = role.map(|role| object(&*role));
     let written = writer.ensure(&operator_condition::role(&condition), live.as_ref()).await?;
-    if let Some(role) = written.and_then(|it| serde_json::from_value(it.into_value()).ok()) {
-        cluster.roles.insert(key.to_owned(), Object::new(role));
-    }
+    cache_answer(&cluster.roles, live.is_none(), written);
     let live = binding.map(|binding| object(&*binding));
     let written = writer.ensure(&operator_condition::role_binding(&condition), live.as_ref()).await?;
-    if let Some(binding) = written.and_then(|it| serde_json::from_value(it.into_value()).ok()) {
-        cluster.role_bindings.insert(key.to_owned(), Object::new(binding));
-    }
+    cache_answer(&cluster.role_bindings, live.is_none(), written);
     if let Some(status) = operator_condition::status(&condition) {
         let api: Api<OperatorCondition> = Api::namespaced(context.client.clone(), namespace);
         let written = write_status(&api, &*condition, status, MANAGER).await.map_err(|error| error.0)?;

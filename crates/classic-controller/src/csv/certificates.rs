@@ -23,14 +23,13 @@ use olm_classic::csv::{Certificates, Phase};
 use olm_classic::operator::label_component;
 use olm_classic::operator_group::keys;
 use olm_core::Object;
-use olm_runtime::watched;
 use serde_json::{Value, json};
 
 use super::Csvs;
-use super::install::{InstallWriter, decoded};
+use super::install::InstallWriter;
 use super::installs::InstallError;
 use super::observe::CA_HASH;
-use crate::write::{named, object};
+use crate::write::{cache_answer, named, object};
 
 /// Common name of authorities.
 const AUTHORITY: &str = "olm.operatorframework.io webhook authority";
@@ -71,10 +70,7 @@ impl Csvs {
                 continue;
             }
             let written = self.own_writer().ensure(&desired, live.as_ref()).await?;
-            if let Some(written) = written.and_then(decoded::<Secret>) {
-                let key = watched::key(&written.metadata);
-                self.context.cluster.secrets.insert(key, watched::Object::new(written));
-            }
+            cache_answer(&self.context.cluster.secrets, live.is_none(), written);
         }
         Ok(served)
     }
@@ -163,9 +159,7 @@ impl Csvs {
             let patch = json!({ "metadata": { "annotations": { CA_HASH: ca_hash } } });
             let writer = self.own_writer();
             let written = writer.checked(&secret, writer.writer.patch(&secret, &patch).await)?;
-            if let Some(written) = decoded::<Secret>(written) {
-                self.context.cluster.secrets.insert(key, watched::Object::new(written));
-            }
+            cache_answer(&self.context.cluster.secrets, false, Some(written));
         }
         Ok(())
     }
@@ -292,6 +286,7 @@ impl SecretOwner for Owner<'_> {
 mod tests {
     use k8s_openapi::jiff::SignedDuration;
     use olm_certificates::material::{Generation, Keys, issue};
+    use olm_runtime::watched;
 
     use super::*;
     use crate::cluster::Cluster;

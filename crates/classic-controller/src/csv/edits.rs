@@ -14,13 +14,12 @@ use olm_classic::csv::strategy;
 use olm_core::Object;
 use olm_rollout::FieldChange;
 use olm_runtime::events::NewEvent;
-use olm_runtime::watched;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::install::decoded;
 use super::{Csvs, key};
 use crate::args::RepairDeployments;
+use crate::write::cache_answer;
 
 /// The same fields are not repaired again before this time: another controller or a webhook sets them.
 const REPAIR_INTERVAL: Duration = Duration::from_mins(10);
@@ -175,10 +174,7 @@ impl Csvs {
                     // the next install reports what is wrong with the groups
                     let Ok(as_group) = self.group_writer(csv) else { continue };
                     let written = as_group.writer.replace(live, &repaired(desired, live)).await?;
-                    if let Some(written) = decoded(written) {
-                        let key = format!("{}/{}", csv.namespace().unwrap_or_default(), edited.name);
-                        self.context.cluster.deployments.update(key, watched::Object::new(written));
-                    }
+                    cache_answer(&self.context.cluster.deployments, false, Some(written));
                     let note = format!("Deployment {} was edited and is written back: {paths}", edited.name);
                     self.emit_edit(csv, "DeploymentRepaired", &note).await;
                     EditState::Repaired(now)

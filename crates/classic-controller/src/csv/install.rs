@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Resource, ResourceExt as _};
 use olm_api::classic::cluster_service_version::WebhookDescription;
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
@@ -22,13 +21,11 @@ use olm_classic::ownership::extension_conflict;
 use olm_core::Object;
 use olm_runtime::apply::{ErrorClass, classify, message};
 use olm_runtime::client::impersonating;
-use olm_runtime::watched;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::installs::{InstallError, Retry};
 use super::{Csvs, key, labelled_owner};
-use crate::write::{ObjectWriter, has, includes, named, object};
+use crate::write::{ObjectWriter, cache_answer, has, includes, named, object};
 
 /// The label of a webhook configuration that names the webhook of the CSV.
 const WEBHOOK_NAME: &str = "olm.webhook-description-generate-name";
@@ -190,9 +187,7 @@ impl Csvs {
             None => label_component(&mut desired, csv.labels().keys().map(String::as_str), Some(csv)),
         }
         let written = writer.ensure(&desired, live.as_ref()).await?;
-        if let Some(written) = written.and_then(decoded::<Deployment>) {
-            cluster.deployments.insert(key, watched::Object::new(written));
-        }
+        cache_answer(&cluster.deployments, live.is_none(), written);
         Ok(())
     }
 
@@ -232,7 +227,8 @@ impl Csvs {
                     webhook.generate_name
                 )));
             }
-            self.cache_webhook(writer.checked(&desired, writer.writer.create(&desired).await)?);
+            let written = writer.checked(&desired, writer.writer.create(&desired).await)?;
+            self.cache_webhook(true, written);
             return Ok(());
         };
         desired.metadata_mut().remove("generateName");
@@ -243,7 +239,7 @@ impl Csvs {
             writer.ensure(&desired, Some(&live)).await?
         };
         if let Some(written) = written {
-            self.cache_webhook(written);
+            self.cache_webhook(false, written);
         }
         // a backup that was restored may have brought others, whose callers would trust an earlier authority
         for other in surplus {
@@ -252,14 +248,12 @@ impl Csvs {
         Ok(())
     }
 
-    fn cache_webhook(&self, written: Object) {
-        let (cluster, name) = (&self.context.cluster, written.name().to_owned());
+    fn cache_webhook(&self, is_new: bool, written: Object) {
+        let cluster = &self.context.cluster;
         if written.kind() == "ValidatingWebhookConfiguration" {
-            if let Some(written) = decoded(written) {
-                cluster.validating_webhooks.insert(name, watched::Object::new(written));
-            }
-        } else if let Some(written) = decoded(written) {
-            cluster.mutating_webhooks.insert(name, watched::Object::new(written));
+            cache_answer(&cluster.validating_webhooks, is_new, Some(written));
+        } else {
+            cache_answer(&cluster.mutating_webhooks, is_new, Some(written));
         }
     }
 
@@ -352,11 +346,6 @@ fn is_current(live: &Object, desired: &Object) -> bool {
     has(&without_spec(live), &without_spec(desired)) && includes(annotations(live).as_ref(), &expected)
 }
 
-/// An answer of the apiserver as the type of its cache.
-pub(super) fn decoded<K: DeserializeOwned>(answer: Object) -> Option<K> {
-    serde_json::from_value(answer.into_value()).ok()
-}
-
 /// The selector of namespaces of the first webhook.
 fn namespace_selector(configuration: &Object) -> Option<Value> {
     configuration.0.get("webhooks")?.get(0)?.get("namespaceSelector").cloned()
@@ -369,6 +358,8 @@ fn selects_less(live: &Object, desired: &Object) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use olm_runtime::watched;
+
     use super::super::FINALIZER;
     use super::*;
     use crate::cluster::Cluster;

@@ -26,7 +26,7 @@ use tracing::{Instrument as _, info_span};
 
 use crate::cluster::Cluster;
 use crate::context::{Context, MANAGER, ended};
-use crate::write::{ObjectWriter, named, object};
+use crate::write::{ObjectWriter, cache_answer, named, object};
 
 /// Its name in logs and metrics.
 pub(crate) const NAME: &str = "group";
@@ -209,9 +209,7 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
 async fn ensure_cluster_role(cluster: &Cluster, writer: &ObjectWriter, role: &Object) -> kube::Result<()> {
     let live = cluster.cluster_roles.find(role.name()).map(|live| object(&*live));
     let written = writer.ensure(role, live.as_ref()).await?;
-    if let Some(written) = written.and_then(|it| serde_json::from_value(it.into_value()).ok()) {
-        cluster.cluster_roles.insert(role.name().to_owned(), watched::Object::new(written));
-    }
+    cache_answer(&cluster.cluster_roles, live.is_none(), written);
     Ok(())
 }
 
