@@ -6,7 +6,7 @@
 //!
 //! Rule: classic-apis §9.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
@@ -18,6 +18,7 @@ use kube::{Resource as _, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, Time};
 use olm_certificates::plan::{CertificateState, Step, Timing, schedule};
 use olm_certificates::{CertificateSpec, ExecutorError, Ownership, SecretOwner, secret};
+use olm_classic::csv::chain::successors;
 use olm_classic::csv::strategy::serving;
 use olm_classic::csv::{Certificates, Phase};
 use olm_classic::operator::label_component;
@@ -100,10 +101,34 @@ impl Csvs {
         })
     }
 
+    /// The Deployments that serve for an installed CSV. One that is being replaced serves with those that it has until a newer version has
+    /// some: that may wait for a long time to be installed.
+    fn serving_deployments<'a>(&self, csv: &'a ClusterServiceVersion) -> BTreeSet<&'a str> {
+        let mut deployments = serving::deployments(csv);
+        match Phase::read(csv) {
+            Phase::Installing | Phase::Succeeded => {}
+            Phase::Replacing if !deployments.is_empty() => {
+                let here = self.context.cluster.own_csvs(&csv.namespace().unwrap_or_default());
+                let name = csv.name_any();
+                let is_newer = successors(&name, &here).any(|newer| !self.deployments_of(newer).is_empty());
+                let own = self.deployments_of(csv);
+                deployments.retain(|name| !is_newer && own.iter().any(|own| own.name() == *name));
+            }
+            Phase::New
+            | Phase::Pending
+            | Phase::InstallReady
+            | Phase::Failed
+            | Phase::Replacing
+            | Phase::Deleting
+            | Phase::Unknown => deployments.clear(),
+        }
+        deployments
+    }
+
     /// Keeps the certificates of an installed CSV and the trust of their callers. Returns when to check again.
     pub(super) async fn keep_certificates(&self, csv: &ClusterServiceVersion) -> Option<Duration> {
-        let deployments = serving::deployments(csv);
-        if deployments.is_empty() || !matches!(Phase::read(csv), Phase::Installing | Phase::Succeeded) {
+        let deployments = self.serving_deployments(csv);
+        if deployments.is_empty() {
             return None;
         }
         let (mut bundles, mut rotated, mut wait) = (BTreeMap::new(), Vec::new(), None);
@@ -137,8 +162,14 @@ impl Csvs {
         bundles: &BTreeMap<String, String>,
         rotated: &[(&str, String)],
     ) -> Result<(), InstallError> {
-        self.write_callers(&self.group_writer(csv)?, csv, bundles).await?;
-        self.restart_pods(csv, rotated).await
+        let writer = self.group_writer(csv)?;
+        self.write_callers(&writer, csv, bundles).await?;
+        self.restart_pods(csv, rotated).await?;
+        if Phase::read(csv) == Phase::Replacing {
+            // in the other phases the phase machine applies what is marked
+            self.write_rotated(&writer, csv, rotated).await?;
+        }
+        Ok(())
     }
 
     /// Marks the Secrets of rotated certificates with the hash of the authority. The hash is part of the Deployments, which so are written
@@ -408,6 +439,50 @@ mod tests {
         let csvs = Csvs::new(testing::context("csv", &apiserver, &cluster));
         csvs.keep_certificates(&csv).await;
         apiserver.requests()
+    }
+
+    /// Puts a Deployment of this CSV into the cache.
+    fn deploy(cluster: &Cluster, name: &str, owner: &str) {
+        let labels = json!({"olm.owner": owner});
+        let metadata = json!({"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1", "labels": labels});
+        let deployment = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        cluster.deployments.insert(format!("ns/{name}"), watched::Object::new(deployment));
+    }
+
+    #[tokio::test]
+    async fn certificate_of_a_replaced_csv_is_kept_while_it_serves() {
+        let (old, new) = (generation(), generation());
+        let mark = serving::ca_hash(&new.authority);
+        let state = CertificateState { current: new, next: None, previous: old.authority };
+        let (webhook, deployment) = ("/validatingwebhookconfigurations?", "/deployments/demo?");
+        for (phase, deployments, written) in [
+            ("Succeeded", &[("demo", "demo.v1")][..], &[webhook][..]),
+            ("Pending", &[("demo", "demo.v1")], &[]),
+            ("Replacing", &[("demo", "demo.v1")], &[webhook, deployment]),
+            ("Replacing", &[], &[]),
+            ("Replacing", &[("demo", "demo.v2")], &[]),
+            ("Replacing", &[("demo", "demo.v1"), ("another", "demo.v2")], &[]),
+        ] {
+            let apiserver =
+                Apiserver::new(|_, _| (200, json!({"metadata": {"namespace": "ns", "name": "any"}})));
+            let (mut csv, cluster) = (csv(), Cluster::new());
+            csv.status = serde_json::from_value(json!({ "phase": phase })).unwrap();
+            let mut newer = csv.clone();
+            newer.metadata.name = Some("demo.v2".to_owned());
+            newer.spec.replaces = "demo.v1".to_owned();
+            for csv in [&csv, &newer] {
+                cluster.csvs.insert(crate::csv::key(csv), watched::Object::new(csv.clone()));
+            }
+            group(&cluster, "");
+            store(&cluster, &csv, &state, &mark);
+            deployments.iter().for_each(|(name, owner)| deploy(&cluster, name, owner));
+            let csvs = Csvs::new(testing::context("csv", &apiserver, &cluster));
+            csvs.keep_certificates(&csv).await;
+            let requests = apiserver.requests();
+            assert_eq!(requests.len(), written.len(), "{phase} {deployments:?}: {requests:#?}");
+            let are_written = requests.iter().zip(written).all(|(request, part)| request.contains(part));
+            assert!(are_written, "{phase} {deployments:?}: {requests:#?}");
+        }
     }
 
     #[tokio::test]

@@ -169,6 +169,26 @@ impl Csvs {
         Ok(InstallWriter { writer, actor: Actor::Account })
     }
 
+    /// Writes the Deployments of rotated certificates, whose pods get the hash of the new authority.
+    pub(super) async fn write_rotated(
+        &self,
+        writer: &InstallWriter,
+        csv: &ClusterServiceVersion,
+        rotated: &[(&str, String)],
+    ) -> Result<(), InstallError> {
+        if rotated.is_empty() {
+            return Ok(());
+        }
+        let config = self.config(csv);
+        let settings = self.settings(csv, config.as_ref());
+        let mut desired = strategy::deployments(csv, &settings).map_err(InstallError::hopeless)?;
+        desired.retain(|it| rotated.iter().any(|(name, _)| *name == it.name()));
+        for deployment in desired {
+            self.write_deployment(writer, csv, deployment).await?;
+        }
+        Ok(())
+    }
+
     /// A Deployment that was made from the same specification is not written: what people changed in it stays.
     async fn write_deployment(
         &self,

@@ -168,7 +168,7 @@ fn replacing<'a>(
 }
 
 /// The CSVs of a namespace that follow this one, which need not exist, in its chain. In a cycle they end before they repeat without end.
-pub(crate) fn successors<'a>(
+pub fn successors<'a>(
     csv: &'a str,
     here: &'a [impl Borrow<ClusterServiceVersion>],
 ) -> impl Iterator<Item = &'a ClusterServiceVersion> {

@@ -85,7 +85,7 @@ pub fn decide(csv: &ClusterServiceVersion, observed: &Observed, now: &Time) -> S
 fn certificates(view: &View<'_>, step: &Step) -> Option<Certificates> {
     let (used, status) = (view.observed.certificates.as_ref()?, view.csv.status.as_ref()?);
     let phase = step.transition.as_ref().map_or(view.phase, |to| to.phase);
-    let is_installed = matches!(phase, Phase::Installing | Phase::Succeeded);
+    let is_installed = matches!(phase, Phase::Installing | Phase::Succeeded | Phase::Replacing);
     let is_written = status.certs_last_updated.as_ref() == Some(&used.updated)
         && status.certs_rotate_at.as_ref() == Some(&used.rotate_at);
     (is_installed && !is_written).then(|| used.clone())

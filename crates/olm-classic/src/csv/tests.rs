@@ -292,6 +292,9 @@ fn apply_writes_times_history_and_certificates() {
     rotated.status = Some(status);
     assert!(decide(&rotated, &using(800, 1800), &time(2000)).keeps_status(), "a rotation is no other phase");
     assert!(decide(&rotated, &met(), &time(2000)).keeps_status(), "there is none to show");
+    let replaced = Observed { neighbors: replaced_by(Phase::Pending), ..using(7, 900) };
+    let step = decide(&csv("Replacing", "BeingReplaced"), &replaced, &time(60));
+    assert_eq!(step.certificates, replaced.certificates, "it serves until the newer one is installed");
     let held = Observed { gate: UpgradeGate::Closed("busy".to_owned()), ..using(7, 900) };
     assert_eq!(decide(&csv("Pending", "RequirementsUnknown"), &held, &time(60)).certificates, None);
 
