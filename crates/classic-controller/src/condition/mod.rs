@@ -61,6 +61,8 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     let mut is_new = false;
     let condition = match (cluster.conditions.find(key), &csv) {
+        // it does not fit its type, and stays as it is
+        (None, _) if cluster.conditions.meta(key, |_| ()).is_some() => return Ok(Requeue::OnChange),
         (None, None) => return Ok(Requeue::Gone),
         (None, Some(csv)) => {
             let mut desired = object(&operator_condition::object(csv));
@@ -133,22 +135,39 @@ fn decoded(answer: olm_core::Object) -> kube::Result<Arc<OperatorCondition>> {
 #[cfg(test)]
 mod tests {
     use olm_api::classic::ClusterServiceVersion;
+    use olm_runtime::watched::Received;
 
     use super::*;
     use crate::testing::{self, Apiserver};
 
-    #[tokio::test]
-    async fn condition_of_an_administrator_is_not_replaced() {
-        let csv: ClusterServiceVersion = serde_json::from_value(json!({
+    fn csv() -> ClusterServiceVersion {
+        serde_json::from_value(json!({
             "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
             "metadata": {"name": "a.v1", "namespace": "ns", "uid": "u"},
             "spec": {"displayName": "a", "install": {"strategy": "deployment"}},
         }))
-        .unwrap();
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn condition_that_does_not_fit_its_type_costs_no_request() {
+        let apiserver = Apiserver::new(|_, _| (500, json!({})));
+        let cluster = Cluster::new();
+        cluster.csvs.insert("ns/a.v1".to_owned(), Object::new(csv()));
+        let condition = json!({"metadata": {"name": "a.v1", "namespace": "ns"}, "spec": {"deployments": 5}});
+        let condition: Received<OperatorCondition> = serde_json::from_value(condition).unwrap();
+        cluster.conditions.insert("ns/a.v1".to_owned(), Object::from(condition));
+        let context = testing::context(NAME, &apiserver, &cluster);
+        assert_eq!(reconcile(&context, "ns/a.v1").await.unwrap(), Requeue::OnChange);
+        assert_eq!(apiserver.requests(), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn condition_of_an_administrator_is_not_replaced() {
         let exists = json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409});
         let apiserver = Apiserver::new(move |_, _| (409, exists.clone()));
         let cluster = Cluster::new();
-        cluster.csvs.insert("ns/a.v1".to_owned(), Object::new(csv));
+        cluster.csvs.insert("ns/a.v1".to_owned(), Object::new(csv()));
         let context = testing::context(NAME, &apiserver, &cluster);
         assert_eq!(reconcile(&context, "ns/a.v1").await.unwrap(), Requeue::Backoff);
         let requests = apiserver.requests();

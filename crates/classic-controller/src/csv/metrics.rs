@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kube::ResourceExt as _;
 use olm_api::classic::observe;
+use olm_classic::operator_group::is_copy;
 use olm_runtime::metrics::{Metrics, encode_row};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -51,15 +52,17 @@ impl Collector for CsvMetrics {
         ConstGauge::new(i64::try_from(csvs.len()).unwrap_or(i64::MAX)).encode(out)?;
         let out = encode_row(&mut encoder, &observe::CSV_UPGRADE_COUNT)?;
         ConstCounter::new(self.upgrades.0.load(Ordering::Relaxed)).encode(out)?;
+        // some copies lack the label by which they are left out of the cache
+        let originals: Vec<_> = csvs.iter().filter(|csv| !is_copy(csv)).collect();
         let mut out = encode_row(&mut encoder, &observe::CSV_SUCCEEDED)?;
-        for csv in &csvs {
+        for csv in &originals {
             let phase = csv.status.as_ref().map_or("", |status| status.phase.as_str());
             let (name, namespace) = (csv.name_any(), csv.namespace().unwrap_or_default());
             let labels = [("name", name.as_str()), ("namespace", &namespace), ("version", &csv.spec.version)];
             ConstGauge::new(i64::from(phase == "Succeeded")).encode(out.encode_family(&labels)?)?;
         }
         let mut out = encode_row(&mut encoder, &observe::CSV_ABNORMAL)?;
-        for csv in &csvs {
+        for csv in &originals {
             let Some(status) = csv.status.as_ref().filter(|status| status.phase != "Succeeded") else {
                 continue;
             };
@@ -104,6 +107,20 @@ mod tests {
                 "installModes": [{"type": "OwnNamespace", "supported": true}]},
             "status": {"phase": phase, "reason": "InstallSucceeded"},
         })
+    }
+
+    #[test]
+    fn copies_without_their_label_have_no_metrics() {
+        let (metrics, cluster) = (Metrics::new(), Cluster::new());
+        for (name, reason) in [("a.v1", "ComponentUnhealthy"), ("b.v1", "Copied")] {
+            let mut csv = csv(name, "", "Failed");
+            csv["status"]["reason"] = json!(reason);
+            let csv = watched::Object::new(serde_json::from_value(csv).unwrap());
+            cluster.csvs.insert(format!("ns/{name}"), csv);
+        }
+        register(&metrics, &cluster, &Edits::default());
+        let text = metrics.classic();
+        assert!(text.contains(r#"name="a.v1""#) && !text.contains(r#"name="b.v1""#), "{text}");
     }
 
     #[tokio::test]
