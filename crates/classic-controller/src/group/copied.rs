@@ -331,13 +331,15 @@ async fn spread(
     Ok(())
 }
 
-/// Whether the right in the cluster is another CSV's: one of the same name in another namespace.
+/// Whether the right in the cluster is not to be replaced: it is that of a CSV of the same name in another namespace, or of no CSV, as
+/// Kubernetes' own are.
 fn is_taken(cluster: &Cluster, csv: &ClusterServiceVersion, right: &Object) -> bool {
     let owner = match right.kind() {
         "ClusterRole" => cluster.cluster_roles.meta(right.name(), labelled_owner),
         _ => cluster.cluster_role_bindings.meta(right.name(), labelled_owner),
     };
-    owner.flatten().is_some_and(|owner| owner != key(csv) && cluster.csvs.meta(&owner, |_| ()).is_some())
+    let Some(owner) = owner else { return false };
+    owner.is_none_or(|owner| owner != key(csv) && cluster.csvs.meta(&owner, |_| ()).is_some())
 }
 
 /// Deletes the rights in the whole cluster that an operator got while its group was global.
@@ -709,12 +711,14 @@ mod tests {
 
     #[tokio::test]
     async fn roles_of_the_cluster_are_not_those_of_another_csv() {
-        for (exists, method, name) in
-            [(true, "POST ", r#""name":"r-home""#), (false, "PUT ", r#""name":"r""#)]
-        {
+        let mut elsewhere = owned_by("demo.v1");
+        elsewhere["olm.owner.namespace"] = json!("elsewhere");
+        for (labels, exists, method, name) in [
+            (elsewhere.clone(), true, "POST ", r#""name":"r-home""#),
+            (elsewhere, false, "PUT ", r#""name":"r""#),
+            (json!({}), false, "POST ", r#""name":"r-home""#),
+        ] {
             let cluster = with_role("Succeeded", "InstallSucceeded", "");
-            let mut labels = owned_by("demo.v1");
-            labels["olm.owner.namespace"] = json!("elsewhere");
             put(&cluster.cluster_roles, json!({"metadata": {"name": "r", "labels": labels}, "rules": []}));
             if exists {
                 let spec = json!({"displayName": "d", "install": {"strategy": "deployment"}});
