@@ -76,7 +76,10 @@ impl Discovery {
             Err(error) => return Err(error),
         };
         let is_served = kinds.contains(kind);
-        self.kinds.lock().insert(key, (Instant::now(), kinds));
+        let mut cached = self.kinds.lock();
+        // CSVs that are gone named some of them
+        cached.retain(|_, (at, _)| at.elapsed() < LIFETIME);
+        cached.insert(key, (Instant::now(), kinds));
         Ok(is_served)
     }
 }
@@ -90,6 +93,20 @@ mod tests {
 
     use super::*;
     use crate::testing::Apiserver;
+
+    #[tokio::test(start_paused = true)]
+    async fn discovery_evicts_what_does_not_count_any_more() {
+        let apiserver = Apiserver::new(|_, _| {
+            (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
+        });
+        let discovery = Discovery::new(apiserver.client());
+        for version in ["v1", "v2", "v3"] {
+            let api: Api = ("a.test".to_owned(), version.to_owned(), "A".to_owned());
+            assert!(!discovery.is_served(&api).await.unwrap(), "{version}");
+            assert_eq!(discovery.kinds.lock().len(), 1, "{version}");
+            tokio::time::advance(LIFETIME).await;
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn discovery_finds_a_kind_that_was_just_added() {
