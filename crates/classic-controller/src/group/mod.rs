@@ -1,10 +1,11 @@
-//! The controllers of OperatorGroups: [`reconcile`](self) of a group itself, [`copied`] of what a CSV has in the target namespaces, and
-//! [`config`] of the switch that turns copies off.
+//! The controllers of OperatorGroups: [`reconcile`](self) of a group itself, [`copied`] of what a CSV has in the target namespaces, with
+//! [`rights`], and [`config`] of the switch that turns copies off.
 //!
 //! Rules: classic-apis §7, §10.
 
 mod config;
 mod copied;
+mod rights;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
