@@ -115,7 +115,8 @@ impl Edits {
             EditState::Returned(at) => Some((at + REPAIR_INTERVAL).saturating_duration_since(now)),
             EditState::Reported | EditState::Repaired(_) => None,
         });
-        due.min()
+        // one that is due could not be written: what was in the way wakes the CSV
+        due.filter(|wait| !wait.is_zero()).min()
     }
 
     pub(super) fn evict(&self, key: &str) {
@@ -264,6 +265,7 @@ mod tests {
 
         edits.record("n/a", edit(3), EditState::Returned(now));
         assert_eq!(edits.wait("n/a", now), Some(REPAIR_INTERVAL));
+        assert_eq!(edits.wait("n/a", now + REPAIR_INTERVAL), None, "it could not be written");
         edits.retain("n/a", &[], now);
         assert_eq!((edits.counts(), edits.wait("n/a", now)), (vec![], None));
         assert_eq!(edits.state("n/a", &edit(3)), Some(EditState::Repaired(now)), "the repair is remembered");

@@ -82,13 +82,16 @@ impl Installs {
         attempts.insert(key.to_owned(), Attempt { at: Instant::now(), inputs, result, retry, failures });
     }
 
-    /// The outcome that counts now.
+    /// The outcome that counts now. A failure that is due to be tried again counts no more, and nothing waits for it: in the phase that the CSV
+    /// has by now it may not be installed.
     pub(super) fn result(&self, key: &str, inputs: &Inputs) -> InstallResult {
-        let attempts = self.0.lock();
-        let Some(attempt) = attempts.get(key) else { return InstallResult::NotTried };
-        let is_due = attempt.retry_at().is_some_and(|at| at <= Instant::now());
+        let mut attempts = self.0.lock();
+        let Some(attempt) = attempts.get_mut(key) else { return InstallResult::NotTried };
+        if attempt.retry_at().is_some_and(|at| at <= Instant::now()) {
+            (attempt.result, attempt.retry) = (InstallResult::NotTried, None);
+        }
         match &attempt.result {
-            InstallResult::Failed { .. } if attempt.inputs != *inputs || is_due => InstallResult::NotTried,
+            InstallResult::Failed { .. } if attempt.inputs != *inputs => InstallResult::NotTried,
             result => result.clone(),
         }
     }
@@ -143,6 +146,7 @@ mod tests {
         let wait = installs.retry_in("k").unwrap();
         tokio::time::advance(wait).await;
         assert!(!is_tried(1));
+        assert_eq!(installs.retry_in("k"), None, "a CSV that lacks a requirement by now is not installed");
         installs.record("k", inputs(1), failed(Retry::Later));
         assert!(installs.retry_in("k").unwrap() > wait, "later and later");
         let counts = |is_worth_a_retry| InstallResult::Failed { message: "m".to_owned(), is_worth_a_retry };
