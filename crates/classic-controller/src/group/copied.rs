@@ -73,7 +73,7 @@ fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
             let cluster = shared();
             move |change| {
                 let part =
-                    |group: &watched::Object<OperatorGroup>| group.ok().map(|it| targets::resolved(it));
+                    |group: &watched::Object<OperatorGroup>| group.ok().map(|it| targets::settled(it));
                 if !change.concerns(part) {
                     return BTreeSet::new();
                 }
@@ -164,8 +164,8 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     let groups = cluster.groups.in_namespace(namespace);
     let targets = match groups.as_slice() {
         [] => Vec::new(),
-        // a group without status has no targets yet
-        [group] => match targets::resolved(group) {
+        // what the operator has stays until the targets are known
+        [group] => match targets::settled(group) {
             Some(targets) => targets,
             None => return Ok(Requeue::OnChange),
         },
@@ -531,6 +531,34 @@ mod tests {
             let requests = apiserver.requests();
             let methods = requests.iter().map(|line| line.split(' ').next().unwrap_or_default());
             assert!(methods.eq(want.iter().copied()), "{requests:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn copies_stay_while_the_account_of_their_group_is_missing() {
+        for (is_missing, want) in [("True", &[][..]), ("False", &["DELETE"])] {
+            let conditions = json!([{"type": "OperatorGroupServiceAccount", "status": is_missing,
+                "reason": "ServiceAccountNotFound", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+            let status = json!({"namespaces": [], "lastUpdated": "2026-01-01T00:00:00Z", "conditions": conditions});
+            let spec = json!({"serviceAccountName": "sa"});
+            let cluster = Cluster::new();
+            let metadata = json!({"namespace": "home", "name": "og"});
+            put(&cluster.groups, json!({"metadata": metadata, "spec": spec, "status": status}));
+            let csv = |namespace: &str, labels: Value| {
+                json!({
+                    "metadata": {"namespace": namespace, "name": "demo.v1", "uid": namespace, "labels": labels},
+                    "spec": {"displayName": "d", "install": {"strategy": "deployment"}},
+                })
+            };
+            put(&cluster.csvs, csv("home", json!({})));
+            let copy = csv("b", json!({"olm.copiedFrom": "home"}));
+            cluster.copies.insert(&serde_json::from_value(copy).unwrap());
+            let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
+            let context = testing::context(NAME, &apiserver, &cluster);
+            reconcile(&context, "home/demo.v1").await.unwrap();
+            let requests = apiserver.requests();
+            let methods = requests.iter().map(|line| line.split(' ').next().unwrap_or_default());
+            assert!(methods.eq(want.iter().copied()), "{is_missing}: {requests:?}");
         }
     }
 

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
 
 use super::intersection::{Intersection, judge};
-use super::status::is_account_missing;
-use super::targets::{name, namespace, resolved};
+use super::targets::{name, namespace, resolved, settled};
 use super::{keys, modes};
 use crate::csv::{GroupState, Reason};
 
@@ -56,7 +55,7 @@ pub fn check(csv: &ClusterServiceVersion, groups: &[impl Borrow<OperatorGroup>])
             desired.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
         );
     }
-    if targets.is_empty() && is_account_missing(group) {
+    if settled(group).is_none() {
         return GroupState::Unresolved;
     }
     if targets.is_empty() {

@@ -6,6 +6,7 @@ use olm_api::classic::OperatorGroup;
 use serde_json::{Value, json};
 
 use super::api::ApiSet;
+use super::status::is_account_missing;
 use super::{keys, selector};
 
 /// Names and labels of the namespaces of a cluster.
@@ -74,6 +75,13 @@ pub fn lint(group: &OperatorGroup) -> Vec<GroupError> {
 pub fn resolved(group: &OperatorGroup) -> Option<Vec<String>> {
     let namespaces: BTreeSet<&String> = group.status.as_ref()?.namespaces.iter().collect();
     Some(namespaces.into_iter().cloned().collect())
+}
+
+/// The namespaces of `status.namespaces`, sorted; `None` as long as they may be others: the group has no status, or none of them because its
+/// account has never existed.
+#[must_use]
+pub fn settled(group: &OperatorGroup) -> Option<Vec<String>> {
+    resolved(group).filter(|targets| !(targets.is_empty() && is_account_missing(group)))
 }
 
 /// Whether these are all namespaces.
