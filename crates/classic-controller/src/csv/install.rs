@@ -358,9 +358,8 @@ fn is_current(live: &Object, desired: &Object) -> bool {
     let annotations =
         |object: &Object| object.0.get("spec")?.pointer("/template/metadata/annotations").cloned();
     let without_spec = |object: &Object| {
-        let mut object = object.clone();
-        object.0.remove("spec");
-        object
+        let members = object.0.iter().filter(|(member, _)| member.as_str() != "spec");
+        Object(members.map(|(member, value)| (member.clone(), value.clone())).collect())
     };
     let expected = annotations(desired).unwrap_or_default();
     has(&without_spec(live), &without_spec(desired)) && includes(annotations(live).as_ref(), &expected)
