@@ -172,7 +172,8 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
         // the CSV fails, and its copies stay until there is one group again
         _ => return Ok(Requeue::OnChange),
     };
-    write_copies(context, &csv, &targets).await?;
+    // what is refused in one namespace keeps no rights from the operator
+    let copied = write_copies(context, &csv, &targets).await;
     let writer = ObjectWriter::new(context.client.clone());
     if is_copied(&csv) {
         spread(cluster, &writer, &csv, &targets).await?;
@@ -191,7 +192,7 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
             ensure_cluster_role(cluster, &writer, &role).await?;
         }
     }
-    Ok(Requeue::OnChange)
+    copied.map(|()| Requeue::OnChange)
 }
 
 /// Creates, updates and deletes the copies of a CSV.
@@ -213,11 +214,11 @@ async fn write_copies(
     let writes = plan.write.into_iter().map(|write| write_copy(context, write));
     // one that fails keeps no other from being written
     let written: Vec<kube::Result<()>> = stream::iter(writes).buffer_unordered(WRITES).collect().await;
-    written.into_iter().collect::<kube::Result<()>>()?;
+    let written = written.into_iter().collect::<kube::Result<()>>();
     for namespace in &plan.delete {
         delete(context, namespace, &name).await?;
     }
-    Ok(())
+    written
 }
 
 /// Namespaces that are not being deleted.
@@ -653,6 +654,51 @@ mod tests {
                 put(&cluster.cluster_roles, json!({"metadata": metadata, "rules": [read]}));
             }
             assert_eq!(requests(&cluster).await, want, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn roles_of_the_cluster_are_made_although_a_copy_is_refused() {
+        let cluster = with_role("Succeeded", "InstallSucceeded", "");
+        put(&cluster.namespaces, json!({"metadata": {"name": "b"}}));
+        let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/b/") {
+            true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
+            false => {
+                let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}});
+                (200, role)
+            }
+        });
+        let context = testing::context(NAME, &apiserver, &cluster);
+        assert!(reconcile(&context, "home/demo.v1").await.is_err(), "it is tried again");
+        let requests = apiserver.requests();
+        assert!(requests.iter().any(|line| line.starts_with(CREATED)), "{requests:?}");
+    }
+
+    #[tokio::test]
+    async fn roles_that_one_namespace_refuses_are_made_in_others() {
+        let cluster = with_role("Succeeded", "InstallSucceeded", "b");
+        let metadata = json!({"name": "g", "namespace": "home", "resourceVersion": "2"});
+        let status = json!({"namespaces": ["b", "c"], "lastUpdated": "2026-01-01T00:00:00Z"});
+        put(&cluster.groups, json!({"metadata": metadata, "spec": {}, "status": status}));
+        for namespace in ["b", "c"] {
+            let labels = json!({"olm.copiedFrom": "home"});
+            let metadata =
+                json!({"namespace": namespace, "name": "demo.v1", "uid": namespace, "labels": labels});
+            let spec = json!({"displayName": "d", "install": {"strategy": "deployment"}});
+            let copy = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+            cluster.copies.insert(&copy);
+        }
+        let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/b/") {
+            true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
+            false => (200, json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}})),
+        });
+        let context = testing::context(NAME, &apiserver, &cluster);
+        assert!(reconcile(&context, "home/demo.v1").await.is_err(), "it is tried again");
+        let requests = apiserver.requests();
+        for namespace in ["b", "c"] {
+            let created = format!("/namespaces/{namespace}/roles?");
+            let is_creation = |line: &&String| line.starts_with("POST ") && line.contains(&created);
+            assert_eq!(requests.iter().filter(is_creation).count(), 1, "{namespace}: {requests:?}");
         }
     }
 

@@ -33,11 +33,13 @@ pub(super) async fn spread(
     if targets::is_global(targets) && all.iter().any(|right| is_taken(cluster, csv, right)) {
         all = rights::apart(all, &namespace);
     }
+    // one that is refused keeps no other from being written
+    let mut written = Ok(());
     for desired in all {
         let live = live(cluster, &desired);
-        writer.ensure(&desired, live.as_ref()).await?;
+        written = written.and(writer.ensure(&desired, live.as_ref()).await.map(drop));
     }
-    Ok(())
+    written
 }
 
 /// Whether the right in the cluster is not to be replaced: it is that of a CSV of the same name in another namespace, or of no CSV, as
