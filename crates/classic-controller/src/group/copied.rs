@@ -152,10 +152,8 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
             // it does not fit its type: its copies stay, too
             return Ok(Requeue::OnChange);
         }
-        for namespace in cluster.copies.uids(namespace, name).into_keys() {
-            delete(context, &namespace, name).await?;
-        }
-        return Ok(Requeue::Gone);
+        let namespaces: Vec<String> = cluster.copies.uids(namespace, name).into_keys().collect();
+        return delete_all(context, &namespaces, name).await.map(|()| Requeue::Gone);
     };
     if cluster.groups.read().group(namespace).any(|group| group.ok().is_none()) {
         // the targets of a group that does not fit its type are not known: the copies stay
@@ -215,10 +213,7 @@ async fn write_copies(
     // one that fails keeps no other from being written
     let written: Vec<kube::Result<()>> = stream::iter(writes).buffer_unordered(WRITES).collect().await;
     let written = written.into_iter().collect::<kube::Result<()>>();
-    for namespace in &plan.delete {
-        delete(context, namespace, &name).await?;
-    }
-    written
+    written.and(delete_all(context, &plan.delete, &name).await)
 }
 
 /// Namespaces that are not being deleted.
@@ -286,6 +281,15 @@ fn found<T>(cluster: &Cluster, key: &str, written: kube::Result<T>) -> kube::Res
 /// not read the roles yet.
 fn is_namespace_gone(error: &kube::Error) -> bool {
     classify(error) == ErrorClass::NotFound || is_namespace_terminating(error)
+}
+
+/// Deletes the copies in these namespaces; one that is refused keeps no other from being deleted.
+async fn delete_all(context: &Context, namespaces: &[String], name: &str) -> kube::Result<()> {
+    let mut deleted = Ok(());
+    for namespace in namespaces {
+        deleted = deleted.and(delete(context, namespace, name).await);
+    }
+    deleted
 }
 
 /// Deletes a copy in the state that was observed: without its label, which a user may have removed since, it is no copy any more.
@@ -408,6 +412,26 @@ mod tests {
         let requests = apiserver.requests();
         let methods = requests.iter().map(|line| line.split(' ').next().unwrap_or_default());
         assert!(methods.eq(["PUT", "POST", "PUT"]), "{requests:?}");
+    }
+
+    #[tokio::test]
+    async fn copies_that_one_namespace_keeps_are_deleted_in_others() {
+        let cluster = Cluster::new();
+        for namespace in ["b", "c"] {
+            let labels = json!({"olm.copiedFrom": "home"});
+            let metadata =
+                json!({"namespace": namespace, "name": "demo.v1", "uid": namespace, "labels": labels});
+            let spec = json!({"displayName": "d", "install": {"strategy": "deployment"}});
+            let copy = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+            cluster.copies.insert(&copy);
+        }
+        let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/b/") {
+            true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
+            false => (200, json!({"kind": "Status", "status": "Success"})),
+        });
+        let context = testing::context(NAME, &apiserver, &cluster);
+        assert!(reconcile(&context, "home/demo.v1").await.is_err(), "it is tried again");
+        assert!(cluster.copies.uids("home", "demo.v1").into_keys().eq(["b"]), "{:?}", apiserver.requests());
     }
 
     #[tokio::test]
