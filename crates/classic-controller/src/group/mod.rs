@@ -190,12 +190,14 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     label_account(cluster, &writer, &group).await?;
     let targets = targets::resolved(&group).unwrap_or_default();
     let labelled: &[String] = if targets::is_global(&targets) { &[] } else { &targets };
+    // what one namespace refuses keeps neither others nor roles from the group
+    let mut are_labelled = Ok(());
     for change in targets::labels(&group.uid().unwrap_or_default(), labelled, &namespaces) {
         let value = if change.add { json!("") } else { Value::Null };
-        label(&writer, &change.namespace, &change.label, &value).await?;
+        are_labelled = are_labelled.and(label(&writer, &change.namespace, &change.label, &value).await);
     }
     // it may have been deleted and made again between two events
-    release_namespaces(cluster, &writer, &namespaces).await?;
+    let are_labelled = are_labelled.and(release_namespaces(cluster, &writer, &namespaces).await);
     let csvs = cluster.own_csvs(&namespace);
     if let Some(apis) = operator_group::prune(&group, &here, &csvs) {
         group = set_provided_apis(context, &group, &apis).await?;
@@ -203,7 +205,7 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     for role in roles::of_group(&group, &roles::aggregated(&group, &csvs)) {
         ensure_cluster_role(cluster, &writer, &role).await?;
     }
-    Ok(Requeue::OnChange)
+    are_labelled.map(|()| Requeue::OnChange)
 }
 
 /// Writes a ClusterRole unless it is there.
@@ -303,12 +305,13 @@ async fn release_namespaces(
     namespaces: &targets::Namespaces,
 ) -> kube::Result<()> {
     let uids = uids(cluster);
+    let mut are_released = Ok(());
     for (namespace, labels) in namespaces {
         for stale in stale(labels.iter(), &uids) {
-            label(writer, namespace, stale, &Value::Null).await?;
+            are_released = are_released.and(label(writer, namespace, stale, &Value::Null).await);
         }
     }
-    Ok(())
+    are_released
 }
 
 #[cfg(test)]
@@ -317,6 +320,30 @@ mod tests {
 
     use super::*;
     use crate::testing::{self, Apiserver};
+
+    #[tokio::test]
+    async fn group_label_that_one_namespace_refuses_is_on_others() {
+        let cluster = Cluster::new();
+        let group: OperatorGroup = serde_json::from_value(json!({
+            "metadata": {"namespace": "ns", "name": "og", "uid": "u"}, "spec": {"targetNamespaces": ["a", "b"]},
+            "status": {"namespaces": ["a", "b"], "lastUpdated": "2026-01-01T00:00:00Z"},
+        }))
+        .unwrap();
+        cluster.groups.insert("ns/og".to_owned(), watched::Object::new(group));
+        for name in ["a", "b"] {
+            let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            cluster.namespaces.insert(name.to_owned(), watched::Object::new(namespace));
+        }
+        let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/a?") {
+            true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
+            false => (200, json!({"metadata": {"name": "any"}})),
+        });
+        let context = testing::context(NAME, &apiserver, &cluster);
+        assert!(reconcile(&context, "ns/og").await.is_err(), "it is tried again");
+        let requests = apiserver.requests();
+        let is_labelled = |line: &String| line.starts_with("PATCH ") && line.contains("/namespaces/b?");
+        assert!(requests.iter().any(is_labelled), "{requests:?}");
+    }
 
     #[tokio::test]
     async fn group_that_went_unseen_leaves_no_label() {
