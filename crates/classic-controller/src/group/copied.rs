@@ -415,6 +415,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn copy_that_is_refused_keeps_no_other_from_being_deleted() {
+        let csv = |namespace: &str, labels: Value| {
+            json!({
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+                "metadata": {"namespace": namespace, "name": "demo.v1", "uid": namespace, "labels": labels},
+                "spec": {"displayName": "d", "install": {"strategy": "deployment"}},
+                "status": {"phase": "Succeeded", "reason": "InstallSucceeded"},
+            })
+        };
+        let cluster = Cluster::new();
+        put(&cluster.namespaces, json!({"metadata": {"name": "c"}}));
+        let copy = csv("b", json!({"olm.copiedFrom": "home"}));
+        cluster.copies.insert(&serde_json::from_value(copy).unwrap());
+        let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/c/") {
+            true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
+            false => (200, json!({"kind": "Status", "status": "Success"})),
+        });
+        let context = testing::context(NAME, &apiserver, &cluster);
+        let original = serde_json::from_value(csv("home", json!({}))).unwrap();
+        assert!(write_copies(&context, &original, &["c".to_owned()]).await.is_err(), "it is tried again");
+        assert!(cluster.copies.get("b/demo.v1").is_none(), "{:?}", apiserver.requests());
+    }
+
+    #[tokio::test]
     async fn copies_that_one_namespace_keeps_are_deleted_in_others() {
         let cluster = Cluster::new();
         for namespace in ["b", "c"] {
