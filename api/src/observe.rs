@@ -542,6 +542,11 @@ pub const EVENTS: &[Event] = &[
     ),
     normal(REVISION, "Corrected", "An object that another client changed or deleted was restored."),
     warning(REVISION, "Collision", "An object belongs to another owner and is not touched."),
+    warning(
+        REVISION,
+        "RemovalWaiting",
+        "The revision is archived or being deleted, and waits for the revision that the note names.",
+    ),
     normal(OPERATOR, "OperatorStatusChanged", "Conditions of the ClusterOperator have changed."),
     normal(OPERATOR, "OperatorVersionChanged", "The version that it reports has changed."),
     normal(OPERATOR, "ManagedElsewhere", "Another manager writes the ClusterOperator; it is only watched."),

@@ -48,6 +48,8 @@ pub(super) struct Memory {
     pub(super) first_seen: Option<Instant>,
     /// When this process first found it being deleted.
     pub(super) deletion_seen: Option<Instant>,
+    /// When this process first found it to be archived.
+    pub(super) archive_seen: Option<Instant>,
     /// Since when its status is held back.
     pub(super) debounce: Debounce,
     /// The extension as the teardown last observed it, once it has asked.
@@ -96,6 +98,11 @@ impl Memory {
     /// For how long this process has known that the revision is being deleted.
     pub(super) fn deleting_for(&mut self, now: Instant) -> Duration {
         now.duration_since(*self.deletion_seen.get_or_insert(now))
+    }
+
+    /// For how long this process has known that the revision is to be archived.
+    pub(super) fn archiving_for(&mut self, now: Instant) -> Duration {
+        now.duration_since(*self.archive_seen.get_or_insert(now))
     }
 
     /// The time until the pods of some object are listed next.

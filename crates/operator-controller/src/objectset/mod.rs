@@ -210,6 +210,14 @@ impl Context {
         }
     }
 
+    /// Records that the removal of a revision waits for another one.
+    async fn record_wait(&self, revision: &ClusterObjectSet, note: &str) {
+        if let Some(events) = &self.events {
+            let event = NewEvent { warning: true, reason: "RemovalWaiting", action: "Remove", note };
+            events.publish(&revision.object_ref(&()), event).await;
+        }
+    }
+
     /// The other revisions of the same extension.
     fn siblings(&self, revision: &ClusterObjectSet) -> Vec<Arc<ClusterObjectSet>> {
         let mut all =

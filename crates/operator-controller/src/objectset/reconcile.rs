@@ -27,15 +27,17 @@ use super::content::ContentError;
 use super::errors::{is_code, text};
 use super::identity::Owner;
 use super::memory::Memory;
-use super::removal::{Removed, Removing};
+use super::removal::{Removed, Removing, wait_end};
 use super::rollout::{Problems, Rollout};
 use super::world::AWAITED;
 use super::{Context, FIELD_MANAGER, convert, debounce, extensions};
 use crate::debounce::STATUS_DEBOUNCE;
 use crate::written_by;
 
-/// The time between two checks whether the content of a successor is known.
+/// The time between two checks whether the content of another revision is known, as long as that may be read for the first time.
 const CONTENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Content is usually read within this time. Then a removal that waits for it is an event, too.
+const CONTENT_READ_TIME: Duration = Duration::from_secs(10);
 /// How long the deletion of one revision may come after that of another of the same extension.
 const SIBLING_DELETION_WINDOW: Duration = Duration::from_secs(30);
 
@@ -240,11 +242,10 @@ async fn archive_sibling(context: &Context, sibling: &ClusterObjectSet) -> Resul
 
 async fn archive(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &mut Memory) -> Pass {
     let successors = successors(revision, context);
-    if let Some(detail) = unknown(&successors, revision, context, false) {
-        return Pass {
-            outcome: Outcome::Removing(Some(detail)),
-            requeue: Requeue::After(CONTENT_POLL_INTERVAL),
-        };
+    let since = memory.archiving_for(Instant::now());
+    if let Some(detail) = unknown(&successors, revision, context, since) {
+        let after = wait_for_content(revision, context, &detail, since).await;
+        return Pass { outcome: Outcome::Removing(Some(detail)), requeue: Requeue::After(after) };
     }
     let removed = |result: Result<Removed, String>| match result {
         Ok(Removed::All) => Pass { outcome: Outcome::Archived, requeue: Requeue::OnChange },
@@ -279,13 +280,15 @@ fn successors(revision: &ClusterObjectSet, context: &Context) -> Vec<Arc<Cluster
 }
 
 /// What a removal waits for while it is not known what a revision in force has: until then, nothing goes. A newer one that has succeeded
-/// has taken over everything; an older one that has not had only what it still owns. If the removal `is_late`, no older one is waited for.
+/// has taken over everything; an older one that has not had only what it still owns. `since` is the time of the removal: no older one is
+/// waited for longer than for custom resources.
 fn unknown(
     successors: &[Arc<ClusterObjectSet>],
     revision: &ClusterObjectSet,
     context: &Context,
-    is_late: bool,
+    since: Duration,
 ) -> Option<String> {
+    let is_late = since >= context.custom_resource_wait;
     let takes_over = |set: &ClusterObjectSet| match set.spec.revision.cmp(&revision.spec.revision) {
         Ordering::Greater => !has_succeeded(set),
         Ordering::Less => !is_late && has_succeeded(set),
@@ -293,7 +296,23 @@ fn unknown(
     };
     let is_known = |set: &ClusterObjectSet| context.memories.is_known(&set.uid().unwrap_or_default());
     let found = successors.iter().find(|set| takes_over(set) && !is_known(set))?;
-    Some(format!("waiting for the content of revision {}", found.name_any()))
+    let end = wait_end(found, revision, context);
+    Some(format!("waiting for the content of revision {}; {end}", found.name_any()))
+}
+
+/// The time until a removal checks again whether the content is known that it has waited for `since` its beginning. A wait that lasts is
+/// an event.
+async fn wait_for_content(
+    revision: &ClusterObjectSet,
+    context: &Context,
+    detail: &str,
+    since: Duration,
+) -> Duration {
+    if since < CONTENT_READ_TIME {
+        return CONTENT_POLL_INTERVAL;
+    }
+    context.record_wait(revision, detail).await;
+    schedule::TEARDOWN_INTERVAL
 }
 
 /// The teardown on deletion. `None` when nothing is left to do.
@@ -371,9 +390,9 @@ async fn tear_down(
     // with the extension, all its revisions go
     let goes = !facts.stays && matches!(owner, Owner::Extension { .. });
     let successors = if goes { vec![] } else { successors(revision, context) };
-    let is_late = since >= context.custom_resource_wait;
-    if let Some(detail) = unknown(&successors, revision, context, is_late) {
-        return Ok(Removed::Waiting { detail: Some(detail), after: CONTENT_POLL_INTERVAL });
+    if let Some(detail) = unknown(&successors, revision, context, since) {
+        let after = wait_for_content(revision, context, &detail, since).await;
+        return Ok(Removed::Waiting { detail: Some(detail), after });
     }
     let own = convert::own_revision(revision);
     let removing = Removing { context, revision, owner, own, reason, successors };

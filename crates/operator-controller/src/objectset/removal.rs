@@ -216,8 +216,12 @@ impl Removing<'_> {
     /// Whether an older revision has had enough time to take back what it had. It may be unable to: an apiserver rejects the older
     /// definition of a CRD whose new version is stored already.
     fn is_late(&self, memory: &mut Memory) -> bool {
-        self.reason != Reason::Archive
-            && memory.deleting_for(Instant::now()) >= self.context.custom_resource_wait
+        let now = Instant::now();
+        let since = match self.reason {
+            Reason::Archive => memory.archiving_for(now),
+            Reason::Delete | Reason::Keep => memory.deleting_for(now),
+        };
+        since >= self.context.custom_resource_wait
     }
 
     /// What the revision consists of. If its content is lost, what carries our owner reference is searched in the cluster.
@@ -251,7 +255,11 @@ impl Removing<'_> {
         let goes = metadata.is_some_and(|metadata| metadata.contains_key("deletionTimestamp"));
         let successor = live.as_ref().and_then(|live| self.successor(first, live));
         if let Some(successor) = successor.filter(|_| !goes) {
-            return format!("waiting for revision {} to take over {object}{more}", successor.name_any());
+            let end = wait_end(successor, self.revision, self.context);
+            let text =
+                format!("waiting for revision {} to take over {object}{more}; {end}", successor.name_any());
+            self.context.record_wait(self.revision, &text).await;
+            return text;
         }
         let held = live.as_ref().map(held_by).unwrap_or_default();
         format!("waiting for {object}{held}{more}")
@@ -499,6 +507,16 @@ impl Removing<'_> {
         let removal = remove(ownership(&crd, &crd, &self.own, Successor::None), self.reason);
         let goes = matches!(removal, Removal::Delete | Removal::Wait);
         Ok((goes && self.successor(key, &crd).is_none()).then(|| served(&crd)).flatten())
+    }
+}
+
+/// The end of a wait of the removal of `revision` for another one in force, for a message. An older one takes back what it had in time, or
+/// not at all; a newer one may take over what it has in its content at any time.
+pub(super) fn wait_end(awaited: &ClusterObjectSet, revision: &ClusterObjectSet, context: &Context) -> String {
+    if awaited.spec.revision < revision.spec.revision {
+        format!("this ends after {} minutes", context.custom_resource_wait.as_secs().div_ceil(60))
+    } else {
+        "this also ends if it succeeds or is deleted".to_owned()
     }
 }
 

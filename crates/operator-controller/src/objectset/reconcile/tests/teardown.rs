@@ -1,5 +1,7 @@
 //! The objects that a removal leaves to the revisions in force.
 
+use olm_runtime::events::Events;
+
 use super::*;
 
 /// Revision `number` of extension `e`, which owns it, with the CRD in its content or without.
@@ -84,8 +86,8 @@ fn writes(apiserver: &Apiserver, since: usize) -> Vec<String> {
 #[tokio::test]
 async fn archiving_leaves_to_revisions_in_force_what_they_have() {
     let sibling = |number: i64, state: &str| numbered(number, state, true, &json!({}));
-    let unknown = |name: &str| Outcome::Removing(Some(format!("waiting for the content of revision {name}")));
-    let (unknown_older, unknown_newer) = (unknown("e-1"), unknown("e-3"));
+    let unknown = |detail: &str| Outcome::Removing(Some(detail.to_owned()));
+    let (unknown_older, unknown_newer) = (unknown(OLDER_UNKNOWN), unknown(NEWER_UNKNOWN));
     let (left, gone) = (Outcome::Removing(None), Outcome::Archived);
     for (case, owners, sibling, is_known, want) in [
         ("an older one that has succeeded", &[1, 2][..], succeeded(sibling(1, "Active")), true, &left),
@@ -112,6 +114,46 @@ async fn archiving_leaves_to_revisions_in_force_what_they_have() {
         let (is_left, is_released) = (*want != gone, owners.last() != Some(&2));
         assert_eq!(is_deleted, !is_left && !is_released, "{case}: {outcome:?}");
         assert!(is_deleted || outcome == *want, "{case}: {outcome:?}");
+    }
+}
+
+/// The Secrets of the older revision are lost, or the apiserver rejects its definition of the CRD.
+#[tokio::test]
+async fn archiving_bounds_the_wait_for_an_older_revision() {
+    for (case, owners, is_known) in
+        [("its content is lost", &[2][..], false), ("it does not take the CRD back", &[1, 2], true)]
+    {
+        let siblings = [succeeded(numbered(1, "Active", true, &json!({})))];
+        let apiserver = cluster(owners, None);
+        let mut context = controller(&apiserver, &siblings);
+        context.custom_resource_wait = Duration::ZERO;
+        if is_known {
+            read_content(&context, &siblings).await;
+        }
+        let archived = numbered(2, "Archived", true, &json!({}));
+        let outcome = archive(&archived, &context, &mut Memory::default()).await.outcome;
+        assert_eq!(outcome, Outcome::Archived, "{case}");
+        assert_eq!(writes(&apiserver, 0), RELEASE.1, "{case}: the CRD stays, without our reference");
+    }
+}
+
+/// Content is usually read within a second after a start. A wait that lasts is an event, and is polled less often.
+#[tokio::test]
+async fn archiving_records_a_wait_that_lasts() {
+    let (apiserver, siblings) = (cluster(&[1, 2], None), [numbered(3, "Active", true, &json!({}))]);
+    let mut context = controller(&apiserver, &siblings);
+    context.events = Some(Events::new(apiserver.client(), "test", None));
+    let archived = numbered(2, "Archived", true, &json!({}));
+    for (seconds, after, events) in [(0, CONTENT_POLL_INTERVAL, 0), (10, schedule::TEARDOWN_INTERVAL, 1)] {
+        let since = Instant::now().checked_sub(Duration::from_secs(seconds));
+        let mut memory = Memory { archive_seen: since, ..Memory::default() };
+        let pass = archive(&archived, &context, &mut memory).await;
+        assert_eq!(pass.outcome, Outcome::Removing(Some(NEWER_UNKNOWN.to_owned())), "{seconds}");
+        assert_eq!(pass.requeue, Requeue::After(after), "{seconds}");
+        let mut sent = apiserver.requests();
+        sent.retain(|line| line.starts_with("POST ") && line.contains("/events"));
+        assert_eq!(sent.len(), events, "{seconds}: {sent:?}");
+        assert!(sent.iter().all(|event| event.contains(NEWER_UNKNOWN)), "{sent:?}");
     }
 }
 
@@ -153,6 +195,11 @@ const RELEASE: (&str, &[&str]) =
     ("all is gone", &["PATCH /apis/apiextensions.k8s.io/v1/customresourcedefinitions/ks.g.io"]);
 /// Nothing is done for the time being.
 const WAIT: (&str, &[&str]) = ("", &[]);
+/// It is not known what revision 1 has.
+const OLDER_UNKNOWN: &str = "waiting for the content of revision e-1; this ends after 5 minutes";
+/// It is not known what revision 3 has.
+const NEWER_UNKNOWN: &str =
+    "waiting for the content of revision e-3; this also ends if it succeeds or is deleted";
 
 /// rule: revisions §11, first paragraph: the garbage collector leaves what the predecessor of a stuck revision owned, when that is
 /// deleted by hand. Custom resources cannot be made again.
@@ -247,7 +294,7 @@ async fn teardown_leaves_to_revisions_in_force_what_they_have() {
 async fn teardown_waits_for_content_of_older_revisions() {
     let deleted = deleted(2, "Active", &[], &json!({}));
     let older = |state: &str, has_crd: bool| numbered(1, state, has_crd, &json!({}));
-    let wait: (&str, &[&str]) = ("waiting for the content of revision e-1", &[]);
+    let wait: (&str, &[&str]) = (OLDER_UNKNOWN, &[]);
     for (case, sibling, is_known, is_late, (detail, written)) in [
         ("not read yet", succeeded(older("Active", true)), false, false, wait),
         ("it has the CRD", succeeded(older("Active", true)), true, false, WAIT),
@@ -402,13 +449,7 @@ async fn teardown_ends_if_an_object_is_not_taken_back() {
     for (case, sibling, is_known, detail, released) in [
         ("older", numbered(1, "Active", true, &json!({})), false, "all is gone", true),
         ("newer: it may come to it", numbered(3, "Active", true, &json!({})), true, "", false),
-        (
-            "newer, after a restart",
-            numbered(3, "Active", true, &json!({})),
-            false,
-            "waiting for the content of revision e-3",
-            false,
-        ),
+        ("newer, after a restart", numbered(3, "Active", true, &json!({})), false, NEWER_UNKNOWN, false),
     ] {
         let (apiserver, siblings) = (cluster(&[1, 2], extension(&json!({}))), [sibling]);
         let mut context = controller(&apiserver, &siblings);
