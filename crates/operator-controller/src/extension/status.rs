@@ -58,6 +58,9 @@ pub fn derive(
     conditions.extend(upgrade_available(&result.upgrade, stored, &make));
     conditions.extend(reconciling);
     conditions.extend(stalled);
+    // those of other writers stay
+    let is_foreign = |found: &&Condition| condition::spec(condition::EXTENSION, &found.type_).is_none();
+    conditions.extend(stored.iter().filter(is_foreign).cloned());
 
     ClusterExtensionStatus {
         conditions: condition::merge(stored, conditions),

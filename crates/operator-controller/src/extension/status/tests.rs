@@ -388,6 +388,20 @@ fn conditions_are_those_of_the_list() {
     }
 }
 
+/// rule: operator-controller §3.2: the reference changes its own conditions in the stored status.
+#[test]
+fn status_keeps_conditions_of_other_writers() {
+    let foreign = Condition::new("example.com/Scanned", ConditionStatus::False, "Found", "x", Some(3), at(1));
+    let mut before = derived(vec![done(1, "1.0.0")], applied("1.0.0"), None);
+    before.conditions.insert(0, foreign.clone());
+    for progress in [applied("1.0.0"), failed(Class::Blocked), Progress::Paused] {
+        let after = derived(vec![done(1, "1.0.0")], progress, Some(&before));
+        assert_eq!(after.conditions.first(), Some(&foreign), "{:?}", after.conditions);
+    }
+    let after = derived(vec![done(1, "1.0.0")], applied("1.0.0"), Some(&before));
+    assert_eq!(after, before, "nothing is written");
+}
+
 #[test]
 fn status_names_a_held_major_version_and_changes_nothing_else() {
     let without = derived_with(UpgradeUpdate::NONE, None);

@@ -46,6 +46,18 @@ fn deadline_counts_from_the_first_sight() {
     }
 }
 
+#[test]
+fn revision_status_keeps_conditions_of_other_writers() {
+    let foreign = json!({"type": "example.com/Scanned", "status": "False", "reason": "Found", "message": "",
+        "lastTransitionTime": "2000-01-01T00:00:00Z"});
+    let revision = revision(&json!({}), &json!({}), &json!({"conditions": [foreign]}));
+    let failed = Outcome::Failed("x".to_owned());
+    let after = status(&revision, &failed, Deadline::None, None, Timestamp::UNIX_EPOCH).unwrap();
+    let types: Vec<&str> = after.conditions.iter().map(|found| found.type_.as_str()).collect();
+    assert_eq!(types, ["example.com/Scanned", condition::PROGRESSING]);
+    assert_eq!(after.conditions[0], revision.status.unwrap().conditions[0]);
+}
+
 /// One CRD, which the revision controls, and one custom resource that a finalizer holds.
 fn apiserver() -> Apiserver {
     let crd = json!({
