@@ -37,7 +37,7 @@ use tracing::Instrument as _;
 
 pub use expiries::Expiries;
 pub use issuer::{leave_behind, take_away};
-pub use refused::RefusedCertificates;
+pub use refused::{CertificateCheck, RefusedCertificates};
 
 use crate::revisions::Revisions;
 use issuer::Issuer;

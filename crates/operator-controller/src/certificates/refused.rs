@@ -1,6 +1,6 @@
 //! Certificates that may not be written, for the conditions of their extensions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
@@ -8,38 +8,54 @@ use futures::stream::BoxStream;
 use olm_runtime::controller::Waker;
 use parking_lot::Mutex;
 
-/// The error messages by the UID of the extension. Cheap to clone.
+/// The result of the last pass over the certificates of an extension.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum CertificateCheck {
+    /// This process has not made one yet. The extension is woken when it has.
+    #[default]
+    Awaited,
+    /// All may be written.
+    Accepted,
+    /// One may not be written; with the error message.
+    Refused(String),
+}
+
+/// The results by the UID of the extension. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct RefusedCertificates {
-    messages: Arc<Mutex<HashMap<String, String>>>,
+    checks: Arc<Mutex<HashMap<String, CertificateCheck>>>,
     waker: Waker,
 }
 
 impl RefusedCertificates {
-    /// The names of extensions whose message changes.
+    /// The names of extensions whose result changes.
     #[must_use]
     pub fn changes(&self) -> BoxStream<'static, String> {
         self.waker.names().boxed()
     }
 
-    /// The message of an extension.
+    /// The result for an extension.
     #[must_use]
-    pub fn message(&self, uid: &str) -> Option<String> {
-        self.messages.lock().get(uid).cloned()
+    pub fn check(&self, uid: &str) -> CertificateCheck {
+        self.checks.lock().entry(uid.to_owned()).or_default().clone()
     }
 
     /// Evicts an extension that is gone.
     pub fn evict(&self, uid: &str) {
-        self.messages.lock().remove(uid);
+        self.checks.lock().remove(uid);
+    }
+
+    /// Evicts all but the extensions with these UIDs: a pass may end after its extension has gone.
+    pub(crate) fn retain(&self, uids: &BTreeSet<String>) {
+        self.checks.lock().retain(|uid, _| uids.contains(uid));
     }
 
     pub(super) fn set(&self, name: &str, uid: &str, message: Option<&str>) {
-        let mut messages = self.messages.lock();
-        let before = match message {
-            Some(message) => messages.insert(uid.to_owned(), message.to_owned()),
-            None => messages.remove(uid),
-        };
-        if before.as_deref() != message {
+        let check =
+            message.map_or(CertificateCheck::Accepted, |text| CertificateCheck::Refused(text.to_owned()));
+        let before = self.checks.lock().insert(uid.to_owned(), check.clone());
+        // no pass over the extension has asked for the first one
+        if before.map_or(message.is_some(), |before| before != check) {
             self.waker.wake(name);
         }
     }
@@ -55,18 +71,21 @@ mod tests {
     fn certificate_error_wakes_the_extension() {
         let refused_certificates = RefusedCertificates::default();
         let mut changes = refused_certificates.changes();
-        let mut woken = |message: Option<&str>| {
-            refused_certificates.set("demo", "u1", message);
-            assert_eq!(refused_certificates.message("u1").as_deref(), message);
+        let mut woken = |uid: &str, message: Option<&str>| {
+            refused_certificates.set("demo", uid, message);
+            let want =
+                message.map_or(CertificateCheck::Accepted, |text| CertificateCheck::Refused(text.to_owned()));
+            assert_eq!(refused_certificates.check(uid), want);
             changes.next().now_or_never().flatten()
         };
-        assert_eq!(woken(None), None);
-        assert_eq!(woken(Some("a")).as_deref(), Some("demo"));
-        assert_eq!(woken(Some("a")), None);
-        assert_eq!(woken(None).as_deref(), Some("demo"));
-        refused_certificates.set("demo", "u1", Some("a"));
-        assert_eq!(refused_certificates.message("u2"), None, "another extension of that name");
-        refused_certificates.evict("u1");
-        assert_eq!(refused_certificates.message("u1"), None);
+        assert_eq!(woken("u1", None), None);
+        assert_eq!(woken("u1", Some("a")).as_deref(), Some("demo"));
+        assert_eq!(woken("u1", Some("a")), None);
+        assert_eq!(woken("u1", None).as_deref(), Some("demo"));
+        assert_eq!(refused_certificates.check("u2"), CertificateCheck::Awaited, "another one of that name");
+        assert_eq!(woken("u2", None).as_deref(), Some("demo"), "a pass over the extension asked before");
+        refused_certificates.retain(&BTreeSet::from(["u2".to_owned()]));
+        refused_certificates.evict("u2");
+        assert!(refused_certificates.checks.lock().is_empty());
     }
 }

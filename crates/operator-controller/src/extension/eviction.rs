@@ -31,6 +31,7 @@ async fn evict(context: &Context) {
     let uids: BTreeSet<String> = context.extensions.read().rows().values().map(Object::uid).collect();
     context.evict_unused_packages();
     context.states.retain(&uids);
+    context.refused_certificates.retain(&uids);
     context.bundles.tidy(uids, images(&context.revisions.all()), GRACE_PERIOD).await;
 }
 

@@ -25,6 +25,7 @@ use super::report::{ReconcileError, patch_finalizers, report};
 use super::result::{Notice, PassResult, Progress, Trace};
 use super::writer::StepError;
 use super::{record, uninstall};
+use crate::certificates::CertificateCheck;
 
 /// One pass.
 ///
@@ -66,14 +67,7 @@ pub async fn reconcile(
         (_, Err(error)) if error.is_conflict() => return Err(error),
         (Ok(_), Err(error)) => failed(Progress::Failed(PassError::new(Class::Transient, error.to_string()))),
         (Ok(request), Ok(())) => {
-            resolve_and_deliver(
-                &request,
-                issuer::recorded(extension),
-                &revisions,
-                &context,
-                &mut trace.notices,
-            )
-            .await?
+            resolve_and_deliver(extension, &request, &revisions, &context, &mut trace.notices).await?
         }
         (Err(error), _) => failed(Progress::Invalid(error)),
     };
@@ -83,8 +77,8 @@ pub async fn reconcile(
 }
 
 async fn resolve_and_deliver(
+    extension: &ClusterExtension,
     request: &ExtensionRequest,
-    recorded: Option<CertProvider>,
     revisions: &[Arc<ClusterObjectSet>],
     context: &Context,
     notices: &mut Vec<Notice>,
@@ -132,6 +126,7 @@ async fn resolve_and_deliver(
     context.durations.observe(resolved.target.is_ok(), begun.elapsed());
     let delivered = match &resolved.target {
         Ok(target) => {
+            let recorded = issuer::recorded(extension);
             deliver(context, request, target, resolved.chosen.as_ref(), revisions, &states, recorded)
                 .await
                 .map(|delivered| (target, delivered))
@@ -147,11 +142,8 @@ async fn resolve_and_deliver(
                 Some(written) => revision::states(current(revisions, written)),
                 None => states,
             };
-            let progress = match context.refused_certificates.message(&request.uid) {
-                Some(message) => Progress::Failed(PassError::new(Class::NeedsChange, message)),
-                None => Progress::Applied { target: target.bundle().clone(), issuer: delivered.issuer },
-            };
-            (states, progress)
+            let check = context.refused_certificates.check(&request.uid);
+            (states, applied(extension, check, target.bundle(), delivered.issuer))
         }
         // the pass may have stopped to wait for an answer; the next process repeats it
         Err(_) if resolved.target.is_ok() && context.workers.are_stopping() => return Err(Stopping.into()),
@@ -160,6 +152,36 @@ async fn resolve_and_deliver(
     };
     let resolution::Resolved { deprecations, upgrade, .. } = resolved;
     Ok(PassResult { revisions: states, deprecations, upgrade, progress, unread })
+}
+
+/// The progress of a pass that delivered its bundle.
+fn applied(
+    extension: &ClusterExtension,
+    check: CertificateCheck,
+    target: &BundleFacts,
+    issuer: Option<CertProvider>,
+) -> Progress {
+    let refused = match check {
+        CertificateCheck::Refused(message) => Some(message),
+        CertificateCheck::Awaited => reported_error(extension),
+        CertificateCheck::Accepted => None,
+    };
+    match refused {
+        Some(message) => Progress::Failed(PassError::new(Class::NeedsChange, message)),
+        None => Progress::Applied { target: target.clone(), issuer },
+    }
+}
+
+/// The error that an earlier process reported, if it may be one about built-in certificates: until this process has checked those, nothing
+/// proves that it is gone.
+fn reported_error(extension: &ClusterExtension) -> Option<String> {
+    let conditions = &extension.status.as_ref()?.conditions;
+    let progressing = condition::find(conditions, condition::PROGRESSING)?;
+    let holds = issuer::recorded(extension) == Some(CertProvider::BuiltIn)
+        && condition::is_true(conditions, condition::STALLED)
+        && progressing.reason == reason::RETRYING
+        && progressing.observed_generation == extension.metadata.generation;
+    holds.then(|| progressing.message.clone())
 }
 
 /// The bundle of the newest revision that has succeeded and that is not the installed one, archived ones included.
@@ -387,6 +409,41 @@ mod tests {
             assert_eq!(found, reported, "{code}: {requests:?}");
             // the next pass tries again
             context.states.update("demo", "u1", |state| assert_eq!(state.recorded, None, "{code}"));
+        }
+    }
+
+    /// A certificate was refused before the process started: `Ready` is not True before it is checked again.
+    #[test]
+    fn progress_keeps_an_error_until_certificates_are_checked() {
+        use CertificateCheck::{Accepted, Awaited, Refused};
+        let status = |provider: &str, stalled: &str, reason: &str, generation: i64| {
+            let made = |type_: &str, status: &str, reason: &str| {
+                json!({"type": type_, "status": status, "reason": reason, "message": "reported",
+                    "observedGeneration": generation, "lastTransitionTime": "2000-01-01T00:00:00Z"})
+            };
+            json!({"webhookCertificates": {"provider": provider},
+                "conditions": [made("Progressing", "True", reason), made("Stalled", stalled, reason)]})
+        };
+        let refused = || status("built-in", "True", "Retrying", 2);
+        for (case, check, status, want) in [
+            ("not checked yet", Awaited, refused(), Some("reported")),
+            ("checked", Accepted, refused(), None),
+            ("refused again", Refused("again".to_owned()), refused(), Some("again")),
+            ("of another provider", Awaited, status("cert-manager", "True", "Retrying", 2), None),
+            ("it passes by itself", Awaited, status("built-in", "False", "Retrying", 2), None),
+            ("the rollout is blocked", Awaited, status("built-in", "True", "Blocked", 2), None),
+            ("the spec has changed", Awaited, status("built-in", "True", "Retrying", 1), None),
+            ("no status", Awaited, json!({}), None),
+        ] {
+            let extension: ClusterExtension = serde_json::from_value(json!({
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
+                "metadata": {"name": "demo", "generation": 2}, "status": status,
+                "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
+            }))
+            .unwrap();
+            let progress = applied(&extension, check, &BundleFacts::default(), None);
+            let found = if let Progress::Failed(error) = &progress { Some(&*error.message) } else { None };
+            assert_eq!(found, want, "{case}: {progress:?}");
         }
     }
 
