@@ -62,11 +62,15 @@ impl Validation {
     }
 }
 
-/// Whether requests can name the object: its name and its namespace are segments of their path. A revision with another one is not rolled
-/// out.
+/// Whether requests can name the object: its API, its name and its namespace are segments of their path. A revision with another one is not
+/// rolled out.
 #[must_use]
 pub fn is_addressable(key: &ObjectKey) -> bool {
-    is_path_segment(&key.name) && key.namespace.as_deref().is_none_or(is_path_segment)
+    has_api_path(key) && is_path_segment(&key.name) && key.namespace.as_deref().is_none_or(is_path_segment)
+}
+
+fn has_api_path(key: &ObjectKey) -> bool {
+    (key.group.is_empty() || is_path_segment(&key.group)) && is_path_segment(&key.version)
 }
 
 fn is_path_segment(name: &str) -> bool {
@@ -81,7 +85,10 @@ fn check(object: &Object) -> Vec<String> {
             messages.push(format!("{field}: Required value: must not be empty"));
         }
     }
-    let key = object.key();
+    let (key, api_version) = (object.key(), object.api_version());
+    if !api_version.is_empty() && !has_api_path(&key) {
+        messages.push(format!("apiVersion: Invalid value: {api_version:?}: must be segments of a path"));
+    }
     for (field, value) in [("name", Some(&key.name)), ("namespace", key.namespace.as_ref())] {
         match value {
             Some(value) if value.is_empty() => {
@@ -138,6 +145,26 @@ mod tests {
             let object = Object::from_value(object).unwrap();
             assert_eq!(check(&object).first().map(String::as_str), want, "{name:?} {namespace:?}");
             assert_eq!(is_addressable(&object.key()), want.is_none(), "{name:?} {namespace:?}");
+        }
+    }
+
+    #[test]
+    fn validate_api_versions_are_segments_of_a_path() {
+        let invalid =
+            |value: &str| format!("apiVersion: Invalid value: {value:?}: must be segments of a path");
+        for (api_version, want) in [
+            ("v1", None),
+            ("g.io/v1", None),
+            ("", Some("apiVersion: Required value: must not be empty".to_owned())),
+            ("v1 ", Some(invalid("v1 "))),
+            ("g.io/", Some(invalid("g.io/"))),
+            ("g.io/v1/x", Some(invalid("g.io/v1/x"))),
+            ("g?/v1", Some(invalid("g?/v1"))),
+        ] {
+            let object = json!({"apiVersion": api_version, "kind": "ConfigMap", "metadata": {"name": "a"}});
+            let object = Object::from_value(object).unwrap();
+            assert_eq!(is_addressable(&object.key()), want.is_none(), "{api_version:?}");
+            assert_eq!(check(&object), Vec::from_iter(want), "{api_version:?}");
         }
     }
 

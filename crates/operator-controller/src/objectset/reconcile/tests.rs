@@ -156,13 +156,15 @@ async fn teardown_reads_content_again_if_the_apiserver_fails() {
     }
 }
 
-/// An object without a name cannot exist, so no request can be made for it.
+/// An object without a name, or whose API is no path, cannot exist, so no request can be made for it.
 #[tokio::test]
 async fn teardown_ends_if_an_object_has_no_name() {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "n"}});
+    let blank =
+        json!({"apiVersion": "v1 ", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
     let crd =
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {}});
-    let phases = json!([{"name": "a", "objects": [{"object": map}, {"object": crd}]}]);
+    let phases = json!([{"name": "a", "objects": [{"object": map}, {"object": blank}, {"object": crd}]}]);
     let deleted = json!({"deletionTimestamp": "2000-01-01T00:00:00Z", "finalizers": [finalizers::TEARDOWN]});
     let revision = Arc::new(revision(&deleted, &json!({"phases": phases}), &json!({})));
     let context =
