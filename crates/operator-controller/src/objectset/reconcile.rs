@@ -300,8 +300,7 @@ fn unknown(
     Some(format!("waiting for the content of revision {}; {end}", found.name_any()))
 }
 
-/// The time until a removal checks again whether the content is known that it has waited for `since` its beginning. A wait that lasts is
-/// an event.
+/// Records a wait for content as an event, if it lasts; `since` is the time of the removal. Returns the time until the next check.
 async fn wait_for_content(
     revision: &ClusterObjectSet,
     context: &Context,
