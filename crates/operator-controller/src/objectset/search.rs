@@ -18,17 +18,27 @@ use serde_json::json;
 use super::content::{Inventory, Item};
 use super::errors::{is_code, is_finding, text};
 
+/// Why objects that should stay hold up the deletion of their revision.
+const NO_LABEL: &str = "its objects are to be kept, and cannot be found without the label \
+                        olm.operatorframework.io/owner-name; restore its Secrets, or remove the annotation deletion-policy";
+
 /// Objects that have the revision among their owners, laid out in phases by kind.
 ///
 /// # Errors
 /// When a kind cannot be listed now: the garbage collector would delete its objects with the revision, also those that should stay, and out
-/// of order. A kind whose aggregated apiserver is down holds up only [`Reason::Keep`].
+/// of order. A kind whose aggregated apiserver is down holds up only [`Reason::Keep`], and so does a revision without the owner label, whose
+/// objects have none either.
 pub(super) async fn search(
     client: &Client,
     own: &Revision,
     reason: Reason,
 ) -> Result<Arc<Inventory>, String> {
-    let Some(extension) = &own.extension else { return Ok(Arc::default()) };
+    let Some(extension) = &own.extension else {
+        return match reason {
+            Reason::Keep => Err(NO_LABEL.to_owned()),
+            Reason::Archive | Reason::Delete => Ok(Arc::default()),
+        };
+    };
     let discovery = Discovery::new(client.clone())
         .run_aggregated()
         .await
@@ -143,6 +153,18 @@ mod tests {
                 .ok()
                 .map(|found| found.phases.iter().map(|(_, items)| items.len()).sum::<usize>());
             assert_eq!(count, want, "{case}: {:?}", found.err());
+        }
+    }
+
+    /// The garbage collector would delete them: without the label they are not found.
+    #[tokio::test]
+    async fn search_without_a_label_deletes_no_kept_objects() {
+        let [api_version, kind, name, uid] =
+            [olm_api::API_VERSION, "ClusterObjectSet", "own", "u1"].map(str::to_owned);
+        let own = Revision { api_version, kind, name, uid, number: 1, extension: None };
+        let client = apiserver(500, json!({})).client();
+        for (reason, is_error) in [(Reason::Keep, true), (Reason::Delete, false), (Reason::Archive, false)] {
+            assert_eq!(search(&client, &own, reason).await.is_err(), is_error, "{reason:?}");
         }
     }
 }
