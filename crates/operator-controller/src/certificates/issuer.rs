@@ -67,9 +67,12 @@ impl Issuer {
         if (!built_in && secrets.is_empty()) || revisions.is_empty() {
             return Ok(None);
         }
-        let mut contents = Vec::new();
+        let (mut contents, mut unread) = (Vec::new(), None);
         for revision in revisions {
-            contents.push(self.content(revision).await?);
+            match self.content(revision).await {
+                Ok(content) => contents.push(content),
+                Err(error) => unread = unread.or(Some(error)),
+            }
         }
         let needs = Needs::from_revisions(&contents.iter().map(AsRef::as_ref).collect::<Vec<_>>());
         let extension = Extension { object, owner, events: &self.context.events };
@@ -100,6 +103,22 @@ impl Issuer {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
+        // a revision whose content is not read may need it
+        if unread.is_none()
+            && let Err(error) = self.remove_unneeded(&extension, &needs, &secrets).await
+        {
+            failure = failure.or(Some(error));
+        }
+        failure.or(unread).map_or(Ok(rechecks.into_iter().min()), Err)
+    }
+
+    /// Removes what none of the extension's revisions needs.
+    async fn remove_unneeded(
+        &self,
+        extension: &Extension<'_>,
+        needs: &Needs,
+        secrets: &[Secret],
+    ) -> Result<(), ExecutorError> {
         for name in &needs.unconverted {
             let target = CaTarget::CustomResourceDefinition(name.clone());
             let caller = self.cluster.caller(&target, &extension.owner.name);
@@ -113,7 +132,7 @@ impl Issuer {
             }
         }
         self.context.expiries.retain(&extension.owner.name, &needs.issue.keys().cloned().collect());
-        failure.map_or(Ok(rechecks.into_iter().min()), Err)
+        Ok(())
     }
 
     /// Makes the Secret hold what it should. Returns what it holds then, and when to check again.
@@ -322,4 +341,97 @@ async fn secrets_of(client: &Client, extension: &str, uid: &str) -> kube::Result
 
 fn is_owned(secret: &Secret, uid: &str) -> bool {
     secret.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_certificates::plan::Timing;
+    use olm_runtime::controller::Waker;
+    use olm_runtime::metrics::Metrics;
+    use olm_runtime::watched::Objects;
+    use serde_json::{Value, json};
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::certificates::{Expiries, NAME, RefusedCertificates, WORKERS};
+    use crate::revisions::Revisions;
+    use crate::testing::Apiserver;
+
+    fn revision(name: &str, objects: Value) -> Arc<ClusterObjectSet> {
+        let set = json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": {"name": name, "uid": name},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent",
+                "phases": [{"name": "deploy", "objects": objects}]},
+        });
+        Arc::new(serde_json::from_value(set).unwrap())
+    }
+
+    /// The content of the newest revision is lost. Pods of the installed one need a certificate that is valid, and what the other one needs
+    /// is not known.
+    #[tokio::test]
+    async fn certificate_is_issued_beside_a_revision_without_content() {
+        let metadata = json!({"name": "s", "namespace": "n"});
+        let volumes = json!([{"name": "c", "secret": {"secretName": "s-cert"}}]);
+        let hook = json!({"name": "v", "clientConfig": {"service": {"namespace": "n", "name": "s"}}});
+        let objects = [
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata}),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+                "spec": {"template": {"spec": {"volumes": volumes}}}}),
+            json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+                "metadata": {"name": "v"}, "webhooks": [hook]}),
+        ];
+        let inline: Vec<Value> = objects.iter().map(|object| json!({"object": object})).collect();
+        let installed = revision("e-1", inline.into());
+        let lost = revision("e-2", json!([{"ref": {"name": "lost", "namespace": "olm", "key": "k"}}]));
+        let object: ClusterExtension = serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "e", "uid": "u1"},
+            "spec": {"namespace": "n", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}},
+            "status": {"webhookCertificates": {"provider": "built-in"}},
+        }))
+        .unwrap();
+        let owner =
+            json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "e", "uid": "u1"});
+        let leftover = json!({"metadata": {"name": "leftover", "namespace": "n", "uid": "u2", "resourceVersion": "3",
+            "labels": {(labels::OWNER_NAME): "e"}, "ownerReferences": [owner]}});
+        for (revisions, is_deleted) in [(vec![Arc::clone(&installed)], true), (vec![installed, lost], false)]
+        {
+            let leftover = leftover.clone();
+            let apiserver =
+                Apiserver::new(move |method, uri| match uri.split('?').next().unwrap_or_default() {
+                    "/api/v1/secrets" => {
+                        (200, json!({"metadata": {"resourceVersion": "9"}, "items": [leftover]}))
+                    }
+                    path if method == "GET" && !path.contains("/namespaces/") => {
+                        (200, json!({"metadata": {"resourceVersion": "9"}, "items": []}))
+                    }
+                    _ => (
+                        404,
+                        json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}),
+                    ),
+                });
+            let (client, mut tasks) = (apiserver.client(), JoinSet::new());
+            let issuer = Issuer {
+                context: Context {
+                    client: client.clone(),
+                    system_namespace: "olm".to_owned(),
+                    timing: Timing::default(),
+                    extensions: Objects::empty(),
+                    revisions: Revisions::default(),
+                    meter: Metrics::new().controller(NAME, u32::from(WORKERS)),
+                    events: Events::new(client.clone(), "test", None),
+                    expiries: Expiries::default(),
+                    refused_certificates: RefusedCertificates::default(),
+                },
+                cluster: Cluster::start(&client, &Waker::default(), &mut tasks),
+                executor: Executor::new(client, field_managers::WEBHOOK_CERTIFICATES),
+                contents: Mutex::default(),
+            };
+            // the apiserver does not keep what is created
+            issuer.pass(&object, &revisions).await.unwrap_err();
+            let requests = apiserver.requests();
+            let is_made = |start: &str| requests.iter().any(|line| line.starts_with(start));
+            assert!(is_made("POST /api/v1/namespaces/n/secrets?"), "{requests:?}");
+            assert_eq!(is_made("DELETE /api/v1/namespaces/n/secrets/leftover"), is_deleted, "{requests:?}");
+        }
+    }
 }
