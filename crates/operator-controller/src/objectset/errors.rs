@@ -1,6 +1,7 @@
 //! Messages of apiserver failures for conditions, and the failures that are findings about the content.
 
 use kube::core::Status;
+use kube::runtime::watcher;
 pub(super) use olm_runtime::apply::message as text;
 
 /// Reasons with which the apiserver judges what was sent, rather than failing itself (rule: revisions §7.4).
@@ -23,6 +24,17 @@ pub(super) fn status(error: &kube::Error) -> Option<&Status> {
     match error {
         kube::Error::Api(status) => Some(status),
         _ => None,
+    }
+}
+
+/// The text for a watch that failed: that of its cause.
+pub(super) fn watch_failed(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => text(error),
+        watcher::Error::WatchError(status) => text(&kube::Error::Api(status.clone())),
+        watcher::Error::NoResourceVersion => error.to_string(),
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
 use crate::kinds::Kind;
-use crate::objectset::errors::is_code;
+use crate::objectset::errors::{is_code, watch_failed};
 use crate::objectset::live::{Live, ObjectRef, plain};
 use crate::objectset::requests::ObjectRequests;
 
@@ -307,7 +307,7 @@ impl Follower {
             return;
         }
         warn!(%kind, %error, "watch failed");
-        self.state.send_replace(Synced::Failed { problem: error.to_string(), gone });
+        self.state.send_replace(Synced::Failed { problem: watch_failed(error), gone });
         if was_synced {
             self.interest.wake_users();
         }

@@ -324,6 +324,20 @@ fn watch_that_fails_later_wakes_its_users() {
     assert!(matches!(&*follower.state.borrow(), Synced::Failed { gone: true, .. }));
 }
 
+#[test]
+fn watch_failure_has_the_words_of_the_apiserver() {
+    let follower = follower(&[]);
+    let refused = || kube::core::Status { code: 403, message: "no".into(), ..kube::core::Status::default() };
+    for error in [
+        watcher::Error::InitialListFailed(kube::Error::Api(refused().boxed())),
+        watcher::Error::WatchError(refused().boxed()),
+    ] {
+        follower.failed(&error);
+        let want = Synced::Failed { problem: "no".to_owned(), gone: false };
+        assert_eq!(*follower.state.borrow(), want, "{error}");
+    }
+}
+
 #[tokio::test]
 async fn world_drops_the_watch_that_failed_and_no_later_one() {
     let world = world();
