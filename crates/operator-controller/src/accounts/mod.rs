@@ -19,6 +19,7 @@ use olm_core::{Object, ObjectKey};
 use olm_install::account::{self, Account};
 use olm_install::resolution::{BundleFacts, Class, ExtensionRequest, PassError};
 use olm_rollout::permissions::Served;
+use olm_runtime::apply;
 use olm_runtime::watched::Objects;
 use parking_lot::Mutex;
 
@@ -159,9 +160,12 @@ impl Accounts {
             // the cache may be behind
             None => {
                 let api: Api<ClusterExtension> = Api::all(self.client.clone());
-                let found = api.get_opt(name).await.map_err(|error| match error {
-                    kube::Error::SerdeError(_) => IdentityError::NoExtension(unreadable(&error)),
-                    error => IdentityError::Failed(unreadable(&error)),
+                let found = api.get_opt(name).await.map_err(|error| {
+                    let problem = unreadable(&apply::message(&error));
+                    match error {
+                        kube::Error::SerdeError(_) => IdentityError::NoExtension(problem),
+                        _ => IdentityError::Failed(problem),
+                    }
                 })?;
                 let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid)).map(Arc::new);
                 found.ok_or_else(|| {
@@ -196,7 +200,10 @@ impl Accounts {
             };
         };
         let exists = self.exists(&account).await.map_err(|error| {
-            IdentityError::Failed(format!("looking for service account {account}: {error}"))
+            IdentityError::Failed(format!(
+                "looking for service account {account}: {}",
+                apply::message(&error)
+            ))
         })?;
         match (exists, purpose) {
             (true, _) => Ok(olm_runtime::client::impersonating(&self.client, &account.user())),
@@ -300,6 +307,29 @@ mod tests {
                 IdentityError::Failed(_) => "another error",
             });
             assert_eq!(got, want, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn account_errors_have_the_words_of_the_apiserver() {
+        let failed = json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500, "message": "etcd is gone"});
+        let apiserver = Apiserver::new(move |_, _| (500, failed.clone()));
+        let extensions = Objects::empty();
+        let row = |object: CachedObject<ClusterExtension>| (object.name(), object);
+        extensions.apply(Event::Init, row);
+        extensions.apply(Event::InitDone, row);
+        let (rights, _woken) = Rights::new(apiserver.client());
+        let accounts = Accounts::new(apiserver.client(), Mode::Impersonate, extensions, rights);
+        let recorded = Account { namespace: "ns".to_owned(), name: "a".to_owned() };
+        for (owner, want) in [
+            (
+                Owner::Extension { name: "demo".to_owned(), uid: "u1".to_owned() },
+                "ClusterExtension demo cannot be read: etcd is gone",
+            ),
+            (Owner::None(Some(recorded)), "looking for service account ns/a: etcd is gone"),
+        ] {
+            let error = accounts.identity(&owner, Purpose::Apply).await.err().unwrap();
+            assert_eq!(error.to_string(), want);
         }
     }
 }
