@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// The result of the last pass over the certificates of an extension.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum CertificateCheck {
-    /// This process has not made one yet. The extension is woken when it has.
+    /// This process has not made one yet.
     #[default]
     Awaited,
     /// All may be written.
@@ -34,10 +34,15 @@ impl RefusedCertificates {
         self.waker.names().boxed()
     }
 
-    /// The result for an extension.
+    /// The result for an extension. If there is none yet and the extension `waits` for it, that is woken when there is.
     #[must_use]
-    pub fn check(&self, uid: &str) -> CertificateCheck {
-        self.checks.lock().entry(uid.to_owned()).or_default().clone()
+    pub fn check(&self, uid: &str, waits: bool) -> CertificateCheck {
+        let mut checks = self.checks.lock();
+        if waits {
+            checks.entry(uid.to_owned()).or_default().clone()
+        } else {
+            checks.get(uid).cloned().unwrap_or_default()
+        }
     }
 
     /// Evicts an extension that is gone.
@@ -54,7 +59,7 @@ impl RefusedCertificates {
         let check =
             message.map_or(CertificateCheck::Accepted, |text| CertificateCheck::Refused(text.to_owned()));
         let before = self.checks.lock().insert(uid.to_owned(), check.clone());
-        // no pass over the extension has asked for the first one
+        // without an entry no extension waits
         if before.map_or(message.is_some(), |before| before != check) {
             self.waker.wake(name);
         }
@@ -75,15 +80,17 @@ mod tests {
             refused_certificates.set("demo", uid, message);
             let want =
                 message.map_or(CertificateCheck::Accepted, |text| CertificateCheck::Refused(text.to_owned()));
-            assert_eq!(refused_certificates.check(uid), want);
+            assert_eq!(refused_certificates.check(uid, false), want);
             changes.next().now_or_never().flatten()
         };
         assert_eq!(woken("u1", None), None);
         assert_eq!(woken("u1", Some("a")).as_deref(), Some("demo"));
         assert_eq!(woken("u1", Some("a")), None);
         assert_eq!(woken("u1", None).as_deref(), Some("demo"));
-        assert_eq!(refused_certificates.check("u2"), CertificateCheck::Awaited, "another one of that name");
-        assert_eq!(woken("u2", None).as_deref(), Some("demo"), "a pass over the extension asked before");
+        let awaited = |uid: &str, waits| refused_certificates.check(uid, waits) == CertificateCheck::Awaited;
+        assert!(awaited("u2", false) && awaited("u3", true), "others of that name");
+        assert_eq!(woken("u2", None), None);
+        assert_eq!(woken("u3", None).as_deref(), Some("demo"), "it waits");
         refused_certificates.retain(&BTreeSet::from(["u2".to_owned()]));
         refused_certificates.evict("u2");
         assert!(refused_certificates.checks.lock().is_empty());

@@ -142,8 +142,9 @@ async fn resolve_and_deliver(
                 Some(written) => revision::states(current(revisions, written)),
                 None => states,
             };
-            let check = context.refused_certificates.check(&request.uid);
-            (states, applied(extension, check, target.bundle(), delivered.issuer))
+            let reported = reported_error(extension);
+            let check = context.refused_certificates.check(&request.uid, reported.is_some());
+            (states, applied(check, reported, target.bundle(), delivered.issuer))
         }
         // the pass may have stopped to wait for an answer; the next process repeats it
         Err(_) if resolved.target.is_ok() && context.workers.are_stopping() => return Err(Stopping.into()),
@@ -154,16 +155,16 @@ async fn resolve_and_deliver(
     Ok(PassResult { revisions: states, deprecations, upgrade, progress, unread })
 }
 
-/// The progress of a pass that delivered its bundle.
+/// The progress of a pass that delivered its bundle. The `reported` error holds until certificates are checked.
 fn applied(
-    extension: &ClusterExtension,
     check: CertificateCheck,
+    reported: Option<String>,
     target: &BundleFacts,
     issuer: Option<CertProvider>,
 ) -> Progress {
     let refused = match check {
         CertificateCheck::Refused(message) => Some(message),
-        CertificateCheck::Awaited => reported_error(extension),
+        CertificateCheck::Awaited => reported,
         CertificateCheck::Accepted => None,
     };
     match refused {
@@ -441,7 +442,7 @@ mod tests {
                 "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
             }))
             .unwrap();
-            let progress = applied(&extension, check, &BundleFacts::default(), None);
+            let progress = applied(check, reported_error(&extension), &BundleFacts::default(), None);
             let found = if let Progress::Failed(error) = &progress { Some(&*error.message) } else { None };
             assert_eq!(found, want, "{case}: {progress:?}");
         }
