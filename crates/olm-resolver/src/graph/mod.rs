@@ -10,7 +10,6 @@ mod contents;
 pub use build::{BundleDraft, ChannelDraft, EnvironmentDraft, GraphDraft, ReleaseField};
 
 use std::cell::Cell;
-use std::collections::HashMap;
 
 use olm_core::{BundleName, Range, Version, VersionRelease};
 
@@ -401,8 +400,10 @@ impl PackageGraph {
 pub(crate) struct Leaving<'a> {
     graph: &'a PackageGraph,
     version: &'a Version,
-    /// The best named edge to each bundle.
-    named: HashMap<BundleIndex, Edge>,
+    /// The best named edge to each bundle from `first` on.
+    named: Vec<Option<Edge>>,
+    /// The first bundle that a named edge leads to.
+    first: u32,
     /// Which distinct skipRanges hold the version, as far as asked.
     held: Vec<Cell<Option<bool>>>,
 }
@@ -414,19 +415,23 @@ impl<'a> Leaving<'a> {
         version: &'a Version,
         asked: impl Fn(ChannelIndex) -> bool,
     ) -> Self {
-        let mut named = HashMap::new();
-        for &(bundle, edge) in name.map(|name| &*graph.followers[name.0 as usize]).unwrap_or_default() {
-            if asked(edge.channel) {
-                // they are sorted: the first one asked for is the best
-                named.entry(bundle).or_insert(edge);
+        // sorted by bundle, then by edge
+        let followers = name.map(|name| &*graph.followers[name.0 as usize]).unwrap_or_default();
+        let first = followers.first().map_or(0, |(bundle, _)| bundle.0);
+        let mut named = vec![None; followers.last().map_or(0, |(last, _)| (last.0 - first) as usize + 1)];
+        for &(bundle, edge) in followers {
+            let best = &mut named[(bundle.0 - first) as usize];
+            if best.is_none() && asked(edge.channel) {
+                *best = Some(edge);
             }
         }
-        Self { graph, version, named, held: vec![Cell::new(None); graph.ranges.len()] }
+        Self { graph, version, named, first, held: vec![Cell::new(None); graph.ranges.len()] }
     }
 
     /// The best edge to a bundle in the channels asked for.
     pub(crate) fn edge_to(&self, bundle: BundleIndex, asked: impl Fn(ChannelIndex) -> bool) -> Option<Edge> {
-        self.named.get(&bundle).copied().or_else(|| {
+        let named = bundle.0.checked_sub(self.first).and_then(|at| *self.named.get(at as usize)?);
+        named.or_else(|| {
             self.graph
                 .places(bundle)
                 .find(|&(channel, entry)| {
