@@ -32,6 +32,8 @@ pub struct CatalogReport {
     pub candidates: Vec<Candidate>,
     /// Which of `candidates` the catalog put forward.
     pub best: Option<usize>,
+    /// The candidate that it would put forward instead if major versions were not held.
+    pub(crate) held: Option<Candidate>,
     /// Why its bundle was or was not taken.
     pub outcome: CatalogOutcome,
 }
@@ -93,10 +95,13 @@ pub struct Step {
 }
 
 impl Report {
-    /// Whether a bundle is not chosen because of this condition.
-    pub(crate) fn drops(&self, rule: Ineligible) -> bool {
-        let dropped = Decision::Ineligible(rule);
-        self.catalogs.iter().any(|catalog| catalog.candidates.iter().any(|one| one.decision == dropped))
+    /// Whether a bundle is not chosen because the cluster does not meet its constraints.
+    pub(crate) fn has_unfit(&self) -> bool {
+        let is_unfit = |one: &Candidate| one.decision == Decision::Ineligible(Ineligible::EnvironmentNotMet);
+        self.catalogs.iter().any(|catalog| {
+            catalog.graph.as_ref().is_some_and(|graph| graph.has_needs())
+                && catalog.candidates.iter().any(is_unfit)
+        })
     }
 
     /// Bundles that failed only one rule, the most useful first, at most one for each rule and catalog.

@@ -12,7 +12,7 @@ use crate::environment::{self, Environment, EnvironmentConstraints, UnmetConstra
 use crate::error::{Asked, ResolveError};
 use crate::graph::{BundleIndex, PackageGraph};
 use crate::report::{Candidate, CatalogOutcome, CatalogReport, Report};
-use crate::request::{CatalogSource, MajorUpdates, Request, range_from};
+use crate::request::{CatalogSource, Request, range_from};
 use crate::rules::{Decision, Ineligible, Rules, Via};
 
 #[derive(Debug, Clone)]
@@ -108,9 +108,8 @@ pub fn resolve(request: &Request, sources: &[CatalogSource]) -> Outcome {
     let mut sources: Vec<&CatalogSource> = sources.iter().collect();
     sources.sort_by(|a, b| a.name.cmp(&b.name));
     let (result, report) = decide(request, &sources);
-    let held = report.drops(Ineligible::MajorVersionHeld).then(|| held(&report)).flatten();
-    let skips = request.environment.constraints == EnvironmentConstraints::Skip
-        && report.drops(Ineligible::EnvironmentNotMet);
+    let held = held(&report);
+    let skips = request.environment.constraints == EnvironmentConstraints::Skip && report.has_unfit();
     let unfit = skips.then(|| unfit(request, &sources)).flatten();
     Outcome { result, report, held, unfit }
 }
@@ -120,9 +119,7 @@ type Decided = (Result<Resolution, ResolveError>, Report);
 fn decide(request: &Request, sources: &[&CatalogSource]) -> Decided {
     let (result, mut report) = decide_ignoring_refuse(request, sources, Downwards::Allowed);
     match (request.environment.constraints, &result) {
-        (EnvironmentConstraints::Skip, Ok(found))
-            if report.drops(Ineligible::EnvironmentNotMet) && is_lower(request, found) =>
-        {
+        (EnvironmentConstraints::Skip, Ok(found)) if is_lower(request, found) && report.has_unfit() => {
             // what is installed is not replaced by a lower bundle because a better one does not fit the cluster
             let without = decide_ignoring_refuse(&unconstrained(request), sources, Downwards::Allowed).0;
             if without.is_ok_and(|found| is_lower(request, &found)) {
@@ -149,7 +146,8 @@ enum Downwards {
 fn decide_ignoring_refuse(request: &Request, sources: &[&CatalogSource], downwards: Downwards) -> Decided {
     let catalogs = sources.iter().map(|source| consider(request, source, downwards)).collect();
     let mut report = Report { request: request.clone(), catalogs };
-    (choose(&mut report), report)
+    let result = choose(&mut report).and_then(|at| take(&report, at));
+    (result, report)
 }
 
 fn unconstrained(request: &Request) -> Request {
@@ -189,34 +187,30 @@ fn unfit(request: &Request, sources: &[&CatalogSource]) -> Option<UnfitBundle> {
     Some(UnfitBundle { catalog, bundle, version, unmet })
 }
 
-/// What would be chosen if major versions were not held, if that has a higher one. In order of preference, what is held comes before
-/// a catalog's best bundle or not at all, so only that part of the report is judged again.
+/// What would be chosen if major versions were not held, if that has a higher one.
 fn held(report: &Report) -> Option<Held> {
-    let request = Request { major_updates: MajorUpdates::Automatic, ..report.request.clone() };
-    let admitted = |catalog: &CatalogReport| {
-        let rules = Rules::new(&request, catalog.graph.as_deref()?);
-        let is_held = |one: &&Candidate| one.decision == Decision::Ineligible(Ineligible::MajorVersionHeld);
-        let (before, best) = catalog.candidates.split_at(catalog.best.unwrap_or(catalog.candidates.len()));
-        let judged = |one: &Candidate| Candidate { decision: rules.judge(one.bundle), ..*one };
-        let kept = |one: &Candidate| matches!(one.decision, Decision::Kept(_));
-        before.iter().filter(is_held).map(judged).find(kept).or_else(|| best.first().copied())
-    };
-    let catalogs = report.catalogs.iter().map(|catalog| {
-        let candidates = Vec::from_iter(admitted(catalog));
-        let best = (!candidates.is_empty()).then_some(0);
-        let CatalogReport { name, priority, graph, outcome, .. } = catalog;
-        let (name, graph, outcome) = (name.clone(), graph.clone(), outcome.clone());
-        CatalogReport { name, priority: *priority, graph, candidates, best, outcome }
-    });
-    let mut report = Report { catalogs: catalogs.collect(), request };
-    let found = choose(&mut report).ok()?;
-    let refuses = report.request.environment.constraints == EnvironmentConstraints::Refuse;
-    if refuses && refuse_environment(&found, &mut report).is_some() {
+    if report.catalogs.iter().all(|catalog| catalog.held.is_none()) {
         return None;
     }
-    let is_next = found.version.version.major() > report.request.installed.as_ref()?.version.version.major();
-    let Resolution { catalog, bundle, version, .. } = found;
-    is_next.then_some(Held { catalog, bundle, version })
+    let catalogs = report.catalogs.iter().map(|catalog| {
+        let CatalogReport { name, priority, graph, candidates, best, held, outcome } = catalog;
+        let candidates = Vec::from_iter(held.or_else(|| best.map(|best| candidates[best])));
+        let best = (!candidates.is_empty()).then_some(0);
+        let (name, graph, outcome) = (name.clone(), graph.clone(), outcome.clone());
+        CatalogReport { name, priority: *priority, graph, candidates, best, held: None, outcome }
+    });
+    let mut report = Report { catalogs: catalogs.collect(), request: report.request.clone() };
+    let at = choose(&mut report).ok()?;
+    let (request, catalog) = (&report.request, &report.catalogs[at]);
+    let (graph, bundle) = catalog.best_bundle()?;
+    let version = graph.version(bundle).ok()?;
+    let refuses = request.environment.constraints == EnvironmentConstraints::Refuse;
+    let is_next = version.version.major() > request.installed.as_ref()?.version.version.major();
+    if !is_next || refuses && Rules::new(request, graph).is_unmet(bundle) {
+        return None;
+    }
+    let name = graph.bundle_name(bundle).parse().ok()?;
+    Some(Held { catalog: catalog.name.clone(), bundle: name, version: version.clone() })
 }
 
 /// Applies the rules inside one catalog and finds its best bundle.
@@ -226,8 +220,8 @@ fn consider(request: &Request, source: &CatalogSource, downwards: Downwards) -> 
         Ok(graph) => graph,
         Err(problem) => {
             let outcome = CatalogOutcome::Unreadable(problem.clone());
-            let candidates = Vec::new();
-            return CatalogReport { name, priority, graph: None, candidates, best: None, outcome };
+            let (candidates, best, held) = (Vec::new(), None, None);
+            return CatalogReport { name, priority, graph: None, candidates, best, held, outcome };
         }
     };
     let rules = Rules::new(request, graph);
@@ -245,6 +239,7 @@ fn consider(request: &Request, source: &CatalogSource, downwards: Downwards) -> 
         }
     }
     let best = best(request, graph, &candidates);
+    let held = held_before(&rules, &candidates[..best.unwrap_or(candidates.len())]);
     let outcome = if let Some(best) = best {
         let best_deprecated = graph.is_deprecated(candidates[best].bundle);
         for (at, candidate) in candidates.iter_mut().enumerate() {
@@ -259,7 +254,16 @@ fn consider(request: &Request, source: &CatalogSource, downwards: Downwards) -> 
     } else {
         CatalogOutcome::NoMatch
     };
-    CatalogReport { name, priority, graph: Some(graph.clone()), candidates, best, outcome }
+    CatalogReport { name, priority, graph: Some(graph.clone()), candidates, best, held, outcome }
+}
+
+/// The first candidate that would be kept if major versions were not held. In order of preference, it comes before the best one or not
+/// at all.
+fn held_before(rules: &Rules<'_>, candidates: &[Candidate]) -> Option<Candidate> {
+    let is_held = |one: &&Candidate| one.decision == Decision::Ineligible(Ineligible::MajorVersionHeld);
+    let judged = |one: &Candidate| Candidate { decision: rules.judge_with_next_major(one.bundle), ..*one };
+    let kept = |one: &Candidate| matches!(one.decision, Decision::Kept(_));
+    candidates.iter().filter(is_held).map(judged).find(kept)
 }
 
 /// The first bundle kept; of several with its version the one that is installed already.
@@ -279,8 +283,8 @@ fn best(request: &Request, graph: &PackageGraph, candidates: &[Candidate]) -> Op
     same_name.or(Some(first))
 }
 
-/// Chooses between the catalogs' best bundles, and writes the losers' reasons into the report.
-fn choose(report: &mut Report) -> Result<Resolution, ResolveError> {
+/// Chooses between the catalogs' best bundles, and writes the losers' reasons into the report. The result is the number of the catalog.
+fn choose(report: &mut Report) -> Result<usize, ResolveError> {
     let mut running: Vec<usize> =
         (0..report.catalogs.len()).filter(|&at| report.catalogs[at].best.is_some()).collect();
     let catalogs = &mut report.catalogs;
@@ -305,7 +309,7 @@ fn choose(report: &mut Report) -> Result<Resolution, ResolveError> {
             report.catalogs[at].outcome = CatalogOutcome::SameElsewhere;
         }
     }
-    take(report, first)
+    Ok(first)
 }
 
 /// Keeps those of `running` that stay; the others lose with this outcome.

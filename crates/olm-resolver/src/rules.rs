@@ -111,7 +111,8 @@ impl<'a> Rules<'a> {
     }
 
     fn in_channels(&self, bundle: BundleIndex) -> bool {
-        self.channels.is_none() || self.graph.places(bundle).any(|(channel, _)| self.asked(channel))
+        self.channels.is_none()
+            || self.graph.bundle(bundle).places.iter().any(|&(channel, _)| self.asked(channel))
     }
 
     /// Every condition of the request that the bundle does not meet, the most basic one first.
@@ -167,9 +168,19 @@ impl<'a> Rules<'a> {
 
     /// The rule that keeps or drops one bundle.
     pub(crate) fn judge(&self, bundle: BundleIndex) -> Decision {
+        self.judge_where(bundle, |_| true)
+    }
+
+    /// As [`Self::judge`], if major versions were not held.
+    pub(crate) fn judge_with_next_major(&self, bundle: BundleIndex) -> Decision {
+        self.judge_where(bundle, |rule| rule != Ineligible::MajorVersionHeld)
+    }
+
+    fn judge_where(&self, bundle: BundleIndex, applies: impl Fn(Ineligible) -> bool) -> Decision {
         // `Refuse` refuses the best bundle, so another one is not better because of it
         let refuses = self.request.environment.constraints == EnvironmentConstraints::Refuse;
-        let counts = |rule: &Ineligible| !(refuses && *rule == Ineligible::EnvironmentNotMet);
+        let counts =
+            |rule: &Ineligible| applies(*rule) && !(refuses && *rule == Ineligible::EnvironmentNotMet);
         if let Some(rule) = self.violations(bundle).find(counts) {
             return Decision::Ineligible(rule);
         }
