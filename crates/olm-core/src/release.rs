@@ -145,6 +145,7 @@ impl VersionRelease {
         }
     }
 
+    #[inline]
     fn release_key(&self) -> Option<&Release> {
         self.release.as_ref().filter(|release| !release.is_empty())
     }
@@ -166,6 +167,7 @@ impl fmt::Display for VersionRelease {
 }
 
 impl PartialEq for VersionRelease {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
@@ -174,12 +176,14 @@ impl PartialEq for VersionRelease {
 impl Eq for VersionRelease {}
 
 impl PartialOrd for VersionRelease {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for VersionRelease {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.version.cmp(&other.version).then_with(|| self.release_key().cmp(&other.release_key()))
     }

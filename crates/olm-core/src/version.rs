@@ -197,6 +197,7 @@ impl fmt::Display for Version {
 }
 
 impl PartialEq for Version {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
@@ -205,14 +206,18 @@ impl PartialEq for Version {
 impl Eq for Version {}
 
 impl PartialOrd for Version {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Version {
+    /// As `semver::Version::cmp_precedence`, which is no inline function: the resolver compares the version of each bundle several times.
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
-        self.0.cmp_precedence(&other.0)
+        let numbers = |Self(version): &Self| (version.major, version.minor, version.patch);
+        numbers(self).cmp(&numbers(other)).then_with(|| self.0.pre.cmp(&other.0.pre))
     }
 }
 
