@@ -55,22 +55,24 @@ pub fn chain<Name: Ord + Copy, Text: fmt::Display>(
     print: impl Fn(Name) -> Text,
     (package, channel): (&str, &str),
 ) -> Result<Vec<usize>, ChannelOrderError> {
-    let skipped: BTreeSet<Name> = links.iter().flat_map(|link| link.skips.iter().copied()).collect();
-    let replaced: BTreeSet<Name> = links.iter().filter_map(|link| link.replaces).collect();
+    let skipped = sorted(links.iter().flat_map(|link| link.skips.iter().copied()));
+    let replaced = sorted(links.iter().filter_map(|link| link.replaces));
+    let has = |names: &[Name], name: &Name| names.binary_search(name).is_ok();
     let mut by_name: BTreeMap<Name, usize> = BTreeMap::new();
-    for (at, link) in links.iter().enumerate() {
-        by_name.entry(link.name).or_insert(at);
-    }
     // of several entries with one name only the first can be below another
-    let is_head = |&(at, link): &(usize, &ChainLink<'_, Name>)| {
-        by_name.get(&link.name) != Some(&at)
-            || !skipped.contains(&link.name) && !replaced.contains(&link.name)
-    };
+    let mut heads: Vec<usize> = Vec::new();
+    for (at, link) in links.iter().enumerate() {
+        let is_first = *by_name.entry(link.name).or_insert(at) == at;
+        if !is_first || !has(&skipped, &link.name) && !has(&replaced, &link.name) {
+            heads.push(at);
+        }
+    }
     // the tail below each entry seen, so that chains that run together are walked once
     let mut tails: BTreeMap<Name, Name> = BTreeMap::new();
     let mut chains: Vec<(Name, Name)> = Vec::new();
     let mut first_chain: Vec<usize> = Vec::new();
-    for (at, head) in links.iter().enumerate().filter(is_head) {
+    for at in heads {
+        let head = &links[at];
         let mut walked = vec![at];
         let mut seen = BTreeSet::from([head.name]);
         let mut tail = head.name;
@@ -99,7 +101,7 @@ pub fn chain<Name: Ord + Copy, Text: fmt::Display>(
     }
     match chains.len() {
         0 => Err(ChannelOrderError::NoHead { channel: channel.to_owned(), package: package.to_owned() }),
-        1 => Ok(first_chain.into_iter().filter(|&at| !skipped.contains(&links[at].name)).collect()),
+        1 => Ok(first_chain.into_iter().filter(|&at| !has(&skipped, &links[at].name)).collect()),
         _ => {
             let text = |&(head, tail): &(Name, Name)| match head == tail {
                 true => print(head).to_string(),
@@ -112,4 +114,12 @@ pub fn chain<Name: Ord + Copy, Text: fmt::Display>(
             })
         }
     }
+}
+
+/// The distinct names, in order.
+fn sorted<Name: Ord>(names: impl Iterator<Item = Name>) -> Vec<Name> {
+    let mut names: Vec<Name> = names.collect();
+    names.sort();
+    names.dedup();
+    names
 }
