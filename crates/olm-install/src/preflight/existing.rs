@@ -8,19 +8,28 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::{ObjectList, Request};
 use olm_core::{Cancellation, Object};
 use olm_crd_safety::{ExistingObjects, Fit, SchemaError};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Blocker, Found, resource};
 
-/// Objects in one answer of the apiserver; an object may be as large as 1.5 MiB.
-const PAGE: u32 = 100;
+/// Objects in one answer of the apiserver; an object may be as large as 1.5 MiB, and several kinds are read at the same time.
+const PAGE: u32 = 20;
 /// Objects of one kind that are checked; a warning reports that there are more.
 const MAX_OBJECTS: usize = 5_000;
 /// Time in which the objects of one kind are read.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Objects that are named in a message.
 const MAX_EXAMPLES: usize = 5;
+
+/// An object as its text. As a tree of values it may take twenty times as much, so one is parsed at a time.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(transparent)]
+struct ObjectText(Box<RawValue>);
 
 /// The result for one kind.
 #[derive(Debug, Default)]
@@ -51,8 +60,8 @@ pub(super) async fn check(
         Ok(None) => return,
         Err(error) => return found.warnings.push(unknown(error.to_string())),
     };
-    let api = Api::all_with(client.clone(), &resource(live, existing.version()));
-    match tokio::time::timeout(READ_TIMEOUT, read(&api, &existing)).await {
+    let api = Api::<DynamicObject>::all_with(client.clone(), &resource(live, existing.version()));
+    match tokio::time::timeout(READ_TIMEOUT, read(client, api.resource_url(), &existing)).await {
         Ok(Ok(checked)) => checked.report(name, found),
         Ok(Err(error)) => found.warnings.push(unknown(error)),
         Err(_) => {
@@ -61,14 +70,16 @@ pub(super) async fn check(
     }
 }
 
-async fn read(api: &Api<DynamicObject>, existing: &Arc<ExistingObjects>) -> Result<Checked, String> {
+async fn read(client: &Client, url: &str, existing: &Arc<ExistingObjects>) -> Result<Checked, String> {
     let mut checked = Checked::default();
     let mut params = ListParams::default().limit(PAGE);
     let cancellation = Cancellation::default();
     // threads cannot be dropped: they look at this
     let _cancel = cancellation.drop_guard();
     loop {
-        let page = api.list(&params).await.map_err(|error| error.to_string())?;
+        let request = Request::new(url).list(&params).map_err(|error| error.to_string())?;
+        let page = client.request::<ObjectList<ObjectText>>(request).await;
+        let page = page.map_err(|error| error.to_string())?;
         let next = page.metadata.continue_.filter(|token| !token.is_empty());
         let (judge, cancellation) = (Arc::clone(existing), cancellation.clone());
         checked = tokio::task::spawn_blocking(move || {
@@ -90,20 +101,21 @@ async fn read(api: &Api<DynamicObject>, existing: &Arc<ExistingObjects>) -> Resu
 
 impl Checked {
     /// Stops when it is cancelled.
-    fn add_all(
-        &mut self,
-        existing: &ExistingObjects,
-        objects: Vec<DynamicObject>,
-        cancellation: &Cancellation,
-    ) {
+    fn add_all(&mut self, existing: &ExistingObjects, objects: Vec<ObjectText>, cancellation: &Cancellation) {
         let objects = objects.into_iter().take_while(|_| !cancellation.is_cancelled());
         objects.for_each(|object| self.add(existing, &object));
     }
 
-    fn add(&mut self, existing: &ExistingObjects, object: &DynamicObject) {
+    fn add(&mut self, existing: &ExistingObjects, ObjectText(text): &ObjectText) {
         self.objects += 1;
-        let Ok(value) = serde_json::to_value(object) else { return };
-        match existing.check(&value) {
+        let (object, fit) = match serde_json::from_str::<Value>(text.get()) {
+            Ok(object) => {
+                let fit = existing.check(&object);
+                (object, fit)
+            }
+            Err(error) => (Value::Null, Fit::Unchecked(error.to_string())),
+        };
+        match fit {
             Fit::Fits => {}
             Fit::NeverDid => self.never_fitted += 1,
             Fit::Unchecked(why) => {
@@ -113,9 +125,10 @@ impl Checked {
             Fit::Broken(problems) => {
                 self.broken += 1;
                 if self.examples.len() < MAX_EXAMPLES {
-                    let name = object.metadata.name.as_deref().unwrap_or_default();
-                    let namespace =
-                        object.metadata.namespace.as_ref().map(|n| format!("{n}/")).unwrap_or_default();
+                    let metadata = &object["metadata"];
+                    let name = metadata["name"].as_str().unwrap_or_default();
+                    let namespace = metadata["namespace"].as_str();
+                    let namespace = namespace.map(|n| format!("{n}/")).unwrap_or_default();
                     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
                     self.examples.push(format!("{namespace}{name}: {}", problems.join(", ")));
                 }
@@ -163,27 +176,33 @@ impl Checked {
 mod tests {
     use super::*;
     use crate::preflight::messages;
+    use kube::client::Body;
+    use parking_lot::Mutex;
     use serde_json::json;
 
-    fn judged(specs: &[serde_json::Value]) -> Found {
-        judged_until(specs, &Cancellation::default())
-    }
-
-    fn judged_until(specs: &[serde_json::Value], cancellation: &Cancellation) -> Found {
-        let crd = |fields: serde_json::Value| {
+    fn existing() -> ExistingObjects {
+        let crd = |fields: Value| {
             Object::from_value(json!({"spec": {"group": "g.io", "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": {"spec": fields}}}}]}}))
             .unwrap()
         };
         let (old, new) = (crd(json!({"type": "integer"})), crd(json!({"type": "integer", "maximum": 5})));
-        let existing = ExistingObjects::new(&old, &new).unwrap().unwrap();
+        ExistingObjects::new(&old, &new).unwrap().unwrap()
+    }
+
+    fn judged(specs: &[Value]) -> Found {
+        judged_until(specs, &Cancellation::default())
+    }
+
+    fn judged_until(specs: &[Value], cancellation: &Cancellation) -> Found {
+        let existing = existing();
         let mut checked = Checked::default();
-        let object = |(at, spec): (usize, &serde_json::Value)| {
+        let object = |(at, spec): (usize, &Value)| {
             let mut object = json!({"metadata": {"name": format!("o{at}"), "namespace": "n"}});
             if !spec.is_null() {
                 object["spec"] = spec.clone();
             }
-            serde_json::from_value(object).unwrap()
+            ObjectText(serde_json::value::to_raw_value(&object).unwrap())
         };
         checked.add_all(&existing, specs.iter().enumerate().map(object).collect(), cancellation);
         let mut found = Found::default();
@@ -219,5 +238,36 @@ mod tests {
         let cancellation = Cancellation::default();
         drop(cancellation.drop_guard());
         assert!(judged_until(&[json!(9)], &cancellation).blocking.is_empty(), "checked after the timeout");
+    }
+
+    /// Those of several kinds must fit into memory at the same time, and one that cannot be parsed stops nothing.
+    #[tokio::test]
+    async fn existing_objects_are_read_in_small_pages() {
+        let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+        let requests = Arc::clone(&sent);
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let uri = request.uri().to_string();
+            let object = |name: &str, spec: &str| {
+                format!(r#"{{"metadata": {{"name": "{name}", "namespace": "n"}}, "spec": {spec}}}"#)
+            };
+            let (next, items) = match uri.contains("continue=next") {
+                false => ("next", object("fits", "1")),
+                true => {
+                    let deep = object("deep", &format!("{}{}", "[".repeat(200), "]".repeat(200)));
+                    ("", format!("{deep}, {}", object("breaks", "9")))
+                }
+            };
+            let list = format!(
+                r#"{{"apiVersion": "g.io/v1", "kind": "WList", "metadata": {{"continue": "{next}"}}, "items": [{items}]}}"#
+            );
+            requests.lock().push(uri);
+            async move { Ok::<_, tower::BoxError>(http::Response::new(Body::from(list.into_bytes()))) }
+        });
+        let client = Client::new(server, "default");
+        let checked = read(&client, "/apis/g.io/v1/ws", &Arc::new(existing())).await.unwrap();
+        assert_eq!((checked.objects, checked.broken, checked.unchecked), (3, 1, 1), "{checked:?}");
+        assert_eq!(checked.examples, ["n/breaks: spec: value is greater than the maximum of 5"]);
+        let sent = sent.lock();
+        assert!(sent.len() == 2 && sent.iter().all(|uri| uri.contains("limit=20")), "{sent:?}");
     }
 }
