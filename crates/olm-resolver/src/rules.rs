@@ -117,21 +117,17 @@ impl<'a> Rules<'a> {
 
     /// Every condition of the request that the bundle does not meet, the most basic one first.
     pub(crate) fn violations(&self, bundle: BundleIndex) -> impl Iterator<Item = Ineligible> {
-        self.conditions.iter().copied().filter(move |condition| self.violates(bundle, *condition))
-    }
-
-    fn violates(&self, bundle: BundleIndex, condition: Ineligible) -> bool {
-        let version = self.graph.version(bundle);
-        match condition {
+        let version = self.graph.version(bundle).ok();
+        self.conditions.iter().copied().filter(move |condition| match condition {
             Ineligible::NotInChannel => !self.in_channels(bundle),
-            Ineligible::NoVersion => version.is_err(),
+            Ineligible::NoVersion => version.is_none(),
             Ineligible::OutOfRange => {
                 let range = self.request.range.as_ref();
-                range.is_some_and(|range| version.is_ok_and(|it| !range.contains(&it.version)))
+                range.zip(version).is_some_and(|(range, version)| !range.contains(&version.version))
             }
-            Ineligible::MajorVersionHeld => self.is_next_major(bundle) && self.edge_to(bundle).is_some(),
+            Ineligible::MajorVersionHeld => self.is_next_major(version) && self.edge_to(bundle).is_some(),
             Ineligible::EnvironmentNotMet => self.is_unmet(bundle),
-        }
+        })
     }
 
     /// Whether the cluster does not meet what the bundle needs. What is installed is not judged.
@@ -145,12 +141,10 @@ impl<'a> Rules<'a> {
         is_unmet && !is_installed()
     }
 
-    /// Whether it has a higher major version than what is installed.
-    fn is_next_major(&self, bundle: BundleIndex) -> bool {
-        let (Some(installed), Ok(version)) = (&self.request.installed, self.graph.version(bundle)) else {
-            return false;
-        };
-        version.version.major() > installed.version.version.major()
+    /// Whether it is a higher major version than what is installed.
+    fn is_next_major(&self, version: Option<&VersionRelease>) -> bool {
+        let pair = version.zip(self.request.installed.as_ref());
+        pair.is_some_and(|(version, installed)| version.version.major() > installed.version.version.major())
     }
 
     /// The edge to the bundle from what is installed, in the channels asked for.
