@@ -1,6 +1,6 @@
 //! From the objects of a catalog to a graph. Bad pieces are left out and reported, the rest stays usable.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map};
 
 use olm_core::{Range, Version, VersionRelease, go, lowest_kubernetes};
 use olm_fbc::{ChannelEntry, property};
@@ -278,8 +278,16 @@ fn by_name<T>(
     for (name, one) in all {
         if name.is_empty() {
             report(kind.to_owned(), nameless.to_owned());
-        } else if found.insert(name.clone(), one).is_some() {
-            report(place(&name), "is there twice; the later one counts".to_owned());
+            continue;
+        }
+        match found.entry(name) {
+            btree_map::Entry::Vacant(new) => {
+                new.insert(one);
+            }
+            btree_map::Entry::Occupied(mut earlier) => {
+                report(place(earlier.key()), "is there twice; the later one counts".to_owned());
+                earlier.insert(one);
+            }
         }
     }
     found
