@@ -173,6 +173,7 @@ impl GraphDraft {
                 name,
                 version,
                 image: bundle.image.as_str().into(),
+                common_range: common_range(&places, &built_channels),
                 places: places.into(),
                 deprecated: deprecated.contains(bundle.name.as_str()),
                 needs,
@@ -291,6 +292,15 @@ fn by_name<T>(
         }
     }
     found
+}
+
+/// The skipRange, or none, that the entries at all these places have; `None` if they differ.
+fn common_range(places: &[(ChannelIndex, u32)], channels: &[Channel]) -> Option<Option<RangeId>> {
+    let range = |&(channel, at): &(ChannelIndex, u32)| -> Option<RangeId> {
+        channels.get(channel.0 as usize)?.entries.get(at as usize)?.skip_range
+    };
+    let first = range(places.first()?);
+    places.iter().all(|place| range(place) == first).then_some(first)
 }
 
 /// For each name, who replaces or skips it.

@@ -83,6 +83,8 @@ pub(crate) struct Bundle {
     pub(crate) image: Box<str>,
     /// Places in channels: (channel, entry).
     pub(crate) places: Box<[(ChannelIndex, u32)]>,
+    /// The skipRange, or none, that its entries in all channels have; `None` if they differ.
+    pub(crate) common_range: Option<Option<RangeId>>,
     pub(crate) deprecated: bool,
     pub(crate) needs: Option<NeedsId>,
     pub(crate) provides: Box<[GvkRef]>,
@@ -432,6 +434,11 @@ impl<'a> Leaving<'a> {
     pub(crate) fn edge_to(&self, bundle: BundleIndex, asked: impl Fn(ChannelIndex) -> bool) -> Option<Edge> {
         let named = bundle.0.checked_sub(self.first).and_then(|at| *self.named.get(at as usize)?);
         named.or_else(|| {
+            // mostly decides without a look at the entries
+            let common = self.graph.bundle(bundle).common_range;
+            if common.is_some_and(|range| range.is_none_or(|range| !self.holds(range))) {
+                return None;
+            }
             self.graph
                 .places(bundle)
                 .find(|&(channel, entry)| {
