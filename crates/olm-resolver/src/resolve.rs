@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use olm_core::{BundleName, CatalogName, ChannelName, ImageRef, PackageName, VersionRelease};
+use olm_core::{BundleName, CatalogName, ImageRef, PackageName, VersionRelease};
 
 use crate::environment::{self, Environment, EnvironmentConstraints, UnmetConstraint};
 use crate::error::{Asked, ResolveError};
@@ -23,8 +23,6 @@ pub struct Resolution {
     pub version: VersionRelease,
     /// Its image, as the catalog writes it; parsing it is the caller's next step.
     pub image: String,
-    /// Channels that have it, by name.
-    pub channels: Vec<ChannelName>,
     pub via: Via,
     pub deprecated: bool,
     pub graph: Arc<PackageGraph>,
@@ -437,10 +435,6 @@ fn take(report: &Report, at: usize) -> Result<Resolution, ResolveError> {
         bundle,
         version,
         image: graph.image(index).to_owned(),
-        channels: graph
-            .channels_of(index)
-            .filter_map(|channel| graph.channel_name(channel).parse().ok())
-            .collect(),
         via,
         deprecated: graph.is_deprecated(index),
         graph: graph.clone(),

@@ -100,8 +100,11 @@ impl<'a> Choice<'a> {
         };
         let default = chosen.and_then(|chosen| chosen.graph.default_channel());
         let channels = default.filter(|_| request.channels.is_empty()).map(|default| {
-            let all = chosen.iter().flat_map(|chosen| &chosen.channels);
-            (default, all.map(|channel| channel.as_str()).collect())
+            let all: Option<Vec<&str>> = chosen.map(|chosen| {
+                let graph = &chosen.graph;
+                graph.channels_of(chosen.index).map(|channel| graph.channel_name(channel)).collect()
+            });
+            (default, all.unwrap_or_default())
         });
         Self {
             extension: &request.name,
