@@ -96,7 +96,7 @@ impl<'a> Choice<'a> {
                 let texts = [held.as_ref().map(ToString::to_string), unfit.as_ref().map(ToString::to_string)];
                 texts.into_iter().flatten().collect()
             }
-            UpgradeUpdate::Unchanged => Vec::new(),
+            UpgradeUpdate::Unchanged | UpgradeUpdate::UnfitUnchanged => Vec::new(),
         };
         let default = chosen.and_then(|chosen| chosen.graph.default_channel());
         let channels = default.filter(|_| request.channels.is_empty()).map(|default| {

@@ -323,7 +323,7 @@ pub(crate) async fn decide(
         UpgradeUpdate::Found { held, unfit } => {
             (held.as_ref().map(ToString::to_string), unfit.as_ref().map(ToString::to_string))
         }
-        UpgradeUpdate::Unchanged => (None, None),
+        UpgradeUpdate::Unchanged | UpgradeUpdate::UnfitUnchanged => (None, None),
     };
     let facts = (resolved.chosen.as_ref(), target.as_ref().map(Target::bundle));
     let choice = Choice::new((&request, &states), &content, &settings, facts, &resolved.upgrade);

@@ -49,6 +49,8 @@ pub enum UpgradeUpdate {
     },
     /// Not all catalogs could be read, or none was asked: the earlier value stays.
     Unchanged,
+    /// The same for bundles that the cluster does not fit. The request has a range, so no major version is held.
+    UnfitUnchanged,
 }
 
 impl UpgradeUpdate {
@@ -134,12 +136,11 @@ pub fn resolve(
     }
     let Outcome { result, report, held, unfit } = outcome;
     let is_found = held.is_some() || unfit.is_some();
-    let is_known =
-        question.range.is_some() || is_found || sources.iter().all(|source| source.content.is_ok());
-    let upgrade = if is_known {
-        UpgradeUpdate::Found { held: held.map(Box::new), unfit: unfit.map(Box::new) }
-    } else {
-        UpgradeUpdate::Unchanged
+    let is_known = is_found || sources.iter().all(|source| source.content.is_ok());
+    let upgrade = match (is_known, &question.range) {
+        (true, _) => UpgradeUpdate::Found { held: held.map(Box::new), unfit: unfit.map(Box::new) },
+        (false, None) => UpgradeUpdate::Unchanged,
+        (false, Some(_)) => UpgradeUpdate::UnfitUnchanged,
     };
     let deprecations = deprecation_update(request, sources, result.as_ref().ok(), installed.as_ref());
     let (target, chosen) = match result {
@@ -302,16 +303,39 @@ mod tests {
         }
     }
 
+    /// A catalog that cannot be read.
+    fn away(priority: i32) -> CatalogSource {
+        let content = Err(CatalogReadError::NotServing);
+        CatalogSource { name: "away".parse().unwrap(), priority, content }
+    }
+
+    fn plain() -> serde_json::Value {
+        json!({"packageName": "demo"})
+    }
+
+    fn ranged(range: &str) -> serde_json::Value {
+        json!({"packageName": "demo", "version": range})
+    }
+
+    /// The node was restarted, and catalogd is not back yet: nothing has changed about the bundle that the cluster does not fit.
+    #[test]
+    fn upgrade_stays_unknown_while_a_catalog_is_unreadable() {
+        let states = RevisionStates { installed: Some(revision(1, "1.0.0")), ..RevisionStates::default() };
+        for (catalog, sources, want) in [
+            (plain(), vec![source()], UpgradeUpdate::NONE),
+            (plain(), vec![source(), away(0)], UpgradeUpdate::Unchanged),
+            (ranged("1.x"), vec![source()], UpgradeUpdate::NONE),
+            (ranged("1.x"), vec![source(), away(0)], UpgradeUpdate::UnfitUnchanged),
+            (ranged("1.x"), vec![away(0)], UpgradeUpdate::UnfitUnchanged),
+        ] {
+            let resolved = resolve(&request(catalog.clone()), &states, &sources, &Settings::default());
+            assert_eq!(resolved.upgrade, want, "{catalog} {}", sources.len());
+        }
+    }
+
     /// decision 9: what rolls out from a catalog that cannot be read now is superseded by no bundle of another one
     #[test]
     fn target_stays_while_the_catalog_of_a_rollout_is_unreadable() {
-        let away = |priority| CatalogSource {
-            name: "away".parse().unwrap(),
-            priority,
-            content: Err(CatalogReadError::NotServing),
-        };
-        let plain = || json!({"packageName": "demo"});
-        let ranged = |range: &str| json!({"packageName": "demo", "version": range});
         for (case, catalog, rolling, sources, want) in [
             ("only the other one may have it", plain(), "1.3.0", vec![source(), away(0)], "1.3.0"),
             ("the other one could not win", plain(), "1.3.0", vec![source(), away(-1)], "1.1.0"),

@@ -203,6 +203,9 @@ fn upgrade_available(
             Some(make.made(type_, ConditionStatus::True, reason, message::fit(&text.join("\n"))))
         }
         UpgradeUpdate::Unchanged => condition::find(stored, type_).map(|found| make.mirror(found)),
+        UpgradeUpdate::UnfitUnchanged => condition::find(stored, type_)
+            .filter(|found| found.reason == reason::ENVIRONMENT_NOT_MET)
+            .map(|found| make.mirror(found)),
     }
 }
 

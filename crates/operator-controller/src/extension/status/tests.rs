@@ -437,6 +437,17 @@ fn status_names_a_bundle_that_the_cluster_does_not_fit() {
     assert!(both.ends_with(&format!("\n{unfit}")), "{both}");
 }
 
+#[test]
+fn status_keeps_an_unfit_bundle_while_catalogs_are_unread() {
+    let found = UpgradeUpdate::Found { held: None, unfit: Some(Box::new(unfit("1.2.0"))) };
+    for (before, stays) in [(found, true), (held("2.0.0"), false)] {
+        let before = derived_with(before, None);
+        let after = derived_with(UpgradeUpdate::UnfitUnchanged, Some(&before));
+        let text = text(&after, condition::UPGRADE_AVAILABLE);
+        assert_eq!(text != "absent", stays, "{text}");
+    }
+}
+
 /// Another replica that takes over does not read the bundle either.
 #[test]
 fn status_quarantine_stays_until_a_bundle_is_read() {
