@@ -32,7 +32,7 @@ pub struct Resolved {
 pub enum DeprecationUpdate {
     /// A readable catalog holds the package.
     Found(Deprecations),
-    /// No catalog could be read in this pass: earlier values stay.
+    /// No catalog could be read in this pass, or perhaps not the one that has the installed bundle: earlier values stay.
     Unchanged,
     /// No selected catalog exists any more: earlier values are removed.
     Removed,
@@ -243,9 +243,18 @@ fn deprecation_update(
     installed: Option<&Installed>,
 ) -> DeprecationUpdate {
     let name = installed.map(|installed| &installed.name);
+    let is_unread = sources.iter().any(|source| source.content.is_err());
     match deprecation_source(sources, chosen.map(|resolution| &resolution.catalog), installed) {
+        // the catalog that has the installed bundle may be the one that cannot be read
+        Some(graph)
+            if is_unread
+                && chosen.is_none()
+                && name.is_some_and(|name| graph.find_bundle(name.as_str()).is_none()) =>
+        {
+            DeprecationUpdate::Unchanged
+        }
         Some(graph) => DeprecationUpdate::Found(deprecations(Some(graph), &request.channels, name)),
-        None if sources.iter().any(|source| source.content.is_err()) => DeprecationUpdate::Unchanged,
+        None if is_unread => DeprecationUpdate::Unchanged,
         None => DeprecationUpdate::Removed,
     }
 }
@@ -330,6 +339,23 @@ mod tests {
         ] {
             let resolved = resolve(&request(catalog.clone()), &states, &sources, &Settings::default());
             assert_eq!(resolved.upgrade, want, "{catalog} {}", sources.len());
+        }
+    }
+
+    /// decision 7: a transient error keeps the last values
+    #[test]
+    fn deprecations_stay_while_their_catalog_is_unreadable() {
+        for (installed, sources, is_found) in [
+            ("0.9.0", vec![source()], true),
+            ("0.9.0", vec![source(), away(0)], false),
+            ("1.2.0", vec![source(), away(0)], true),
+            ("1.2.0", vec![away(0)], false),
+        ] {
+            let installed = Some(revision(1, installed));
+            let states = RevisionStates { installed, ..RevisionStates::default() };
+            let found = resolve(&request(plain()), &states, &sources, &Settings::default()).deprecations;
+            let want = is_found != (found == DeprecationUpdate::Unchanged);
+            assert!(want, "{:?} {}: {found:?}", states.installed, sources.len());
         }
     }
 
