@@ -326,7 +326,7 @@ mod tests {
         json!({"packageName": "demo", "version": range})
     }
 
-    /// The node was restarted, and catalogd is not back yet: nothing has changed about the bundle that the cluster does not fit.
+    /// After a restart of a node, catalogs may not be served yet; the earlier condition about the cluster still holds.
     #[test]
     fn upgrade_stays_unknown_while_a_catalog_is_unreadable() {
         let states = RevisionStates { installed: Some(revision(1, "1.0.0")), ..RevisionStates::default() };

@@ -434,7 +434,7 @@ impl<'a> Leaving<'a> {
     pub(crate) fn edge_to(&self, bundle: BundleIndex, asked: impl Fn(ChannelIndex) -> bool) -> Option<Edge> {
         let named = bundle.0.checked_sub(self.first).and_then(|at| *self.named.get(at as usize)?);
         named.or_else(|| {
-            // mostly decides without a look at the entries
+            // mostly decides without reading the entries
             let common = self.graph.bundle(bundle).common_range;
             if common.is_some_and(|range| range.is_none_or(|range| !self.holds(range))) {
                 return None;
