@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -70,6 +70,8 @@ pub struct Limits {
     pub streams: u32,
     /// How long a client may take no byte of an answer before the connection is given up.
     pub stall: Duration,
+    /// The longest pause between two requests of a connection of HTTP/2, also of one that answers pings.
+    pub idle: Duration,
     /// How long running answers may take once the server is asked to stop.
     pub drain: Duration,
 }
@@ -86,6 +88,7 @@ impl Default for Limits {
             head_bytes: 64 << 10,
             streams: 0,
             stall: Duration::from_secs(30),
+            idle: Duration::from_secs(180),
             drain: Duration::from_secs(30),
         }
     }
@@ -199,10 +202,10 @@ async fn accept(
             builders: Arc::clone(&builders),
             limits,
             watcher: graceful.watcher(),
+            shutdown: shutdown.clone(),
         };
-        let stopping = shutdown.clone();
         tasks.spawn(async move {
-            if let Err(error) = connection.serve(stream, stopping).await {
+            if let Err(error) = connection.serve(stream).await {
                 tracing::debug!(%peer, error = chain(&*error), "connection ended early");
             }
             drop((slot, client));
@@ -253,12 +256,14 @@ struct Connection<S> {
     builders: Arc<Builders>,
     limits: Limits,
     watcher: Watcher,
+    shutdown: Shutdown,
 }
 
-type ConnectionResult = Result<(), Box<dyn Error + Send + Sync>>;
+type ConnectionError = Box<dyn Error + Send + Sync>;
+type ConnectionResult = Result<(), ConnectionError>;
 
 impl<S: HttpService> Connection<S> {
-    async fn serve(self, stream: TcpStream, shutdown: Shutdown) -> ConnectionResult {
+    async fn serve(self, stream: TcpStream) -> ConnectionResult {
         // small answers would otherwise wait for the client's delayed acknowledgement
         stream.set_nodelay(true)?;
         let acceptor = match &self.transport {
@@ -269,7 +274,7 @@ impl<S: HttpService> Connection<S> {
         let mut first = [0];
         let peeked = tokio::time::timeout(self.limits.handshake, stream.peek(&mut first));
         let peeked = tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
+            () = self.shutdown.cancelled() => return Ok(()),
             peeked = peeked => peeked??,
         };
         // a method begins with a letter, a handshake with another byte
@@ -279,7 +284,7 @@ impl<S: HttpService> Connection<S> {
         let stream = StallGuard::new(stream, self.limits.stall);
         let accept = acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(SEND_BUFFER)));
         let stream = tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
+            () = self.shutdown.cancelled() => return Ok(()),
             accepted = tokio::time::timeout(self.limits.handshake, accept) => accepted??,
         };
         // HTTP/2 over TLS is always agreed on (RFC 9113 §3.3)
@@ -297,7 +302,7 @@ impl<S: HttpService> Connection<S> {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         is_http2: bool,
     ) -> ConnectionResult {
-        let Self { service, peer, builders, limits, watcher, .. } = self;
+        let Self { service, peer, builders, limits, watcher, shutdown, .. } = self;
         let progress = Progress::new();
         let answers = Arc::clone(&progress);
         let service =
@@ -317,17 +322,30 @@ impl<S: HttpService> Connection<S> {
                 }
             }
         });
-        let connection = builders.http2.serve_connection(TokioIo::new(stream), service);
-        let stalled = async {
+        let mut connection = pin!(builders.http2.serve_connection(TokioIo::new(stream), service));
+        let mut stalled = pin!(async {
             if tokio::time::timeout(limits.head, opened.notified()).await.is_err() {
-                return io::Error::from(io::ErrorKind::TimedOut).into();
+                return ConnectionError::from(io::Error::from(io::ErrorKind::TimedOut));
             }
             progress.stall(limits.stall).await;
             "the client takes nothing of its answers".into()
+        });
+        // a watcher has one reason to end a connection, and here are two; it is held until the connection has ended
+        tokio::select! {
+            served = connection.as_mut() => return Ok(served?),
+            error = stalled.as_mut() => return Err(error),
+            () = shutdown.cancelled() => {}
+            () = progress.idle(limits.idle) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let unacknowledged = async {
+            tokio::time::sleep(limits.stall).await;
+            progress.idle(limits.stall).await;
         };
         tokio::select! {
-            served = watcher.watch(connection) => Ok(served?),
+            served = connection => Ok(served?),
             error = stalled => Err(error),
+            () = unacknowledged => Err("the client does not acknowledge that the connection ends".into()),
         }
     }
 }

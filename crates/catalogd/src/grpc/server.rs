@@ -31,6 +31,8 @@ pub const LIMITS: Limits = Limits {
     head_bytes: 16 * 1024,
     streams: 64,
     stall: Duration::from_secs(60),
+    // Go's clients close a connection after half an hour, and Classic resolves again when one was closed
+    idle: Duration::from_secs(3600),
     drain: Duration::from_secs(30),
 };
 /// Bytes of a request.

@@ -30,6 +30,7 @@ pub const LIMITS: Limits = Limits {
     head_bytes: 64 * 1024,
     streams: 64,
     stall: Duration::from_secs(60),
+    idle: Duration::from_secs(180),
     drain: Duration::from_secs(30),
 };
 /// Bytes of the path and query of a request.

@@ -17,8 +17,13 @@ struct State {
 
 impl State {
     /// When the stall becomes an error, unless something moves.
-    fn ends(&self, limit: Duration, now: Instant) -> Instant {
+    fn stalls(&self, limit: Duration, now: Instant) -> Instant {
         if self.open == 0 { now + limit } else { self.moved + limit }
+    }
+
+    /// When the pause between two answers is too long, unless one begins.
+    fn idles(&self, limit: Duration, now: Instant) -> Instant {
+        if self.open > 0 { now + limit } else { self.moved + limit }
     }
 }
 
@@ -39,9 +44,18 @@ impl Progress {
 
     /// Ends when answers are under way and none of them has moved for so long.
     pub(super) async fn stall(&self, limit: Duration) {
+        self.reach(|state, now| state.stalls(limit, now)).await;
+    }
+
+    /// Ends when no answer has been under way for so long.
+    pub(super) async fn idle(&self, limit: Duration) {
+        self.reach(|state, now| state.idles(limit, now)).await;
+    }
+
+    async fn reach(&self, end: impl Fn(&State, Instant) -> Instant) {
         loop {
             let now = Instant::now();
-            let until = self.0.lock().ends(limit, now);
+            let until = end(&self.0.lock(), now);
             if until <= now {
                 return;
             }
@@ -78,7 +92,7 @@ mod tests {
         let limit = Duration::from_secs(60);
         let progress = Progress::new();
         let later = Instant::now() + Duration::from_secs(3600);
-        let stalled = || progress.0.lock().ends(limit, later) <= later;
+        let stalled = || progress.0.lock().stalls(limit, later) <= later;
         assert!(!stalled(), "nothing is under way");
         let (one, two) = (progress.begin(), progress.begin());
         assert!(stalled());
@@ -90,5 +104,20 @@ mod tests {
         assert!(stalled(), "that was long ago");
         drop(two);
         assert!(!stalled());
+    }
+
+    #[test]
+    fn serve_progress_is_idle_between_answers() {
+        let limit = Duration::from_secs(60);
+        let progress = Progress::new();
+        let later = Instant::now() + Duration::from_secs(3600);
+        let is_idle = || progress.0.lock().idles(limit, later) <= later;
+        assert!(is_idle(), "nothing was under way");
+        let answer = progress.begin();
+        assert!(!is_idle(), "one is under way");
+        drop(answer);
+        assert!(is_idle());
+        progress.0.lock().moved = later;
+        assert!(!is_idle(), "one has just ended");
     }
 }

@@ -217,3 +217,41 @@ async fn serve_http_2_without_tls() {
     shutdown.cancel();
     task.await.unwrap();
 }
+
+/// A client of HTTP/2 that asks for nothing and answers pings, that with which the server ends the connection only if `acknowledges`; the types
+/// of the frames that it gets until the server closes.
+async fn idle_frames(address: SocketAddr, acknowledges: bool) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let (mut kinds, mut head) = (Vec::new(), [0; 9]);
+    while stream.read_exact(&mut head).await.is_ok() {
+        let [_, high, low, kind, flags, ..] = head;
+        let mut payload = vec![0; usize::from(u16::from_be_bytes([high, low]))];
+        stream.read_exact(&mut payload).await.unwrap();
+        kinds.push(kind);
+        // the one at the end has a content of its own
+        if kind == 6 && flags & 1 == 0 && (acknowledges || payload[0] != 0x0b) {
+            head[4] = 1;
+            // the server may have closed
+            let _ = stream.write_all(&[&head[..], &payload[..]].concat()).await;
+        }
+    }
+    kinds
+}
+
+#[tokio::test]
+async fn serve_closes_idle_connections_of_http_2() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = Shutdown::new();
+    let (idle, stall) = (Duration::from_millis(100), Duration::from_secs(1));
+    let limits = Limits { streams: 8, idle, stall, ..Limits::default() };
+    let task = tokio::spawn(http2(listener, hello(), limits, shutdown.clone()));
+    for acknowledges in [true, false] {
+        let kinds = tokio::time::timeout(Duration::from_secs(10), idle_frames(address, acknowledges)).await;
+        let kinds = kinds.unwrap_or_else(|_| panic!("it stays open: {acknowledges}"));
+        assert!(kinds.contains(&7), "no GOAWAY: {kinds:?}");
+    }
+    shutdown.cancel();
+    task.await.unwrap();
+}
