@@ -100,8 +100,12 @@ impl Election {
 #[error("leader election lost")]
 pub struct LeadershipLost;
 
+/// How long the work of a leader may take to end when the process is asked to stop. The rest of its 45 s (`terminationGracePeriodSeconds`) is
+/// for releasing the lease.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Runs `work` to its end, as the leader of `election` if there is one; the lease is released after it. When the process is asked
-/// to stop before the lease is ours, `work` never begins.
+/// to stop before the lease is ours, `work` never begins; work that does not end within 30 s of that request is dropped.
 ///
 /// # Errors
 /// [`LeadershipLost`]; `work` is dropped then, because another leader may write already.
@@ -117,9 +121,16 @@ pub async fn lead(
         return Ok(());
     };
     let Some(leadership) = acquire(client, election, metrics, stop).await else { return Ok(()) };
+    let is_late = async {
+        stop.cancelled().await;
+        tokio::time::sleep(STOP_TIMEOUT).await;
+    };
     tokio::select! {
         () = work => {}
         () = leadership.loss().cancelled() => return Err(LeadershipLost),
+        () = is_late => {
+            tracing::warn!(seconds = STOP_TIMEOUT.as_secs(), "some work did not end in time and is given up");
+        }
     }
     leadership.release().await;
     Ok(())

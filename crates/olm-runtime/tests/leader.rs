@@ -200,6 +200,25 @@ async fn leader_renews_without_reading() {
     drop(work);
 }
 
+/// A request that is never answered would keep the lease until the process is killed.
+#[tokio::test(start_paused = true)]
+async fn leader_releases_the_lease_if_its_work_does_not_end() {
+    let server = Server::new();
+    let (stop, client) = (Shutdown::new(), server.client());
+    let stopping = stop.clone();
+    let led = tokio::spawn(async move {
+        let (metrics, work) = (Metrics::new(), std::future::pending());
+        lead(client, Some(election(TIMING)), &metrics, &stopping, work).await
+    });
+    server.until("leads", |server| server.holder() == "me").await;
+    stop.cancel();
+    let since = Instant::now();
+    let led = tokio::time::timeout(TEST_TIMEOUT, led).await.unwrap_or_else(|_| panic!("it never stops"));
+    assert_eq!((led.unwrap(), server.holder()), (Ok(()), String::new()));
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(35), "{took:?} of the 45 s after which the process is killed");
+}
+
 async fn gives_up(mood: Mood) {
     let server = Server::new();
     let work = leading(&server).await;
