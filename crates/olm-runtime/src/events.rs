@@ -3,7 +3,7 @@
 //! The same event about the same object is sent at most once in ten minutes; the next one counts those that were held back. Two
 //! events of one reason with other words are two events (kube's own recorder would count the second one as the first). An object that
 //! has another message each time gets so many events in a row, and then one a minute, of each controller. An event that cannot be
-//! sent is logged; no work fails because of it.
+//! sent is logged; no work fails because of it, or waits for it for long.
 //!
 //! Rule: decision 19.
 
@@ -35,6 +35,8 @@ const BURST: u32 = 50;
 const REFILL: Duration = Duration::from_secs(60);
 /// The longest note, in bytes; the API takes 1,024, with the number of events that were held back.
 const MAX_NOTE: usize = 960;
+/// How long the work that an event is about waits for the answer.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much of an object's name an event's name begins with; the rest distinguishes events of one object.
 const MAX_NAME: usize = 220;
 
@@ -123,9 +125,14 @@ impl Events {
         let namespace = about.namespace.as_deref().unwrap_or("default");
         let event = self.event(about, namespace, &new, Timestamp::now());
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
+        let params = PostParams::default();
+        let error = match tokio::time::timeout(SEND_TIMEOUT, api.create(&params, &event)).await {
+            Ok(sent) => sent.err().map(|error| crate::apply::message(&error)),
+            Err(_) => Some(format!("no answer within {} s", SEND_TIMEOUT.as_secs())),
+        };
+        if let Some(error) = error {
             tracing::warn!(
-                error = crate::apply::message(&error),
+                error,
                 reason = new.reason,
                 object = about.name.as_deref().unwrap_or_default(),
                 "cannot send an event"
@@ -374,6 +381,19 @@ mod tests {
         let all: Vec<(bool, &str)> = notes.iter().map(|note| (true, note.as_str())).collect();
         let (received, logged) = sent(&all, false).await;
         assert_eq!((received.len(), logged.len()), (50, 60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_without_an_answer_are_given_up() {
+        let apiserver = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+        });
+        let events = Events::new(Client::new(apiserver, "default"), "test", None);
+        let about =
+            ObjectReference { kind: Some("ClusterExtension".to_owned()), ..ObjectReference::default() };
+        let event = NewEvent { warning: true, reason: "Retrying", action: "Test", note: "a failed" };
+        let sent = tokio::time::timeout(2 * SEND_TIMEOUT, events.publish(&about, event)).await;
+        sent.unwrap();
     }
 
     #[tokio::test]

@@ -121,14 +121,14 @@ pub async fn lead(
         return Ok(());
     };
     let Some(leadership) = acquire(client, election, metrics, stop).await else { return Ok(()) };
-    let is_late = async {
+    let overdue = async {
         stop.cancelled().await;
         tokio::time::sleep(STOP_TIMEOUT).await;
     };
     tokio::select! {
         () = work => {}
         () = leadership.loss().cancelled() => return Err(LeadershipLost),
-        () = is_late => {
+        () = overdue => {
             tracing::warn!(seconds = STOP_TIMEOUT.as_secs(), "some work did not end in time and is given up");
         }
     }
