@@ -202,7 +202,7 @@ fn address(text: &str) -> Result<String, String> {
 }
 
 /// Whether an address is on this machine, such as that of `kubectl port-forward`: no proxy leads there.
-fn is_loopback(address: &str) -> bool {
+pub(crate) fn is_loopback(address: &str) -> bool {
     let url = reqwest::Url::parse(address).ok();
     url.as_ref().and_then(reqwest::Url::host_str).is_some_and(|host| {
         let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();

@@ -17,6 +17,7 @@ use super::archive::Files;
 use super::redact;
 use crate::cmd::output::{Table, counted, or_dash};
 use crate::failure::{CommandError, print_note};
+use crate::sources::is_loopback;
 
 /// Bytes of all files together.
 const MAX_BYTES: usize = 64 << 20;
@@ -353,8 +354,8 @@ impl Collector {
                 "the apiserver passes no token on; forward a port and give --metrics-url",
             );
         }
-        let client = endpoints.client().and_then(|client| Ok((client, endpoints.token()?)));
-        let (client, token) = match client {
+        let access = endpoints.clients().and_then(|clients| Ok((clients, endpoints.token()?)));
+        let (clients, token) = match access {
             Ok(found) => found,
             Err(why) => return self.files.miss("metrics and profiles", &why),
         };
@@ -366,12 +367,11 @@ impl Collector {
         ];
         for (path, name, flag) in parts {
             let mut is_served = false;
-            for url in &endpoints.urls {
-                let url = url.trim_end_matches('/');
+            for (url, client) in &clients {
                 let address = format!("{url}{path}");
                 print_note(&format!("reading {address}"));
-                let file = format!("metrics/{}/{name}", url.split_once("://").map_or(url, |(_, host)| host));
-                match read(&client, &token, &address).await {
+                let file = format!("metrics/{}/{name}", url.split_once("://").map_or(*url, |(_, host)| host));
+                match read(client, &token, &address).await {
                     Ok(None) => continue,
                     Ok(Some(body)) if name.ends_with(".txt") => {
                         self.files.add_text(&file, &String::from_utf8_lossy(&body));
@@ -418,11 +418,20 @@ impl Endpoints {
         Ok(token.trim().to_owned())
     }
 
-    fn client(&self) -> Result<reqwest::Client, String> {
+    /// The addresses, each with a client that reaches it.
+    fn clients(&self) -> Result<Vec<(&str, reqwest::Client)>, String> {
+        let urls = self.urls.iter().map(|url| url.trim_end_matches('/'));
+        urls.map(|url| Ok((url, self.client(url)?))).collect()
+    }
+
+    fn client(&self, url: &str) -> Result<reqwest::Client, String> {
         let pool = CaPool::load(self.cas_dir.as_deref()).map_err(|error| chain(&error))?;
         let tls = pool.client_config(&TlsSettings::default()).map_err(|error| chain(&error))?;
         let timeout = Duration::from_secs(30 + PROFILE_SECONDS);
-        let builder = reqwest::Client::builder().tls_backend_preconfigured(tls).timeout(timeout);
+        let mut builder = reqwest::Client::builder().tls_backend_preconfigured(tls).timeout(timeout);
+        if is_loopback(url) {
+            builder = builder.no_proxy();
+        }
         builder.build().map_err(|error| chain(&error))
     }
 }
