@@ -1,5 +1,7 @@
 //! Watches of OLM's kinds, for `--watch` and `--wait`: begun again when they break, no polling.
 
+use std::time::Duration;
+
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
@@ -10,6 +12,9 @@ use serde::de::DeserializeOwned;
 use crate::failure::{CommandError, print_note, print_result};
 use crate::rights::in_words;
 use crate::{CommandOutput, interrupt};
+
+/// The time between two attempts to read what a watch has shown to have changed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A kind of OLM.
 pub(crate) trait Watched:
@@ -108,11 +113,11 @@ pub(crate) fn revisions(
 }
 
 /// Prints what `print` returns now and after each change of the extension of this name, or of any extension, and of its revisions. It
-/// ends with Ctrl-C, when `print` fails, or if a watch never works.
+/// ends with Ctrl-C, when `print` fails ([`print_changes`]), or if a watch never works.
 pub(crate) async fn follow<F>(
     client: &Client,
     name: Option<&str>,
-    mut print: impl FnMut() -> F,
+    print: impl FnMut() -> F,
 ) -> Result<CommandOutput, CommandError>
 where
     F: Future<Output = Result<Option<String>, CommandError>>,
@@ -129,27 +134,62 @@ where
     };
     let changes =
         futures::stream::select(own.map_ok(|event| changed(&event)), sets.map_ok(|event| changed(&event)));
+    let interrupted = interrupt::received();
+    tokio::select! {
+        ended = print_changes(changes, print, RETRY_INTERVAL) => ended,
+        () = interrupted => Err(CommandError::Interrupted),
+    }
+}
+
+/// Prints after each change. Once something was printed, a read without an answer is retried as the watch itself is; another error of `print`
+/// ends it.
+async fn print_changes<F>(
+    changes: impl Stream<Item = watcher::Result<bool>>,
+    mut print: impl FnMut() -> F,
+    retry: Duration,
+) -> Result<CommandOutput, CommandError>
+where
+    F: Future<Output = Result<Option<String>, CommandError>>,
+{
     // what arrives together is printed once
     let mut changes = std::pin::pin!(changes.ready_chunks(64));
-    let interrupted = interrupt::received();
-    let printed = async {
-        while let Some(chunk) = changes.next().await {
-            let mut is_due = false;
-            for change in chunk {
-                let failed = |error: watcher::Error| {
-                    CommandError::Unreachable(format!("cannot watch: {}", chain(&error)))
-                };
-                is_due |= change.map_err(failed)?;
+    let (mut is_due, mut has_printed, mut is_failing) = (false, false, false);
+    loop {
+        let chunk = match is_failing {
+            true => tokio::time::timeout(retry, changes.next()).await,
+            false => Ok(changes.next().await),
+        };
+        match chunk {
+            Ok(None) => return Ok(CommandOutput { text: String::new(), yes: true }),
+            Ok(Some(chunk)) => {
+                for change in chunk {
+                    let failed = |error: watcher::Error| {
+                        CommandError::Unreachable(format!("cannot watch: {}", chain(&error)))
+                    };
+                    is_due |= change.map_err(failed)?;
+                }
             }
-            if is_due && let Some(text) = print().await? {
-                print_result(&text)?;
-            }
+            // without a change, the read is retried
+            Err(_) => {}
         }
-        Ok(CommandOutput { text: String::new(), yes: true })
-    };
-    tokio::select! {
-        ended = printed => ended,
-        () = interrupted => Err(CommandError::Interrupted),
+        if !is_due {
+            continue;
+        }
+        match print().await {
+            Ok(text) => {
+                if let Some(text) = text {
+                    print_result(&text)?;
+                }
+                (is_due, has_printed, is_failing) = (false, true, false);
+            }
+            Err(failure @ CommandError::Unreachable(_)) if has_printed => {
+                if !is_failing {
+                    print_note(&format!("{failure}; this is retried"));
+                }
+                is_failing = true;
+            }
+            Err(failure) => return Err(failure),
+        }
     }
 }
 
@@ -164,6 +204,8 @@ fn changed<K: Watched>(event: &watcher::Event<K>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use futures::stream;
     use kube::core::Status;
 
@@ -206,6 +248,33 @@ mod tests {
             let mut left: Vec<Events<ClusterExtension>> =
                 without_interruptions(stream::iter(events), |_| ()).collect().await;
             assert!(left.pop().is_some_and(|last| last.is_err()), "{left:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn watch_retries_reads_without_an_answer() {
+        let unanswered = || Err(CommandError::Unreachable("no answer".to_owned()));
+        let gone = || Err(CommandError::NotFound("gone".to_owned()));
+        for (results, calls, code) in [
+            // nothing was printed before
+            (vec![unanswered(), Ok(None)], 1, 3),
+            (vec![Ok(None), unanswered(), unanswered(), gone()], 4, 1),
+        ] {
+            // two changes
+            let changes = stream::unfold(0, |number| async move {
+                if number == 2 {
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                Some((Ok(true), number + 1))
+            });
+            let (mut left, mut called) = (VecDeque::from(results), 0);
+            let print = || {
+                called += 1;
+                std::future::ready(left.pop_front().unwrap_or(Ok(None)))
+            };
+            let ended = print_changes(changes, print, Duration::from_millis(1)).await;
+            assert_eq!((ended.err().map(|failure| failure.code()), called), (Some(code), calls));
         }
     }
 }
