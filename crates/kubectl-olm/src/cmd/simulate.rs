@@ -7,6 +7,7 @@ use clap::Args;
 use olm_fbc::{IngestLimits, load_dir};
 use olm_resolver::scenario::{self, Scenario};
 use olm_resolver::{PackageGraph, ReleaseField};
+use olm_runtime::error_text::chain;
 
 use crate::CommandOutput;
 use crate::failure::{CommandError, read};
@@ -26,7 +27,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> 
     let loader = |package: &str, from: &str| {
         let directory = beside.join(from);
         let catalog = load_dir(&directory, IngestLimits::default())
-            .map_err(|error| format!("{}: {error}", directory.display()))?;
+            .map_err(|error| format!("{}: {}", directory.display(), chain(&error)))?;
         let (contents, findings) = catalog.package(package).map_err(|error| error.to_string())?;
         Ok(Arc::new(PackageGraph::new(contents, findings, ReleaseField::Counts)))
     };

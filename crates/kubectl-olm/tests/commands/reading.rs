@@ -127,6 +127,13 @@ fn classic_plan_of_an_unusable_bundle_is_an_error() {
     for form in ["", " -o json", " -o name"] {
         assert_eq!(olm(&format!("{line}{form}")), (2, String::new(), error.to_owned()), "{form}");
     }
+    let file = fixture.join("manifests/kiln-operator.yaml");
+    let file = file.display();
+    let (code, _, error) = olm(&format!(
+        "classic plan -n operators -f classic.yaml --content sample=catalog --bundle kiln-operator.v1.2.0={file}"
+    ));
+    let want = format!("error: {file}: cannot read metadata/annotations.yaml: Not a directory");
+    assert_eq!((code, error.starts_with(&want)), (2, true), "the cause is named: {error}");
 }
 
 #[test]

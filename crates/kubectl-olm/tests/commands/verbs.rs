@@ -218,6 +218,11 @@ fn simulate_answers_the_shipped_scenarios() {
     assert!(count >= 10, "{count} scenarios");
     let (code, _, error) = olm(&["simulate", "/no/such/file"], "");
     assert_eq!((code, error.contains("/no/such/file")), (2, true));
+    let root = tempfile::tempdir().unwrap();
+    let text = "title t\npackage p\ncatalog main from missing\nboth installed none => stay\n";
+    let file = write(root.path(), "a.scn", text);
+    let (code, _, error) = olm(&["simulate", file.to_str().unwrap()], "");
+    assert_eq!((code, error.contains("No such file or directory")), (2, true), "the cause is named: {error}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use olm_classic::subscription::{Conclusion, conclude_pass};
 use olm_core::Object;
 use olm_fbc::property::{BUNDLE_OBJECT, BundleObject};
 use olm_resolver::Property;
+use olm_runtime::error_text::chain;
 use olm_solver::{ChosenBundle, Limits, Solution, SolveError, solve};
 use serde::Serialize;
 use serde_json::json;
@@ -175,7 +176,7 @@ impl Arguments {
         let inline: Vec<_> = bundle.properties_of(BUNDLE_OBJECT).collect();
         if let Some(given) = self.bundles.iter().find(|it| it.name == *name) {
             let read = RegistryV1::load_dir(&given.directory);
-            let read = read.map_err(|error| CommandError::content(&given.directory, error))?;
+            let read = read.map_err(|error| CommandError::content(&given.directory, chain(&error)))?;
             return Ok(BundleContent { objects: objects(read), properties, image: Some(bundle.image) });
         }
         if inline.is_empty() {
