@@ -44,7 +44,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
                 let shown = metrics::serve(
                     certificate.pair(stop.clone()),
                     tls_settings.clone(),
-                    (listener, None),
+                    (Some(listener), None),
                     client.clone(),
                     metrics.clone(),
                     stop.clone(),

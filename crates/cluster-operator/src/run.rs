@@ -2,13 +2,12 @@
 
 use anyhow::Context as _;
 use kube::Client;
-use olm_certificates::Source;
-use olm_runtime::args::service_names;
+use olm_certificates::MetricsServer;
 use olm_runtime::events::Events;
 use olm_runtime::foreign;
 use olm_runtime::health;
 use olm_runtime::leader::{self, Election};
-use olm_runtime::metrics::{self, Metrics};
+use olm_runtime::metrics::Metrics;
 use olm_runtime::tls;
 use olm_runtime::{client, listen, serve, shutdown, task};
 
@@ -38,24 +37,16 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
 
     let mut parts = tokio::task::JoinSet::new();
     let namespace = args.run.system_namespace();
-    match (args.run.tls.serving()?, metrics_address) {
-        (Some(serving), Some(address)) => {
-            let names = service_names(SERVICE, &namespace);
-            let certificate = Source::open(&serving, &client, &namespace, names)
-                .context("failed to initialize certificate watcher")?;
-            let listeners =
-                (listen::bind(&address).await?, listen::optional(&args.run.pprof_bind_address).await?);
-            let shown = metrics::serve(
-                certificate.pair(stop.clone()),
-                tls_settings,
-                listeners,
-                client.clone(),
-                metrics.clone(),
-                stop.clone(),
-            );
-            parts.spawn(task::supervised("metrics server", shown));
-        }
-        _ => tracing::warn!("metrics are not served: no certificate is given and none is self-issued"),
+    let observed = MetricsServer {
+        serving: args.run.tls.serving()?,
+        settings: tls_settings,
+        address: metrics_address.as_deref(),
+        profiles: &args.run.pprof_bind_address,
+        namespace: &namespace,
+        service: SERVICE,
+    };
+    if let Some(shown) = observed.listen(&client, &metrics, &stop).await? {
+        parts.spawn(task::supervised("metrics server", shown));
     }
     // after the listener of the metrics, so that a ready process answers there too
     if let Some(listener) = listen::optional(&args.run.health_probe_bind_address).await? {

@@ -2,7 +2,7 @@
 //!
 //! [`material`] makes and checks certificates, [`plan`] decides the next step in a certificate's life, [`secret`] converts
 //! them from and to a Secret: all pure. [`Executor`] carries the plan out. It serves two owners: the programs, each of which keeps its
-//! own certificate ([`SelfIssued`]), and the controller that issues for webhooks of extensions. [`PublishedCa`] is the other
+//! own certificate ([`SelfIssued`], [`MetricsServer`]), and the controller that issues for webhooks of extensions. [`PublishedCa`] is the other
 //! side: what a client of a program trusts.
 //!
 //! What it deliberately does not know: extensions, bundles, which webhooks need a certificate.
@@ -10,6 +10,7 @@
 mod disputes;
 mod executor;
 pub mod material;
+mod metrics;
 pub mod plan;
 mod published;
 pub mod secret;
@@ -19,6 +20,7 @@ mod source;
 pub mod testing;
 
 pub use executor::{CertificateSpec, Executor, ExecutorError, Ownership, SecretOwner, delete_secret};
+pub use metrics::{MetricsServer, MetricsServerError};
 pub use published::PublishedCa;
 pub use self_issued::{SelfIssued, SelfIssuedError};
 pub use source::Source;

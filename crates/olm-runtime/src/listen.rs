@@ -20,7 +20,8 @@ pub enum ListenError {
 }
 
 /// Whether the address means "do not listen".
-fn is_off(address: &str) -> bool {
+#[must_use]
+pub fn is_off(address: &str) -> bool {
     address.is_empty() || address == "0"
 }
 

@@ -8,19 +8,18 @@ use futures::{StreamExt as _, stream};
 use kube::Client;
 use olm_bundle::Gates;
 use olm_catalog::{PackageStore, package_store};
-use olm_certificates::{PublishedCa, Source};
+use olm_certificates::{MetricsServer, PublishedCa};
 use olm_install::BundleFetcher;
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
 use olm_install::resolution;
 use olm_oci::{Config, Puller, SharedKeyring, Store};
 use olm_resolver::{Environment, ReleaseField};
-use olm_runtime::args::service_names;
 use olm_runtime::controller::Workers;
 use olm_runtime::foreign;
 use olm_runtime::health;
 use olm_runtime::leader::{self, Election};
-use olm_runtime::metrics::{self, Metrics};
+use olm_runtime::metrics::Metrics;
 use olm_runtime::pull_secrets::NamespacedName;
 use olm_runtime::tls::{self, TlsSettings};
 use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown, task};
@@ -60,24 +59,16 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
 
     let mut parts = tokio::task::JoinSet::new();
     let namespace = args.run.system_namespace();
-    match (args.run.tls.serving()?, metrics_address) {
-        (Some(serving), Some(address)) => {
-            let names = service_names(SERVICE, &namespace);
-            let certificate = Source::open(&serving, &client, &namespace, names)
-                .context("failed to initialize certificate watcher")?;
-            let listeners =
-                (listen::bind(&address).await?, listen::optional(&args.run.pprof_bind_address).await?);
-            let shown = metrics::serve(
-                certificate.pair(stop.clone()),
-                tls_settings.clone(),
-                listeners,
-                client.clone(),
-                metrics.clone(),
-                stop.clone(),
-            );
-            parts.spawn(task::supervised("metrics server", shown));
-        }
-        _ => tracing::warn!("metrics are not served: no certificate is given and none is self-issued"),
+    let observed = MetricsServer {
+        serving: args.run.tls.serving()?,
+        settings: tls_settings.clone(),
+        address: metrics_address.as_deref(),
+        profiles: &args.run.pprof_bind_address,
+        namespace: &namespace,
+        service: SERVICE,
+    };
+    if let Some(shown) = observed.listen(&client, &metrics, &stop).await? {
+        parts.spawn(task::supervised("metrics server", shown));
     }
     // after the listener of the metrics, so that a ready process answers there too
     if let Some(listener) = listen::optional(&args.run.health_probe_bind_address).await? {

@@ -85,9 +85,9 @@ fn report_reaches_metrics_of_this_machine_without_a_proxy() -> Result<()> {
     let address = config["clusters"][0]["cluster"]["server"].as_str().unwrap_or_default().to_owned();
     let [token, folder] = ["token", "report"].map(|name| home.path().join(name).display().to_string());
     std::fs::write(&token, "t")?;
-    let words =
-        ["report", "-o", folder.as_str(), "--kubeconfig", kubeconfig.as_str(), "--metrics-url", address.as_str()];
-    let mut report = command(home.path(), &[&words[..], &["--metrics-token-file", token.as_str()]].concat());
+    let words = ["report", "-o", folder.as_str(), "--kubeconfig", kubeconfig.as_str()];
+    let metrics = ["--metrics-url", address.as_str(), "--metrics-token-file", token.as_str()];
+    let mut report = command(home.path(), &[&words[..], &metrics].concat());
     let output = report.env("http_proxy", "http://127.0.0.1:1").output()?;
     let summary = std::fs::read_to_string(home.path().join("report/summary.txt"))?;
     ensure!(output.status.success() && summary.contains("/metrics.txt ("), "{summary}");

@@ -33,12 +33,12 @@ pub fn router(metrics: Metrics, reviews: impl Reviews + 'static) -> Router {
     Router::new().route(PATH, any(show)).with_state(state).fallback(not_found)
 }
 
-/// Serves the metrics, and the profiles if they have a listener, from when there is a certificate until shutdown. Errors are logged: no
-/// work waits for it, and none fails because of it.
+/// Serves metrics and profiles, each if it has a listener, from when there is a certificate until shutdown. Errors are logged: no work waits
+/// for it, and none fails because of it.
 pub async fn serve<E: Display>(
     certificate: impl Future<Output = Result<Option<WatchedPair>, E>>,
     settings: TlsSettings,
-    (listener, profiles): (TcpListener, Option<TcpListener>),
+    (listener, profiles): (Option<TcpListener>, Option<TcpListener>),
     client: Client,
     metrics: Metrics,
     stop: Shutdown,
@@ -54,7 +54,12 @@ pub async fn serve<E: Display>(
         Err(error) => return tracing::error!(error = chain(&error), "metrics are not served"),
     };
     let router = router(metrics, KubeReviews(client.clone()));
-    let serving = https(listener, router, Arc::clone(&config), Limits::default(), stop.clone());
+    let (shared, until) = (Arc::clone(&config), stop.clone());
+    let serving = async {
+        if let Some(listener) = listener {
+            https(listener, router, shared, Limits::default(), until).await;
+        }
+    };
     let profiling = async {
         if let Some(listener) = profiles {
             profile::serve(listener, config, client, stop).await;
