@@ -272,6 +272,16 @@ mod tests {
     }
 
     #[test]
+    fn table_notes_are_cut() {
+        for (text, want) in
+            [("short", "short"), ("five words that go", "five…"), ("éééééé", "éééé…"), ("", "")]
+        {
+            assert_eq!(cut(text, 5), want, "{text}");
+        }
+        assert_eq!(cut(&"a".repeat(60), MAX_NOTE).chars().count(), MAX_NOTE);
+    }
+
+    #[test]
     fn table_columns_fit_their_cells() {
         let mut table = Table::new(["NAME", "VERSION"]);
         assert_eq!(table.text(""), "");
