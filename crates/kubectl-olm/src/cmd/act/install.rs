@@ -81,7 +81,8 @@ fn extension(arguments: &Arguments) -> Result<ClusterExtension, CommandError> {
         whole["metadata"]["name"] = json!(name);
     }
     let config = whole["spec"]["config"]["inline"].as_object().cloned();
-    let patch = arguments.spec.patch(config.as_ref())?;
+    let mut patch = arguments.spec.patch(config.as_ref())?;
+    patch.replace_labels(&whole["spec"]);
     json_patch::merge(&mut whole["spec"], &patch.spec);
     serde_json::from_value(whole).map_err(|error| CommandError::Usage(error.to_string()))
 }

@@ -81,6 +81,15 @@ impl SpecPatch {
     pub(crate) fn record(&mut self, change: impl Into<String>) {
         self.changes.push(change.into());
     }
+
+    /// Removes the labels that the selector of the `present` spec has beside that of a new catalog: a merge would keep them.
+    pub(crate) fn replace_labels(&mut self, present: &Value) {
+        const LABELS: &str = "/source/catalog/selector/matchLabels";
+        let Some(patched) = self.spec.pointer_mut(LABELS).and_then(Value::as_object_mut) else { return };
+        for key in present.pointer(LABELS).and_then(Value::as_object).into_iter().flat_map(Map::keys) {
+            patched.entry(key.clone()).or_insert(Value::Null);
+        }
+    }
 }
 
 impl SpecFlags {
@@ -238,6 +247,21 @@ mod tests {
         ] {
             let error = patch(words, &none).unwrap_err();
             assert!(error.contains(want), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn spec_catalog_replaces_the_selector() {
+        let selector = |labels: Value| json!({"source": {"catalog": {"selector": {"matchLabels": labels}}}});
+        for (words, want) in [
+            (&["--catalog", "mine"][..], json!({labels::METADATA_NAME: "mine"})),
+            (&["--version", "1.x"], json!({labels::METADATA_NAME: "old", "team": "a"})),
+        ] {
+            let mut spec = selector(json!({labels::METADATA_NAME: "old", "team": "a"}));
+            let mut patch = patch(words, &json!({})).unwrap();
+            patch.replace_labels(&spec);
+            json_patch::merge(&mut spec, &patch.spec);
+            assert_eq!(spec["source"]["catalog"]["selector"], json!({"matchLabels": want}), "{words:?}");
         }
     }
 

@@ -215,6 +215,7 @@ async fn upgrade_one(
     let name = extension.name_any();
     let mut edited = extension.clone();
     let mut spec = json!(extension.spec);
+    patch.replace_labels(&spec);
     json_patch::merge(&mut spec, &patch.spec);
     edited.spec = serde_json::from_value(spec).map_err(|error| CommandError::Usage(error.to_string()))?;
     if arguments.spec.policy.is_none() && sets_policy_back(extension, &edited) {
