@@ -23,6 +23,7 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// One of our programs, ready to be started.
 #[derive(Debug)]
+#[must_use]
 pub struct Program {
     name: String,
     binary: PathBuf,
@@ -155,42 +156,36 @@ impl Program {
     }
 
     /// Sets a flag; an earlier value is replaced.
-    #[must_use]
     pub fn flag(mut self, name: &str, value: &str) -> Self {
         self.flags.retain(|(known, _)| known != name);
         self.more(name, value)
     }
 
     /// Adds a flag that may be given several times.
-    #[must_use]
     pub fn more(mut self, name: &str, value: &str) -> Self {
         self.flags.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// Leaves a flag out.
-    #[must_use]
     pub fn without(mut self, name: &str) -> Self {
         self.flags.retain(|(known, _)| known != name);
         self
     }
 
     /// Sets an environment variable.
-    #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
     /// Another kubeconfig than the administrator's.
-    #[must_use]
     pub fn kubeconfig(mut self, path: &Path) -> Self {
         path.clone_into(&mut self.kubeconfig);
         self
     }
 
     /// Runs it in the cgroup whose processes this file lists, from its first instruction on.
-    #[must_use]
     pub fn cgroup(mut self, processes: &Path) -> Self {
         self.cgroup = Some(processes.to_owned());
         self

@@ -20,6 +20,7 @@ use serde_json::Value;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
+#[must_use]
 pub struct Wait<'a, K> {
     api: &'a Api<K>,
     name: &'a str,
@@ -37,14 +38,12 @@ where
     }
 
     /// Another limit.
-    #[must_use]
     pub fn within(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
     /// A log whose end belongs into the failure message.
-    #[must_use]
     pub fn log(mut self, log: impl Into<std::path::PathBuf>) -> Self {
         self.logs.push(log.into());
         self

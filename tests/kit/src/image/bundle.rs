@@ -15,6 +15,7 @@ const MODES: [&str; 4] = ["OwnNamespace", "SingleNamespace", "MultiNamespace", "
 
 /// A CustomResourceDefinition.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Crd {
     kind: String,
     group: String,
@@ -37,28 +38,24 @@ impl Crd {
     }
 
     /// Cluster-scoped.
-    #[must_use]
     pub fn cluster_scoped(mut self) -> Self {
         self.scope = "Cluster";
         self
     }
 
     /// Adds a version (the first one replaces v1).
-    #[must_use]
     pub fn version(mut self, name: &str, served: bool, storage: bool) -> Self {
         self.versions.push((name.to_owned(), served, storage));
         self
     }
 
     /// Adds or replaces a field below `spec`.
-    #[must_use]
     pub fn field(mut self, name: &str, schema: Value) -> Self {
         self.fields.insert(name.to_owned(), schema);
         self
     }
 
     /// Removes a field below `spec`.
-    #[must_use]
     pub fn without_field(mut self, name: &str) -> Self {
         self.fields.remove(name);
         self
@@ -97,6 +94,7 @@ impl Crd {
 
 /// A registry+v1 bundle.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct BundleImage {
     package: String,
     version: String,
@@ -166,112 +164,96 @@ impl BundleImage {
     }
 
     /// Another name than `<package>.v<version>` for the ClusterServiceVersion.
-    #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
     }
 
     /// Replaces all CRDs.
-    #[must_use]
     pub fn crds(mut self, crds: impl IntoIterator<Item = Crd>) -> Self {
         self.crds = crds.into_iter().collect();
         self
     }
 
     /// Adds a Deployment, with the default service account.
-    #[must_use]
     pub fn deployment(mut self, name: &str) -> Self {
         self.deployments.push(deployment(name, &format!("{}-sa", self.package)));
         self
     }
 
     /// Replaces all Deployments by entries `{name, spec, label}` as the ClusterServiceVersion has them.
-    #[must_use]
     pub fn deployments(mut self, entries: impl IntoIterator<Item = Value>) -> Self {
         self.deployments = entries.into_iter().collect();
         self
     }
 
     /// Replaces the permissions by entries `{serviceAccountName, rules}`.
-    #[must_use]
     pub fn permissions(mut self, entries: impl IntoIterator<Item = Value>) -> Self {
         self.permissions = entries.into_iter().collect();
         self
     }
 
     /// Replaces the cluster permissions by entries `{serviceAccountName, rules}`.
-    #[must_use]
     pub fn cluster_permissions(mut self, entries: impl IntoIterator<Item = Value>) -> Self {
         self.cluster_permissions = entries.into_iter().collect();
         self
     }
 
     /// Replaces the supported install modes.
-    #[must_use]
     pub fn install_modes(mut self, modes: &[&str]) -> Self {
         self.install_modes = modes.iter().map(|&mode| mode.to_owned()).collect();
         self
     }
 
     /// Adds an entry of `webhookdefinitions`.
-    #[must_use]
     pub fn webhook(mut self, definition: Value) -> Self {
         self.webhooks.push(definition);
         self
     }
 
     /// Sets a key of the ConfigMap `<package>-config`.
-    #[must_use]
     pub fn config_map(mut self, key: &str, value: &str) -> Self {
         self.config.get_or_insert_default().insert(key.to_owned(), Value::from(value));
         self
     }
 
     /// Leaves the ConfigMap out.
-    #[must_use]
     pub fn without_config_map(mut self) -> Self {
         self.config = None;
         self
     }
 
     /// Adds a further manifest.
-    #[must_use]
     pub fn extra(mut self, manifest: Value) -> Self {
         self.extra.push(manifest);
         self
     }
 
     /// Adds a property to `metadata/properties.yaml`.
-    #[must_use]
     pub fn property(mut self, kind: &str, value: Value) -> Self {
         self.properties.push(json!({"type": kind, "value": value}));
         self
     }
 
     /// A merge patch (RFC 7396) of the ClusterServiceVersion; a later one is applied after an earlier one.
-    #[must_use]
     pub fn csv_patch(mut self, patch: Value) -> Self {
         merge(&mut self.csv_patch, &patch, true);
         self
     }
 
     /// Sets an annotation of `metadata/annotations.yaml`.
-    #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), Value::from(value));
         self
     }
 
     /// Adds or replaces a file.
-    #[must_use]
     pub fn file(mut self, path: &str, text: &str) -> Self {
         self.changes.push((path.to_owned(), Some(text.as_bytes().to_vec())));
         self
     }
 
     /// Leaves a file out.
-    #[must_use]
     pub fn without_file(mut self, path: &str) -> Self {
         self.changes.push((path.to_owned(), None));
         self

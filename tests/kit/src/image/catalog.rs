@@ -11,6 +11,7 @@ const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
 
 /// A channel entry; the bundle's name is `<package>.v<version>`.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Entry {
     version: String,
     replaces: Option<String>,
@@ -25,21 +26,18 @@ impl Entry {
     }
 
     /// Replaces the bundle of that version.
-    #[must_use]
     pub fn replaces(mut self, version: &str) -> Self {
         self.replaces = Some(version.to_owned());
         self
     }
 
     /// Skips the bundle of that version.
-    #[must_use]
     pub fn skips(mut self, version: &str) -> Self {
         self.skips.push(version.to_owned());
         self
     }
 
     /// Can be reached from every version in the range.
-    #[must_use]
     pub fn skip_range(mut self, range: &str) -> Self {
         self.skip_range = Some(range.to_owned());
         self
@@ -48,6 +46,7 @@ impl Entry {
 
 /// One package: documents of a file-based catalog.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Package {
     name: String,
     default_channel: Option<String>,
@@ -69,14 +68,12 @@ impl Package {
     }
 
     /// Another default channel than the first.
-    #[must_use]
     pub fn default_channel(mut self, name: &str) -> Self {
         self.default_channel = Some(name.to_owned());
         self
     }
 
     /// Adds a channel.
-    #[must_use]
     pub fn channel(mut self, name: &str, entries: impl IntoIterator<Item = Entry>) -> Self {
         let entries: Vec<Value> = entries
             .into_iter()
@@ -102,13 +99,11 @@ impl Package {
     }
 
     /// Adds a bundle.
-    #[must_use]
     pub fn bundle(self, version: &str, image: &str) -> Self {
         self.bundle_with(version, image, [])
     }
 
     /// Adds a bundle with further properties `{type, value}`.
-    #[must_use]
     pub fn bundle_with(
         mut self,
         version: &str,
@@ -124,14 +119,12 @@ impl Package {
     }
 
     /// Adds a document of any schema.
-    #[must_use]
     pub fn document(mut self, document: Value) -> Self {
         self.others.push(document);
         self
     }
 
     /// Adds deprecations: (reference such as `{"schema": "olm.channel", "name": "old"}`, message).
-    #[must_use]
     pub fn deprecations(self, entries: impl IntoIterator<Item = (Value, &'static str)>) -> Self {
         let entries: Vec<Value> = entries
             .into_iter()
@@ -163,6 +156,7 @@ impl Package {
 
 /// A catalog image: files below `/configs`, and the label that names the folder.
 #[derive(Debug, Clone, Default)]
+#[must_use]
 pub struct CatalogImage {
     files: Files,
     label: Option<Option<String>>,
@@ -185,28 +179,24 @@ impl CatalogImage {
     }
 
     /// Adds `<package>/catalog.yaml`.
-    #[must_use]
     pub fn package(self, package: &Package) -> Self {
         let text = package.text();
         self.file(&format!("{}/catalog.yaml", package.name), &text)
     }
 
     /// Adds a file; the path is below `/configs`.
-    #[must_use]
     pub fn file(mut self, path: &str, text: &str) -> Self {
         self.files.insert(format!("configs/{path}"), text.as_bytes().to_vec());
         self
     }
 
     /// Leaves the label out.
-    #[must_use]
     pub fn without_label(mut self) -> Self {
         self.label = Some(None);
         self
     }
 
     /// Another value of the label than `/configs`.
-    #[must_use]
     pub fn label(mut self, value: &str) -> Self {
         self.label = Some(Some(value.to_owned()));
         self

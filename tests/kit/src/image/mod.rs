@@ -57,6 +57,7 @@ pub enum Defect {
 
 /// One layer.
 #[derive(Debug, Clone, Default)]
+#[must_use]
 pub struct Layer {
     entries: Vec<(String, Kind)>,
     raw: Option<Vec<u8>>,
@@ -86,27 +87,23 @@ impl Layer {
     }
 
     /// Adds a file, mode 0644. Its folders are added too. Paths are taken as they are (`../x` too).
-    #[must_use]
     pub fn file(self, path: &str, content: &[u8]) -> Self {
         self.file_with_mode(path, content, 0o644)
     }
 
     /// Adds a file with a mode.
-    #[must_use]
     pub fn file_with_mode(mut self, path: &str, content: &[u8], mode: u32) -> Self {
         self.entries.push((path.to_owned(), Kind::File(content.to_vec(), mode)));
         self
     }
 
     /// Adds a symbolic link.
-    #[must_use]
     pub fn symlink(mut self, path: &str, target: &str) -> Self {
         self.entries.push((path.to_owned(), Kind::Symlink(target.to_owned())));
         self
     }
 
     /// Adds a whiteout: hides `path` of lower layers.
-    #[must_use]
     pub fn whiteout(self, path: &str) -> Self {
         let marked = match path.rsplit_once('/') {
             Some((folder, name)) => format!("{folder}/.wh.{name}"),
@@ -116,13 +113,11 @@ impl Layer {
     }
 
     /// Adds an opaque whiteout: hides all of `folder` of lower layers.
-    #[must_use]
     pub fn opaque(self, folder: &str) -> Self {
         self.file(&format!("{folder}/.wh..wh..opq"), b"")
     }
 
     /// Another compression than gzip.
-    #[must_use]
     pub fn compression(mut self, compression: Compression) -> Self {
         self.compression = compression;
         self
@@ -195,6 +190,7 @@ fn append(
 
 /// An image: layers, labels, platform.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Image {
     layers: Vec<Layer>,
     labels: BTreeMap<String, String>,
@@ -248,35 +244,30 @@ impl Image {
     }
 
     /// Adds a layer on top.
-    #[must_use]
     pub fn layer(mut self, layer: Layer) -> Self {
         self.layers.push(layer);
         self
     }
 
     /// Sets a label of the image configuration.
-    #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.to_owned());
         self
     }
 
     /// Sets the program that a container of the image runs.
-    #[must_use]
     pub fn entrypoint(mut self, path: &str) -> Self {
         self.entrypoint = vec![path.to_owned()];
         self
     }
 
     /// Removes a label.
-    #[must_use]
     pub fn without_label(mut self, key: &str) -> Self {
         self.labels.remove(key);
         self
     }
 
     /// Another platform.
-    #[must_use]
     pub fn platform(mut self, os: &str, architecture: &str) -> Self {
         os.clone_into(&mut self.os);
         architecture.clone_into(&mut self.architecture);
@@ -284,14 +275,12 @@ impl Image {
     }
 
     /// Docker's media types instead of OCI's.
-    #[must_use]
     pub fn docker(mut self) -> Self {
         self.docker = true;
         self
     }
 
     /// Compresses all layers in another way than gzip.
-    #[must_use]
     pub fn compression(mut self, compression: Compression) -> Self {
         for layer in &mut self.layers {
             layer.compression = compression;
@@ -300,7 +289,6 @@ impl Image {
     }
 
     /// Breaks the image.
-    #[must_use]
     pub fn fault(mut self, fault: Defect) -> Self {
         self.fault = Some(fault);
         self
@@ -370,6 +358,7 @@ fn descriptor(media_type: &str, bytes: &[u8]) -> serde_json::Value {
 
 /// An image for several platforms.
 #[derive(Debug, Clone, Default)]
+#[must_use]
 pub struct Index {
     images: Vec<Image>,
 }
@@ -381,7 +370,6 @@ impl Index {
     }
 
     /// Adds an image; its platform is that of [`Image::platform`].
-    #[must_use]
     pub fn image(mut self, image: Image) -> Self {
         self.images.push(image);
         self
