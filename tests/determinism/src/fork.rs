@@ -18,9 +18,7 @@ pub enum Fork {
 pub struct Copied(libc::pid_t);
 
 /// Copies this process, and returns in both.
-///
-/// # Errors
-/// When the process has further threads, which the copy would not have, or the kernel refuses.
+/// It fails when the process has further threads, which the copy would not have.
 pub fn fork() -> io::Result<Fork> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
@@ -36,9 +34,6 @@ pub fn fork() -> io::Result<Fork> {
 
 impl Copied {
     /// Waits for the end of the copy.
-    ///
-    /// # Errors
-    /// Those of the system call.
     pub fn wait(self) -> io::Result<ExitStatus> {
         let mut status = 0;
         loop {

@@ -42,9 +42,6 @@ impl Bounds {
     }
 
     /// Prints the table.
-    ///
-    /// # Errors
-    /// When a figure is above its bound.
     pub fn check(&self) -> Result<()> {
         println!("\n| | | figure | at most | |\n|---|---|---:|---:|---|");
         for row in &self.0 {

@@ -47,9 +47,6 @@ pub fn group(namespace: &str, targets: &[&str]) -> Value {
 }
 
 /// Waits until the content of a CatalogSource was read.
-///
-/// # Errors
-/// When it is not in time.
 pub async fn source_is_ready(client: &Client, name: &str) -> Result<()> {
     let sources: Api<CatalogSource> = Api::namespaced(client.clone(), CLASSIC_NAMESPACE);
     let is_ready = |source: &CatalogSource| {
@@ -98,9 +95,6 @@ impl Package {
 
     /// Pushes bundles. The channel of each has the name of its version, and those before it, so that a change of the channel is an upgrade.
     /// `properties` are further ones of each bundle in the catalog.
-    ///
-    /// # Errors
-    /// When the registry rejects them.
     pub async fn content(
         &self,
         registry: &Registry,
@@ -119,18 +113,12 @@ impl Package {
     }
 
     /// Pushes a catalog. Returns its reference.
-    ///
-    /// # Errors
-    /// When the registry rejects it.
     pub async fn push_catalog(&self, registry: &Registry, content: &[Content]) -> Result<String> {
         let catalog = content.iter().fold(CatalogImage::new(), |catalog, content| catalog.package(content));
         Ok(registry.push(&format!("{}/catalog", self.name), "latest", &catalog.image()).await?.by_digest())
     }
 
     /// Pushes bundles, see [`Self::content`], and their catalog. Returns the reference of the catalog.
-    ///
-    /// # Errors
-    /// When the registry rejects them.
     pub async fn push(
         &self,
         registry: &Registry,
@@ -141,9 +129,6 @@ impl Package {
     }
 
     /// Applies the namespace and its OperatorGroup, which has the namespace as target.
-    ///
-    /// # Errors
-    /// When the apiserver rejects them.
     pub async fn furnish(&self) -> Result<()> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}});
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
@@ -152,18 +137,12 @@ impl Package {
     }
 
     /// Applies the CatalogSource of an image.
-    ///
-    /// # Errors
-    /// When the apiserver rejects it.
     pub async fn catalog(&self, image: &str) -> Result<()> {
         let sources: Api<CatalogSource> = Api::namespaced(self.client.clone(), CLASSIC_NAMESPACE);
         apply(&sources, &source(&self.name, image)).await
     }
 
     /// Deletes the CatalogSource.
-    ///
-    /// # Errors
-    /// When the apiserver rejects that.
     pub async fn delete_catalog(&self) -> Result<()> {
         let sources: Api<CatalogSource> = Api::namespaced(self.client.clone(), CLASSIC_NAMESPACE);
         sources.delete(&self.name, &DeleteParams::default()).await?;
@@ -171,9 +150,6 @@ impl Package {
     }
 
     /// Namespace, group and catalog with these bundles; returns when the catalog was read.
-    ///
-    /// # Errors
-    /// When it is not read in time.
     pub async fn serve(
         &self,
         registry: &Registry,
@@ -186,9 +162,6 @@ impl Package {
     }
 
     /// Creates the Subscription, or moves it to the channel of another version.
-    ///
-    /// # Errors
-    /// When the apiserver rejects it.
     pub async fn subscribe(&self, version: &str) -> Result<()> {
         apply(&self.subscriptions, &subscription(&self.name, &self.name, &self.name, version)).await
     }
@@ -199,9 +172,6 @@ impl Package {
     }
 
     /// Waits for a state of the ClusterServiceVersion of a version.
-    ///
-    /// # Errors
-    /// When it is not reached in time.
     pub async fn csv_until(
         &self,
         version: &str,
@@ -217,9 +187,6 @@ impl Package {
     }
 
     /// Waits for a state of the Subscription.
-    ///
-    /// # Errors
-    /// When it is not reached in time.
     pub async fn subscription_until(
         &self,
         what: &str,
@@ -234,9 +201,6 @@ impl Package {
     }
 
     /// Waits until this version is installed: its ClusterServiceVersion is Succeeded, and the Subscription has it and no later one.
-    ///
-    /// # Errors
-    /// As [`Self::csv_until`].
     pub async fn installed(&self, version: &str) -> Result<ClusterServiceVersion> {
         let csv = self.csv_until(version, "is Succeeded", |csv| phase(csv) == "Succeeded").await?;
         let name = csv.name_any();
@@ -248,9 +212,6 @@ impl Package {
     }
 
     /// Deletes every Subscription and every ClusterServiceVersion of the namespace.
-    ///
-    /// # Errors
-    /// When the apiserver rejects that.
     pub async fn delete(&self) -> Result<()> {
         let (params, all) = (DeleteParams::default(), ListParams::default());
         self.subscriptions.delete_collection(&params, &all).await?;
@@ -259,9 +220,7 @@ impl Package {
     }
 
     /// Waits until the namespace has no Subscription and no ClusterServiceVersion.
-    ///
-    /// # Errors
-    /// When it has some for too long.
+    /// It fails when it has some for too long.
     pub async fn gone(&self) -> Result<()> {
         eventually("no Subscription and no ClusterServiceVersion is left", LIMIT, || async {
             let subscriptions = self.subscriptions.list(&ListParams::default()).await?;
@@ -276,9 +235,6 @@ impl Package {
 }
 
 /// Applies an object.
-///
-/// # Errors
-/// When the apiserver rejects it.
 pub async fn apply<K>(api: &Api<K>, object: &Value) -> Result<()>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,

@@ -15,9 +15,7 @@ pub fn current<'a>(extension: &'a ClusterExtension, type_: &str) -> Option<&'a C
 }
 
 /// A condition's status and message.
-///
-/// # Errors
-/// When there is none of the present generation.
+/// It fails when there is none of the present generation.
 pub fn status_and_message(extension: &ClusterExtension, type_: &str) -> Result<(String, String)> {
     let found = current(extension, type_).with_context(|| format!("no present condition {type_}"))?;
     Ok((found.status.as_str().to_owned(), found.message.clone()))

@@ -31,9 +31,6 @@ pub const KUBERNETES: [&str; 5] =
     ["kube-controller-manager", "kube-apiserver", "kube-scheduler", "kwok", "kwok-controller"];
 
 /// Every object of the cluster by `<apiVersion> <kind> <namespace>/<name>`, without the kinds that Kubernetes itself creates and deletes.
-///
-/// # Errors
-/// When the apiserver does not answer.
 pub async fn objects(client: &Client) -> Result<BTreeMap<String, DynamicObject>> {
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     let kinds =
@@ -67,9 +64,6 @@ pub struct Inventory(BTreeMap<String, Value>);
 
 impl Inventory {
     /// What is there now.
-    ///
-    /// # Errors
-    /// When the apiserver does not answer.
     pub async fn take(client: &Client) -> Result<Self> {
         let all = objects(client).await?.into_iter().map(|(key, object)| {
             let types = object.types.clone().unwrap_or_default();
@@ -84,9 +78,6 @@ impl Inventory {
 
     /// What `select` makes of each object: a name and a content, without identities, times and certificates. Objects of the same name are
     /// numbered.
-    ///
-    /// # Errors
-    /// When the apiserver does not answer.
     pub async fn take_selected(
         client: &Client,
         select: impl Fn(&DynamicObject) -> Option<(String, Value)>,
@@ -106,9 +97,7 @@ impl Inventory {
     }
 
     /// Waits until the cluster holds exactly this.
-    ///
-    /// # Errors
-    /// With the differences when it does not in time.
+    /// It fails with the differences.
     pub async fn reached(&self, client: &Client, within: Duration) -> Result<()> {
         olm_kit::eventually("exactly the objects of an undisturbed run", within, || async {
             self.is(&Self::take(client).await?)
@@ -122,9 +111,7 @@ impl Inventory {
     }
 
     /// Whether the other is the same.
-    ///
-    /// # Errors
-    /// With the differences.
+    /// It fails with the differences.
     pub fn is(&self, found: &Self) -> Result<()> {
         let differences = self.differences(found);
         ensure!(differences.is_empty(), "- expected, + found:\n{}", differences.join("\n"));

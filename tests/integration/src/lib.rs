@@ -35,33 +35,22 @@ pub fn api(client: &Client, kind: &str, plural: &str) -> Api<DynamicObject> {
 }
 
 /// An object of one of our kinds.
-///
-/// # Errors
-/// If the value is no object.
 pub fn object(value: Value) -> Result<DynamicObject> {
     serde_json::from_value(value).context("not an object")
 }
 
 /// Offers the object in a server-side dry run.
-///
-/// # Errors
-/// If the apiserver does not answer, or with something else than a yes or causes.
+/// It fails if the apiserver answers something else than a yes or causes.
 pub async fn offer(api: &Api<DynamicObject>, value: Value) -> Result<Outcome> {
     outcome(api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object(value)?).await)
 }
 
 /// Stores the object.
-///
-/// # Errors
-/// As [`offer`].
 pub async fn create(api: &Api<DynamicObject>, value: Value) -> Result<Outcome> {
     outcome(api.create(&PostParams::default(), &object(value)?).await)
 }
 
 /// Replaces the stored object by `change` of it, in a server-side dry run.
-///
-/// # Errors
-/// As [`offer`].
 pub async fn offer_change(
     api: &Api<DynamicObject>,
     stored: &DynamicObject,
@@ -72,9 +61,6 @@ pub async fn offer_change(
 }
 
 /// Replaces the status of the stored object by that of `change` of it.
-///
-/// # Errors
-/// As [`offer`].
 pub async fn change_status(
     api: &Api<DynamicObject>,
     stored: &DynamicObject,
@@ -122,9 +108,6 @@ fn current_text(message: &str) -> String {
 }
 
 /// Waits until the garbage collector deletes what an absent object of this kind owns. It looks for new kinds every 30 s.
-///
-/// # Errors
-/// When it does not within a minute.
 pub async fn until_collected(cluster: &Cluster, api_version: &str, kind: &str) -> Result<()> {
     let objects: Api<ConfigMap> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
     for attempt in 0..60 {
@@ -144,8 +127,6 @@ pub async fn until_collected(cluster: &Cluster, api_version: &str, kind: &str) -
 
 /// Compares a response with the expected causes, in any order, of which the messages are the ends; none if the object must be accepted.
 ///
-/// # Errors
-/// When they differ, with both.
 pub fn check(case: &str, rejected: &[(String, String)], outcome: &Outcome) -> Result<()> {
     let causes = outcome.as_ref().err().map(Vec::as_slice).unwrap_or_default();
     let met = |(field, end): &(String, String)| {

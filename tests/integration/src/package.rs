@@ -44,9 +44,6 @@ impl Package {
     }
 
     /// Creates the namespace.
-    ///
-    /// # Errors
-    /// When the apiserver rejects it.
     pub async fn make_namespace(&self, cluster: &Cluster) -> Result<()> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}});
         cluster.apply(&namespace.to_string()).await.map(|_| ())
@@ -58,34 +55,22 @@ impl Package {
     }
 
     /// Pushes a bundle; returns its reference with digest.
-    ///
-    /// # Errors
-    /// When the registry rejects it.
     pub async fn push(&self, registry: &Registry, version: &str, bundle: &BundleImage) -> Result<String> {
         push_bundle(registry, &self.name, version, bundle).await
     }
 
     /// Pushes a catalog with these packages, and waits until it is served.
-    ///
-    /// # Errors
-    /// When it is not served in time.
     pub async fn serve_packages(&self, registry: &Registry, packages: &[Content]) -> Result<()> {
         let image = packages.iter().fold(CatalogImage::new(), |image, package| image.package(package));
         serve_catalog(&self.client, registry, &self.name, &image).await
     }
 
     /// Applies a ClusterCatalog of this image.
-    ///
-    /// # Errors
-    /// When the apiserver rejects it.
     pub async fn catalog(&self, reference: &str) -> Result<()> {
         apply_catalog(&self.catalogs, &self.name, reference).await
     }
 
     /// Applies the extension. `catalog` is merged over the package's name and selector, `spec` over the rest.
-    ///
-    /// # Errors
-    /// When the apiserver rejects it.
     pub async fn want_with(&self, spec: Value, catalog: Value) -> Result<()> {
         let mut extension = json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
@@ -114,9 +99,6 @@ impl Package {
     }
 
     /// Waits for a state of the extension.
-    ///
-    /// # Errors
-    /// When it is not reached in time.
     pub async fn until(
         &self,
         what: &str,
@@ -126,9 +108,6 @@ impl Package {
     }
 
     /// Waits until this version is installed and Ready.
-    ///
-    /// # Errors
-    /// As [`Package::until`].
     pub async fn installed(&self, version: &str) -> Result<ClusterExtension> {
         self.until(&format!("{version} is installed and Ready"), |extension| {
             installed_version(extension) == Some(version)
@@ -138,9 +117,6 @@ impl Package {
     }
 
     /// Waits until the garbage collector watches revisions: it finds new kinds every 30 s. Before, it orphans none.
-    ///
-    /// # Errors
-    /// When it does not in time.
     pub async fn until_revisions_are_collected(&self) -> Result<()> {
         let name = unique("dangling");
         let owner = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": name,
@@ -154,18 +130,12 @@ impl Package {
     }
 
     /// Waits until the extension is deleted.
-    ///
-    /// # Errors
-    /// When it is not in time.
     pub async fn gone(&self) -> Result<()> {
         self.wait().to_be_gone().await
     }
 }
 
 /// Pushes a bundle of a package; returns its reference with digest.
-///
-/// # Errors
-/// When the registry rejects it.
 pub async fn push_bundle(
     registry: &Registry,
     package: &str,
@@ -196,9 +166,6 @@ async fn apply_catalog(catalogs: &Api<ClusterCatalog>, name: &str, reference: &s
 }
 
 /// Pushes a catalog, applies the ClusterCatalog of this name, with the label `test`, and waits until it serves that image.
-///
-/// # Errors
-/// When it is not served in time.
 pub async fn serve_catalog(
     client: &Client,
     registry: &Registry,
@@ -220,9 +187,6 @@ pub async fn serve_catalog(
 
 /// Pushes bundles and a catalog in whose channel `stable` each bundle replaces the one before, creates the ClusterCatalog of the
 /// package's name, and waits until it is served.
-///
-/// # Errors
-/// When it is not served in time.
 pub async fn serve_package(
     cluster: &Cluster,
     registry: &Registry,

@@ -42,14 +42,12 @@ impl Reported {
     }
 
     /// Whether it is the object with this name, or a revision of it.
-    #[must_use]
     pub fn concerns(&self, name: &str) -> bool {
         let rest = self.name.strip_prefix(name).map(|rest| rest.strip_prefix('-').unwrap_or(rest));
         rest.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
     }
 
     /// The cached resourceVersion of each object of a revision, by `<kind> <namespace>/<name>`; empty when it is not cached.
-    #[must_use]
     pub fn cached(&self) -> BTreeMap<&str, &str> {
         let rest = self.described.split_once("objects: ").map(|(_, rest)| rest).unwrap_or_default();
         let list = rest.split_once(';').map_or(rest, |(list, _)| list);
@@ -58,9 +56,6 @@ impl Reported {
 }
 
 /// Requests reports of programs and returns all objects in them. `controllers`: how many each of them has.
-///
-/// # Errors
-/// When a program does not report in time.
 pub async fn request(programs: &mut [(&mut Process, usize)]) -> Result<Vec<Reported>> {
     let mut all = Vec::new();
     for (program, controllers) in programs {
@@ -80,9 +75,6 @@ pub async fn request(programs: &mut [(&mut Process, usize)]) -> Result<Vec<Repor
 }
 
 /// The resourceVersions of all objects of the cluster, by `<kind> <namespace>/<name>`.
-///
-/// # Errors
-/// When the apiserver does not answer.
 pub async fn live_versions(client: &Client) -> Result<BTreeMap<String, String>> {
     let all = objects(client).await?.into_iter().filter_map(|(key, object)| {
         let (_, key) = key.split_once(' ')?;
@@ -92,7 +84,6 @@ pub async fn live_versions(client: &Client) -> Result<BTreeMap<String, String>> 
 }
 
 /// What was reported of the objects with these names and of their revisions, with the resourceVersions that differ from the live ones.
-#[must_use]
 pub fn explain(reported: &[Reported], live: &BTreeMap<String, String>, names: &[&str]) -> String {
     let mut lines = Vec::new();
     for object in reported.iter().filter(|object| names.iter().any(|name| object.concerns(name))) {

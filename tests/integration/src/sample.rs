@@ -18,9 +18,6 @@ pub fn data() -> Option<PathBuf> {
 }
 
 /// Pushes the bundles of a package; gives the blobs of its catalog, which refer to them.
-///
-/// # Errors
-/// When the sample lacks one, or the registry rejects it.
 pub async fn pushed(
     registry: &Registry,
     data: &Path,

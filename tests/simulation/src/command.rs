@@ -115,7 +115,6 @@ const STACK: usize = 64 << 20;
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Does what the command line asks for.
-#[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.seed {

@@ -38,13 +38,11 @@ pub struct Content {
 }
 
 /// The name of another extension of the package, in the same namespace.
-#[must_use]
 pub fn rival(package: &str) -> String {
     format!("{package}-rival")
 }
 
 /// The ConfigMap that only this version has.
-#[must_use]
 pub fn only(package: &str, version: &str) -> String {
     format!("{package}-{}", version.replace('.', "-"))
 }
@@ -58,9 +56,6 @@ fn image(package: &str, version: &str) -> String {
 
 impl Content {
     /// All packages.
-    ///
-    /// # Errors
-    /// When the catalog cannot be read, or a bundle not be rendered.
     pub fn new() -> Result<Arc<Self>> {
         let (mut graphs, mut bundles) = (BTreeMap::new(), BTreeMap::new());
         for package in PACKAGES {

@@ -59,7 +59,6 @@ pub enum Disturbance {
 
 impl Disturbance {
     /// The time until it ends.
-    #[must_use]
     pub fn time(&self) -> Option<Duration> {
         match self {
             Self::Delay { time, .. }
@@ -79,9 +78,6 @@ impl Disturbance {
     }
 
     /// Lets it happen; `kinds` are those whose watches are disturbed.
-    ///
-    /// # Errors
-    /// When the lease cannot be written.
     pub fn begin(
         &self,
         server: &ApiServer,
@@ -155,9 +151,6 @@ impl Disturbance {
     }
 
     /// Ends it.
-    ///
-    /// # Errors
-    /// When the lease cannot be written.
     pub fn end(
         &self,
         server: &ApiServer,

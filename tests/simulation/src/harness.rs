@@ -44,9 +44,6 @@ pub struct Prepared {
 
 impl Prepared {
     /// Reads it.
-    ///
-    /// # Errors
-    /// Those of [`Content::new`].
     pub fn new() -> Result<Self> {
         let manifests = documents(&[
             include_str!("../../../manifests/crds/olm.operatorframework.io_clustercatalogs.yaml"),
@@ -66,9 +63,6 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster with a served catalog, the namespaces of all packages and a foreign object in each, and its processes.
-    ///
-    /// # Errors
-    /// When an object is not accepted.
     pub fn start(seed: u64, prepared: Prepared) -> Result<Self> {
         let Prepared { manifests, content } = prepared;
         let settings = Settings { manifests, ..Settings::default() };
@@ -162,7 +156,6 @@ async fn operators(server: ApiServer) {
 }
 
 /// A custom resource that its operator must finalize.
-#[must_use]
 pub fn custom_resource(package: &str, number: usize) -> serde_json::Value {
     json!({
         "apiVersion": format!("{package}.example.com/v1"), "kind": format!("{}{}", package[..1].to_uppercase(), &package[1..]),
@@ -171,7 +164,6 @@ pub fn custom_resource(package: &str, number: usize) -> serde_json::Value {
 }
 
 /// The service account of a package.
-#[must_use]
 pub fn account(package: &str) -> serde_json::Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": package}})
 }
@@ -190,7 +182,6 @@ fn rights() -> [serde_json::Value; 2] {
 }
 
 /// The definition of a custom resource that the bundles contain and that is of no package.
-#[must_use]
 pub fn monitors() -> serde_json::Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": MONITORS},

@@ -84,9 +84,6 @@ impl Default for Invariants {
 
 impl Invariants {
     /// Checks the changes since the last call. To be called before the user does anything.
-    ///
-    /// # Errors
-    /// The invariant that does not hold.
     pub fn observe(&mut self, server: &ApiServer) -> Result<(), String> {
         let writes = server.history_since(self.seen);
         self.seen += writes.len();
@@ -210,7 +207,6 @@ impl Invariants {
     }
 
     /// Whether there are extensions of whose objects no state is expected.
-    #[must_use]
     pub fn has_unjudged(&self) -> bool {
         let is_judged =
             |expected: &Expected| matches!(expected, Expected::Installed { .. } | Expected::Removed { .. });
@@ -218,15 +214,11 @@ impl Invariants {
     }
 
     /// Whether a service account was deleted at any time.
-    #[must_use]
     pub fn has_deleted_accounts(&self) -> bool {
         !self.deleted_accounts.is_empty()
     }
 
     /// Whether the cluster is as the user wants it.
-    ///
-    /// # Errors
-    /// The first difference.
     pub fn converged(&self, server: &ApiServer, content: &Content) -> Result<(), String> {
         for (package, expected) in &self.expected {
             match expected {
@@ -260,7 +252,6 @@ pub fn trace(write: &Write) {
 }
 
 /// One change in words.
-#[must_use]
 pub fn describe(write: &Write) -> String {
     let Write { process, verb, resource, subresource, name, .. } = write;
     let namespace = write.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
@@ -275,7 +266,6 @@ fn releases(write: &Write) -> bool {
 }
 
 /// The fields that a change has changed, but those of the apiserver's own records.
-#[must_use]
 pub fn changed_fields(write: &Write) -> String {
     let mut fields = Vec::new();
     if let (Some(before), Some(after)) = (&write.before, &write.after) {
@@ -327,7 +317,6 @@ fn is_owned(object: &Value) -> bool {
 }
 
 /// The revisions of an extension, ascending.
-#[must_use]
 pub fn revisions(server: &ApiServer, extension: &str) -> Vec<std::sync::Arc<Value>> {
     let mut found = server.list("clusterobjectsets");
     found.retain(|set| set["metadata"]["labels"][labels::OWNER_NAME] == extension);
@@ -466,7 +455,6 @@ fn owners<'a>(object: &'a Value, kind: &'static str) -> impl Iterator<Item = &'a
 }
 
 /// The plural name of a kind that bundles contain.
-#[must_use]
 pub fn plural(kind: &str) -> String {
     format!("{}s", kind.to_lowercase())
 }

@@ -19,7 +19,6 @@ pub struct LeaseHistory {
 }
 
 impl LeaseHistory {
-    #[must_use]
     pub fn new(lease: &'static str) -> Self {
         Self { lease, leader: None, leads_since: Duration::ZERO, deposed: None }
     }
@@ -46,9 +45,6 @@ impl LeaseHistory {
     }
 
     /// Checks a write of a process of the controllers.
-    ///
-    /// # Errors
-    /// When another process leads.
     pub fn check(&self, write: &Write, server: &ApiServer) -> Result<(), String> {
         match self.leader.as_ref().filter(|leader| **leader != write.process) {
             // a request that is under way when the lease changes hands is executed all the same

@@ -30,9 +30,6 @@ impl Outcome {
 
 /// Runs a simulation under paused time, with everything random from `seed`. It occupies the thread, whose random numbers and clocks
 /// follow from the seed from then on; to be called before the thread uses a hash map.
-///
-/// # Errors
-/// Those of the simulation.
 pub(crate) fn simulate(seed: u64, simulation: impl AsyncFnOnce() -> Result<Outcome>) -> Result<Outcome> {
     olm_determinism::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;

@@ -52,7 +52,6 @@ pub struct Running {
 
 impl Running {
     /// Its candidacy for a lease.
-    #[must_use]
     pub fn election(&self, lease: &'static str) -> Election {
         let (suspended, start) = (Arc::clone(&self.suspended), Instant::now());
         let clock = move || {
@@ -64,7 +63,6 @@ impl Running {
 }
 
 /// The lease as another process has left it, so that none waits.
-#[must_use]
 pub fn left_lease(name: &str) -> Value {
     json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": SYSTEM}})
 }
@@ -84,7 +82,6 @@ impl Processes {
     }
 
     /// The process that runs in a place now.
-    #[must_use]
     pub fn name(&self, place: usize) -> String {
         self.places[place % PROCESSES].running.lock().name.clone()
     }
@@ -96,9 +93,6 @@ impl Processes {
     }
 
     /// Suspends the machine of the leader for a time, after which the other process leads. Nothing happens if none leads.
-    ///
-    /// # Errors
-    /// When the lease cannot be written.
     pub fn suspend(&self, time: Duration) -> Result<()> {
         let Some(leader) = self.leader() else { return Ok(()) };
         let next = (leader + 1) % PROCESSES;
@@ -119,7 +113,6 @@ impl Processes {
     }
 
     /// How many passes the present processes have finished.
-    #[must_use]
     pub fn passes(&self) -> u64 {
         let counted = |metrics: &Metrics| -> u64 {
             let text = metrics.classic();

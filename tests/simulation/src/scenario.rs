@@ -38,9 +38,6 @@ pub(crate) const POLL: Duration = Duration::from_secs(2);
 
 /// Runs the schedule of a seed without the steps at `without`. It occupies the thread, whose random numbers and clocks follow from the
 /// seed from then on.
-///
-/// # Errors
-/// When there is no cluster to run on.
 pub fn run(prepared: Prepared, seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
     let mut steps = Vec::new();
     for (index, step) in schedule(seed).into_iter().enumerate() {
@@ -508,9 +505,7 @@ impl Simulation {
 }
 
 /// Whether a process that runs has led for so long that it has begun what it had to do.
-///
-/// # Errors
-/// Who leads instead.
+/// The error names who leads instead.
 pub(crate) fn has_leader(
     server: &ApiServer,
     processes: &Processes,
@@ -526,9 +521,7 @@ pub(crate) fn has_leader(
 }
 
 /// Whether the controllers wrote nothing that counts for this time, leases apart.
-///
-/// # Errors
-/// The last write.
+/// The error is the last write.
 pub(crate) fn unchanged_for(
     server: &ApiServer,
     time: Duration,
@@ -544,8 +537,6 @@ pub(crate) fn unchanged_for(
 
 /// Waits for a time of [`REST`] without a write: from now on, or after the last retry. `holds` is asked at its end.
 ///
-/// # Errors
-/// A write, or what does not hold.
 pub(crate) async fn rests(
     server: &ApiServer,
     healed: Instant,

@@ -113,7 +113,6 @@ pub trait Lasting {
 pub type Moment<'a, A> = (Duration, bool, &'a A);
 
 /// All beginnings and ends in order.
-#[must_use]
 pub fn moments<A: Lasting>(steps: &[Step<A>]) -> Vec<Moment<'_, A>> {
     let mut moments: Vec<Moment<'_, A>> = Vec::new();
     for Step { at, action } in steps {
@@ -141,13 +140,11 @@ pub const KINDS: [&str; 12] = [
 ];
 
 /// Whether a seed runs without the requeue of what is not finished: then each change has to wake whom it concerns.
-#[must_use]
 pub fn relies_on_events(seed: u64) -> bool {
     seed % 2 == 1
 }
 
 /// The schedule of a seed.
-#[must_use]
 pub fn schedule(seed: u64) -> Vec<Step> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut at = Duration::from_secs(random.random_range(0..20));

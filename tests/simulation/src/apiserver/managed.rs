@@ -219,9 +219,7 @@ fn track(changes: &typed::Comparison, entries: &mut Vec<Entry>, by: &Attribution
 }
 
 /// Applies a configuration over the live object, which has no uid when it is created.
-///
-/// # Errors
-/// The conflicts, unless `force`.
+/// The error is the conflicts, unless `force`.
 pub(crate) fn apply(
     live: &Value,
     applied: &Value,

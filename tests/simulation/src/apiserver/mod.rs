@@ -403,9 +403,6 @@ impl ApiServer {
     }
 
     /// Creates the object, or replaces it (a status in it is written, too). The process of the write is [`USER`].
-    ///
-    /// # Errors
-    /// If the server does not accept it: its error message.
     pub fn put(&self, mut object: Value) -> anyhow::Result<Arc<Value>> {
         let place = self.path_of(&object)?;
         let path = format!("{}/{}", place.collection, place.name);
@@ -424,9 +421,6 @@ impl ApiServer {
     }
 
     /// Merge patch of the object; of its status, too, if the patch has one.
-    ///
-    /// # Errors
-    /// If the server does not accept it: its error message.
     pub fn patch(
         &self,
         resource: &str,
@@ -446,9 +440,6 @@ impl ApiServer {
     }
 
     /// Deletes the object in the background; finalizers hold it. Not an error if it does not exist.
-    ///
-    /// # Errors
-    /// If the server does not accept it: its error message.
     pub fn delete(&self, resource: &str, namespace: Option<&str>, name: &str) -> anyhow::Result<()> {
         let Some(live) = self.get(resource, namespace, name) else { return Ok(()) };
         let place = self.path_of(&live)?;
@@ -666,7 +657,6 @@ struct ObjectRef {
 }
 
 /// The documents of YAML texts; a text that is none is one document that no kind fits.
-#[must_use]
 pub fn documents(yaml: &[&str]) -> Arc<[Value]> {
     let all = yaml.iter().flat_map(|text| {
         let all: Result<Vec<Value>, _> = serde_saphyr::from_multiple(text);

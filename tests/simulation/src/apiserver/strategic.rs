@@ -45,9 +45,7 @@ fn items(kind: &str, field: &str) -> Option<Items> {
 }
 
 /// Patches an object of a built-in kind.
-///
-/// # Errors
-/// If an item of the patch lacks its merge key, or has a directive that is not simulated.
+/// It fails if an item of the patch lacks its merge key, or has a directive that is not simulated.
 pub(crate) fn merge(object: &mut Value, patch: &Value, kind: &str) -> Result<(), Status> {
     match (object.as_object_mut(), patch.as_object()) {
         (Some(object), Some(patch)) => merge_map(object, patch, kind),

@@ -42,7 +42,6 @@ pub struct Content {
 }
 
 /// The packages that are installed in a namespace.
-#[must_use]
 pub fn packages(namespace: &str) -> &'static [&'static str] {
     match namespace {
         ORCHARD => &PACKAGES[..2],
@@ -52,19 +51,16 @@ pub fn packages(namespace: &str) -> &'static [&'static str] {
 }
 
 /// The name of a ClusterServiceVersion.
-#[must_use]
 pub fn csv_name(package: &str, version: &str) -> String {
     format!("{package}.v{version}")
 }
 
 /// The ConfigMap that only this version has.
-#[must_use]
 pub fn only(package: &str, version: &str) -> String {
     format!("{package}-{}", version.replace('.', "-"))
 }
 
 /// The names of the CustomResourceDefinitions of a package; the first one is of its main kind.
-#[must_use]
 pub fn crd_names(package: &str) -> [String; 2] {
     [format!("{package}s.{package}.example.com"), format!("{package}seeds.{package}.example.com")]
 }
@@ -74,7 +70,6 @@ fn kind_of(package: &str) -> String {
 }
 
 /// A custom resource of a package.
-#[must_use]
 pub fn custom_resource(package: &str, namespace: &str, number: usize) -> Value {
     json!({
         "apiVersion": format!("{package}.example.com/v1"), "kind": kind_of(package),
@@ -88,9 +83,6 @@ fn image(package: &str, version: &str) -> String {
 
 impl Content {
     /// All bundles, and catalogs with the first version of each package.
-    ///
-    /// # Errors
-    /// When a manifest is no object.
     pub fn new() -> Result<Arc<Self>> {
         let mut bundles = BTreeMap::new();
         for package in PACKAGES {

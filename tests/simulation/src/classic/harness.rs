@@ -40,9 +40,6 @@ pub struct Prepared {
 
 impl Prepared {
     /// Reads it.
-    ///
-    /// # Errors
-    /// Those of [`Content::new`].
     pub fn new() -> Result<Self> {
         let manifests = documents(&[
             include_str!("../../../../manifests/classic/operators.coreos.com_catalogsources.yaml"),
@@ -67,9 +64,6 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster with a catalog, the namespaces with foreign objects in each, and its processes.
-    ///
-    /// # Errors
-    /// When an object is not accepted.
     pub fn start(seed: u64, prepared: Prepared) -> Result<Self> {
         let Prepared { manifests, content } = prepared;
         let settings = Settings { manifests, ..Settings::default() };
@@ -110,7 +104,6 @@ async fn process(running: Running, server: ApiServer, content: Arc<Content>) {
 }
 
 /// The namespace with its OperatorGroup, its accounts, and objects of other clients.
-#[must_use]
 pub fn furniture(namespace: &str) -> Vec<Value> {
     let meta = |name: &str| json!({"name": name, "namespace": namespace});
     let of = |name: &str| json!({"app": name});
@@ -130,7 +123,6 @@ pub fn furniture(namespace: &str) -> Vec<Value> {
 }
 
 /// The OperatorGroup of a namespace.
-#[must_use]
 pub fn group(namespace: &str) -> Value {
     let spec = match namespace {
         GARDEN => json!({"targetNamespaces": [GARDEN], "serviceAccountName": ACCOUNT}),
@@ -141,7 +133,6 @@ pub fn group(namespace: &str) -> Value {
 }
 
 /// A Subscription to a package, which has its name.
-#[must_use]
 pub fn subscription(package: &str, namespace: &str, is_manual: bool) -> Value {
     let approval = if is_manual { "Manual" } else { "Automatic" };
     json!({"apiVersion": format!("{API}/v1alpha1"), "kind": "Subscription", "metadata": {"name": package, "namespace": namespace},
@@ -149,7 +140,6 @@ pub fn subscription(package: &str, namespace: &str, is_manual: bool) -> Value {
 }
 
 /// The catalog of an image, which is polled several times a minute.
-#[must_use]
 pub fn catalog_source(image: &str) -> Value {
     json!({"apiVersion": format!("{API}/v1alpha1"), "kind": "CatalogSource", "metadata": {"name": CATALOG, "namespace": SYSTEM},
         "spec": {"sourceType": "grpc", "image": image, "updateStrategy": {"registryPoll": {"interval": format!("{}s", POLL.as_secs())}}}})

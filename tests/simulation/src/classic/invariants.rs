@@ -69,9 +69,6 @@ impl Default for Invariants {
 
 impl Invariants {
     /// Checks the changes since the last call.
-    ///
-    /// # Errors
-    /// The invariant that does not hold.
     pub fn observe(&mut self, server: &ApiServer) -> Result<(), String> {
         let writes = server.history_since(self.seen);
         self.seen += writes.len();
@@ -185,9 +182,6 @@ impl Invariants {
     }
 
     /// Whether the cluster is as the user wants it.
-    ///
-    /// # Errors
-    /// The first difference.
     pub fn converged(&self, server: &ApiServer, content: &Content) -> Result<(), String> {
         for (namespace, expected) in &self.expected {
             match expected {

@@ -32,9 +32,6 @@ const LOOKS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(180)]
 
 /// Runs the schedule of a seed without the steps at `without`, on the thread of the caller, whose random numbers and clocks follow from
 /// the seed from then on.
-///
-/// # Errors
-/// When there is no cluster to run on.
 pub fn run(prepared: Prepared, seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
     let steps = schedule(seed).into_iter().enumerate().filter(|(index, _)| !without.contains(index));
     let steps: Vec<Step<Action>> = steps.map(|(_, step)| step).collect();
