@@ -37,16 +37,9 @@ fn is_empty(value: &Value) -> bool {
 
 /// Removes what Go's types of built-in kinds do not print: empty lists, and empty maps (structs are printed).
 fn drop_empty(value: &mut Value) {
+    #[rustfmt::skip]
     const MAPS: [&str; 9] = [
-        "labels",
-        "annotations",
-        "data",
-        "binaryData",
-        "stringData",
-        "nodeSelector",
-        "matchLabels",
-        "limits",
-        "requests",
+        "labels", "annotations", "data", "binaryData", "stringData", "nodeSelector", "matchLabels", "limits", "requests",
     ];
     match value {
         Value::Object(map) => {

@@ -43,12 +43,7 @@ impl Options {
 }
 
 fn actor(request: &Requested, call: &Call) -> Result<Actor, Status> {
-    let manager = Manager {
-        name: String::new(),
-        is_apply: false,
-        api_version: request.api_version(),
-        subresource: String::new(),
-    };
+    let manager = Manager { api_version: request.api_version(), ..Manager::default() };
     Ok(Actor {
         sent: Some(call.sent),
         process: call.process.clone(),
@@ -109,10 +104,10 @@ impl Store {
         let live = self.read(request)?;
         let name = text(&live, "name");
         if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != text(&live, "uid")) {
+            let recorded = text(&live, "uid");
             let why = format!(
-                "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and \
-                 then recreated",
-                text(&live, "uid")
+                "the UID in the precondition ({uid}) does not match the UID in record ({recorded}). The object might have been deleted \
+                 and then recreated"
             );
             return Err(Status::conflict(&request.kind.kind, &request.kind.group, name, &why));
         }

@@ -134,6 +134,7 @@ fn row(line: &str) -> Option<Kind> {
         "Deployment" | "DaemonSet" | "StatefulSet" | "ReplicaSet" => &[&["spec"], &["metadata", "labels"]],
         _ => &[&["spec"]],
     };
+    let node = schema::of_built_in(kind);
     Some(Kind {
         group: group.trim_start_matches('-').to_owned(),
         plural: plural.to_owned(),
@@ -144,12 +145,7 @@ fn row(line: &str) -> Option<Kind> {
         is_custom: false,
         generation,
         updates_unconditionally: !has('r'),
-        versions: vec![Version {
-            name: version.to_owned(),
-            node: schema::of_built_in(kind),
-            has_status,
-            schema: None,
-        }],
+        versions: vec![Version { name: version.to_owned(), node, has_status, schema: None }],
         zero: zero(kind),
         reset: FieldSet::of_names(reset),
         status_reset: FieldSet::of_names(status_reset),

@@ -10,16 +10,9 @@ use super::typed;
 
 /// Fields that no manager owns.
 static SYSTEM: LazyLock<FieldSet> = LazyLock::new(|| {
+    #[rustfmt::skip]
     let names = [
-        "name",
-        "namespace",
-        "creationTimestamp",
-        "selfLink",
-        "uid",
-        "clusterName",
-        "generation",
-        "managedFields",
-        "resourceVersion",
+        "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion",
     ];
     let mut paths: Vec<Vec<&str>> = vec![vec!["apiVersion"], vec!["kind"], vec!["metadata"]];
     paths.extend(names.iter().map(|name| vec!["metadata", *name]));
@@ -27,7 +20,7 @@ static SYSTEM: LazyLock<FieldSet> = LazyLock::new(|| {
 });
 
 /// The manager that a write is attributed to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Manager {
     pub(crate) name: String,
     pub(crate) is_apply: bool,
@@ -229,12 +222,8 @@ pub(crate) fn apply(
     let bare = bare(live);
     let mut entries = read(live);
     if entries.is_empty() && live.pointer("/metadata/uid").is_some() {
-        let manager = Manager {
-            name: "before-first-apply".to_owned(),
-            is_apply: false,
-            api_version: by.manager.api_version.clone(),
-            subresource: String::new(),
-        };
+        let (name, api_version) = ("before-first-apply".to_owned(), by.manager.api_version.clone());
+        let manager = Manager { name, api_version, ..Manager::default() };
         let before = Attribution { manager, now: by.now.clone(), ..*by };
         let empty = json!({"metadata": {}});
         let changes = typed::compare(Some(&empty), Some(&bare), by.node).without(by.reset);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use http::request::Parts;
 use serde_json::Value;
 
 use super::Verb;
@@ -39,12 +40,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// Reads the head of a request.
-    pub(crate) fn new(
-        sent: Duration,
-        process: &str,
-        head: &http::request::Parts,
-        body: Option<Value>,
-    ) -> Self {
+    pub(crate) fn new(sent: Duration, process: &str, head: &Parts, body: Option<Value>) -> Self {
         let header =
             |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let path = head.uri.path().to_owned();
@@ -52,13 +48,11 @@ impl Call {
         let query: BTreeMap<String, String> = pairs.into_owned().collect();
         let target = target(&path);
         let verb = verb(&head.method, target.as_ref(), &query);
+        let user = head.headers.get("impersonate-user").map(|_| header("impersonate-user").to_owned());
         Self {
             sent,
             process: process.to_owned(),
-            impersonated: head
-                .headers
-                .contains_key("impersonate-user")
-                .then(|| header("impersonate-user").to_owned()),
+            impersonated: user,
             verb,
             path,
             target,

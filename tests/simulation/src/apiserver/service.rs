@@ -70,22 +70,15 @@ impl Endpoint {
                 state.faults.meet(&call)
             }
         };
+        if let Some(InjectedError::Status(_) | InjectedError::ResetBefore | InjectedError::Timeout) = fault {
+            server.record(&call, 0);
+        }
         match &fault {
-            Some(InjectedError::Status(code)) => {
-                server.record(&call, 0);
-                return Ok(injected(*code));
-            }
-            Some(InjectedError::ResetBefore) => {
-                server.record(&call, 0);
-                return Err(reset());
-            }
-            Some(InjectedError::Timeout) => {
-                server.record(&call, 0);
-                return Err(server.time_out().await);
-            }
+            Some(InjectedError::Status(code)) => return Ok(injected(*code)),
+            Some(InjectedError::ResetBefore) => return Err(reset()),
+            Some(InjectedError::Timeout) => return Err(server.time_out().await),
             Some(InjectedError::Delay(by)) => sleep(*by).await,
-            Some(InjectedError::TimeoutAfter | InjectedError::ResetAfter | InjectedError::DelayAnswer(_))
-            | None => {}
+            _ => {}
         }
         let strike = server.state().faults.strike(&call);
         if strike == Some(false) {
@@ -268,14 +261,11 @@ impl Stream {
                     return Some(line);
                 }
                 Step::Wait(None) => drop(changes.changed().await),
-                Step::Wait(Some(at)) => {
-                    let due = self.server.instant(at);
-                    tokio::select! {
-                        biased;
-                        _ = changes.changed() => {}
-                        () = tokio::time::sleep_until(due) => {}
-                    }
-                }
+                Step::Wait(Some(at)) => tokio::select! {
+                    biased;
+                    _ = changes.changed() => {}
+                    () = tokio::time::sleep_until(self.server.instant(at)) => {}
+                },
             }
         }
     }

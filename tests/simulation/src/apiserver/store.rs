@@ -108,20 +108,10 @@ pub(crate) struct Actor {
 impl Actor {
     /// The garbage collector and the stand-ins for controllers.
     pub(crate) fn kubernetes(verb: Verb, subresource: &str, api_version: &str) -> Self {
-        let manager = Manager {
-            name: "kube-controller-manager".to_owned(),
-            is_apply: false,
-            api_version: api_version.to_owned(),
-            subresource: subresource.to_owned(),
-        };
-        Self {
-            sent: None,
-            process: "kubernetes".to_owned(),
-            impersonated: None,
-            verb,
-            manager,
-            is_dry_run: false,
-        }
+        let (name, api_version) = ("kube-controller-manager".to_owned(), api_version.to_owned());
+        let manager = Manager { name, is_apply: false, api_version, subresource: subresource.to_owned() };
+        let process = "kubernetes".to_owned();
+        Self { sent: None, process, impersonated: None, verb, manager, is_dry_run: false }
     }
 }
 

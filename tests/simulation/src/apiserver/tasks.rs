@@ -35,6 +35,8 @@ pub(crate) enum Task {
 const RBAC: &str = "rbac.authorization.k8s.io";
 const CRD: (&str, &str) = ("customresourcedefinitions", "apiextensions.k8s.io");
 
+type Place = (ResourceKey, ObjectName);
+
 fn key((plural, group): (&str, &str)) -> ResourceKey {
     (plural.to_owned(), group.to_owned())
 }
@@ -46,12 +48,7 @@ impl Store {
     }
 
     /// What a change makes the control plane do.
-    pub(crate) fn plan(
-        &mut self,
-        place: &(ResourceKey, ObjectName),
-        before: Option<&Value>,
-        after: Option<&Value>,
-    ) {
+    pub(crate) fn plan(&mut self, place: &Place, before: Option<&Value>, after: Option<&Value>) {
         let (resource, name) = place;
         let collection = self.settings.garbage_collection_delay;
         if self.settings.garbage_collector {
@@ -152,17 +149,13 @@ impl Store {
             let Some(object) = found.and_then(|(key, name)| self.find(key, name)) else {
                 return (false, false);
             };
-            let is_waiting = object["metadata"].get("deletionTimestamp").is_some()
-                && finalizers(&object).contains(&FOREGROUND);
+            let is_deleted = object["metadata"].get("deletionTimestamp").is_some();
+            let is_waiting = is_deleted && finalizers(&object).contains(&FOREGROUND);
             (!is_waiting, is_waiting)
         };
         let states: Vec<(bool, bool)> = owners.iter().map(state).collect();
-        let solid: Vec<Value> = owners
-            .iter()
-            .zip(&states)
-            .filter(|(_, (solid, _))| *solid)
-            .map(|(owner, _)| owner.clone())
-            .collect();
+        let solid = owners.iter().zip(&states).filter(|(_, (solid, _))| *solid);
+        let solid: Vec<Value> = solid.map(|(owner, _)| owner.clone()).collect();
         if solid.len() == owners.len() || owners.is_empty() {
             return;
         }
@@ -222,7 +215,7 @@ impl Store {
             }
             ORPHAN
         } else if held.contains(&FOREGROUND) {
-            let blocks = |(key, name): &(ResourceKey, ObjectName)| {
+            let blocks = |(key, name): &Place| {
                 let Some(one) = self.find(key, name) else { return false };
                 let owners = one["metadata"]["ownerReferences"].as_array().into_iter().flatten();
                 owners.into_iter().any(|it| it["uid"] == own.as_str() && it["blockOwnerDeletion"] == true)
@@ -250,7 +243,7 @@ impl Store {
         let all = self.resources.iter().flat_map(|(key, resource)| {
             resource.objects.keys().filter(|name| held(name)).map(move |name| (key.clone(), name.clone()))
         });
-        let all: Vec<(ResourceKey, ObjectName)> = all.collect();
+        let all: Vec<Place> = all.collect();
         for (key, name) in &all {
             if let Some(request) = self.request(key, name) {
                 self.delete_as_kubernetes(&request, "Background");
@@ -272,12 +265,13 @@ impl Store {
         self.commit(&request, name, rest, &actor);
     }
 
+    fn definition(&self, name: &str) -> Option<(Arc<Value>, Requested)> {
+        let (key, name) = (key(CRD), (String::new(), name.to_owned()));
+        self.find(&key, &name).zip(self.request(&key, &name))
+    }
+
     fn establish(&mut self, name: &str) {
-        let place = (key(CRD), (String::new(), name.to_owned()));
-        let (Some(crd), Some(request)) = (self.find(&place.0, &place.1), self.request(&place.0, &place.1))
-        else {
-            return;
-        };
+        let Some((crd, request)) = self.definition(name) else { return };
         if crd["metadata"].get("deletionTimestamp").is_some() {
             return;
         }
@@ -307,11 +301,7 @@ impl Store {
     }
 
     fn remove_definition(&mut self, name: &str) {
-        let place = (key(CRD), (String::new(), name.to_owned()));
-        let (Some(crd), Some(request)) = (self.find(&place.0, &place.1), self.request(&place.0, &place.1))
-        else {
-            return;
-        };
+        let Some((crd, request)) = self.definition(name) else { return };
         let served = |path: &str| crd.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let resource = (served("/spec/names/plural"), served("/spec/group"));
         let names: Vec<ObjectName> =
@@ -328,10 +318,8 @@ impl Store {
         self.resources.remove(&resource);
         self.changed.insert(resource);
         let mut new = Value::clone(&crd);
-        let left: Vec<&str> = finalizers(&crd)
-            .into_iter()
-            .filter(|it| *it != "customresourcecleanup.apiextensions.k8s.io")
-            .collect();
+        let mut left = finalizers(&crd);
+        left.retain(|it| *it != "customresourcecleanup.apiextensions.k8s.io");
         new["metadata"]["finalizers"] = json!(left);
         self.change(&request, &crd, new, Verb::Update, "");
     }
@@ -342,11 +330,8 @@ impl Store {
         let roles: Vec<(ObjectName, Arc<Value>)> =
             resource.objects.iter().map(|(name, role)| (name.clone(), Arc::clone(role))).collect();
         for (name, role) in &roles {
-            let Some(selectors) =
-                role.pointer("/aggregationRule/clusterRoleSelectors").and_then(Value::as_array)
-            else {
-                continue;
-            };
+            let selectors = role.pointer("/aggregationRule/clusterRoleSelectors").and_then(Value::as_array);
+            let Some(selectors) = selectors else { continue };
             let is_part = |part: &Value| {
                 selectors.iter().any(|selector| {
                     let labels = selector["matchLabels"].as_object().into_iter().flatten();

@@ -5,24 +5,20 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::Verb;
-use super::defaults;
 use super::kinds::Generation;
 use super::managed::{self, Attribution, Manager};
 use super::request::Call;
 use super::status::Status;
 use super::store::{Actor, Requested, Store, finalizers};
-use super::strategic;
+use super::{Verb, defaults, strategic};
 
 const APPLY: &str = "application/apply-patch+yaml";
+/// A status code and an object.
+type Answer = (u16, Arc<Value>);
 
 impl Store {
     /// POST, PUT and PATCH, with the body taken out of the request: the status code and the object.
-    pub(crate) fn write(
-        &mut self,
-        request: &Requested,
-        call: &mut Call,
-    ) -> Result<(u16, Arc<Value>), Status> {
+    pub(crate) fn write(&mut self, request: &Requested, call: &mut Call) -> Result<Answer, Status> {
         let is_apply = call.verb == Verb::Patch && call.content_type.starts_with(APPLY);
         let Some(body) = call.body.take().filter(|body| !body.is_null()) else {
             return Err(Status::bad_request("the body of the request is no JSON"));
@@ -94,11 +90,8 @@ impl Store {
         if new["metadata"]["name"].as_str().unwrap_or_default().is_empty() {
             let prefix = new["metadata"]["generateName"].as_str().unwrap_or_default();
             if prefix.is_empty() {
-                return Err(request.invalid(
-                    "",
-                    "metadata.name",
-                    "Required value: name or generateName is required",
-                ));
+                let why = "Required value: name or generateName is required";
+                return Err(request.invalid("", "metadata.name", why));
             }
             new["metadata"]["name"] = format!("{prefix}{}", self.suffix()).into();
         }
@@ -106,11 +99,8 @@ impl Store {
             .as_str()
             .is_some_and(|version| !version.is_empty() && version != "0")
         {
-            return Err(Status::new(
-                500,
-                "InternalError",
-                "resourceVersion should not be set on objects to be created",
-            ));
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(Status::new(500, "InternalError", why));
         }
         defaults::decode(&mut new, &request.kind, &request.version);
         let by = Self::attribution(request, actor, self.timestamp());
@@ -142,13 +132,8 @@ impl Store {
         let uid = self.new_uid();
         let now = self.timestamp();
         if let Some(meta) = new["metadata"].as_object_mut() {
-            for field in [
-                "deletionTimestamp",
-                "deletionGracePeriodSeconds",
-                "selfLink",
-                "resourceVersion",
-                "generation",
-            ] {
+            let system = ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"];
+            for field in system.into_iter().chain(["generation"]) {
                 meta.remove(field);
             }
             meta.insert("uid".to_owned(), uid.into());
@@ -192,11 +177,9 @@ impl Store {
         Self::complete(request, &mut new)?;
         let live = self.read(request)?;
         if has_text(&new, "uid") && new["metadata"]["uid"] != live["metadata"]["uid"] {
-            let why = format!(
-                "Precondition failed: UID in precondition: {}, UID in object meta: {}",
-                text(&new, "uid"),
-                text(&live, "uid")
-            );
+            let (given, stored) = (text(&new, "uid"), text(&live, "uid"));
+            let why =
+                format!("Precondition failed: UID in precondition: {given}, UID in object meta: {stored}");
             return Err(request.conflict(&name, &why));
         }
         if !has_text(&new, "resourceVersion") && !request.kind.updates_unconditionally {
@@ -236,9 +219,7 @@ impl Store {
                 json_patch::patch(&mut new, &patch)
                     .map_err(|error| request.invalid(name, "patch", &error.to_string()))?;
             }
-            STRATEGIC => {
-                strategic::merge(&mut new, patch, &request.kind.kind)?;
-            }
+            STRATEGIC => strategic::merge(&mut new, patch, &request.kind.kind)?,
             _ => return Err(Status::unsupported(request.kind.is_custom)),
         }
         Self::check_type(request, &new)?;
@@ -265,7 +246,7 @@ impl Store {
         mut applied: Value,
         call: &Call,
         actor: &Actor,
-    ) -> Result<(u16, Arc<Value>), Status> {
+    ) -> Result<Answer, Status> {
         let name = request.target.name.clone().unwrap_or_default();
         if call.option("fieldManager").is_none() {
             let why = "Required value: is required for apply patch";
@@ -294,9 +275,9 @@ impl Store {
             }
         }
         if live.is_none() && has_text(&applied, "uid") {
+            let uid = text(&applied, "uid");
             let why = format!(
-                "uid mismatch: the provided object specified uid {}, and no existing object was found",
-                text(&applied, "uid")
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             );
             return Err(request.conflict(&name, &why));
         }
@@ -338,13 +319,11 @@ impl Store {
         {
             return Err(Status::modified(plural, group, &name));
         }
-        if has_text(&new, "uid") && new["metadata"]["uid"] != live["metadata"]["uid"] {
-            let why = format!("Invalid value: {:?}: field is immutable", text(&new, "uid"));
-            return Err(request.invalid(&name, "metadata.uid", &why));
-        }
-        if has_text(&new, "name") && text(&new, "name") != name {
-            let why = format!("Invalid value: {:?}: field is immutable", text(&new, "name"));
-            return Err(request.invalid(&name, "metadata.name", &why));
+        for (field, stored) in [("uid", text(live, "uid")), ("name", name.as_str())] {
+            if has_text(&new, field) && text(&new, field) != stored {
+                let why = format!("Invalid value: {:?}: field is immutable", text(&new, field));
+                return Err(request.invalid(&name, &format!("metadata.{field}"), &why));
+            }
         }
         new["apiVersion"] = stored_version(request).into();
         keep_system_fields(request, live, &mut new);
@@ -353,13 +332,10 @@ impl Store {
         if is_same(live, &new) {
             return Ok(Arc::clone(live));
         }
-        let is_deleted = new["metadata"].get("deletionTimestamp").is_some()
-            && finalizers(&new).is_empty()
-            && new
-                .pointer("/spec/finalizers")
-                .and_then(Value::as_array)
-                .is_none_or(|list| list.is_empty() || request.kind.kind != "Namespace");
-        if is_deleted {
+        let held = new["spec"].get("finalizers").and_then(Value::as_array).is_some_and(|it| !it.is_empty());
+        let holds_namespace = request.kind.kind == "Namespace" && held;
+        let goes = new["metadata"].get("deletionTimestamp").is_some() && finalizers(&new).is_empty();
+        if goes && !holds_namespace {
             self.commit(request, request.name(), None, actor);
             return Ok(Arc::new(new));
         }
@@ -458,17 +434,10 @@ fn keep_system_fields(request: &Requested, live: &Value, new: &mut Value) {
     } else if request.version.has_status {
         restore(live, new, &["status"]);
     }
+    #[rustfmt::skip]
     let system = [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "selfLink",
-        "resourceVersion",
-        "namespace",
-        "name",
-        "generateName",
+        "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "resourceVersion",
+        "namespace", "name", "generateName",
     ];
     restore(&live["metadata"], &mut new["metadata"], &system);
 }
@@ -488,10 +457,9 @@ fn restore(live: &Value, new: &mut Value, fields: &[&str]) {
 
 /// Makes all fields what they were, but these.
 fn restore_all(live: &Value, new: &mut Value, without: &[&str]) {
-    let fields: BTreeSet<String> =
-        [live, &*new].into_iter().filter_map(Value::as_object).flat_map(Map::keys).cloned().collect();
-    let fields: Vec<&str> =
-        fields.iter().map(String::as_str).filter(|field| !without.contains(field)).collect();
+    let fields = [live, &*new].into_iter().filter_map(Value::as_object).flat_map(Map::keys);
+    let fields: BTreeSet<String> = fields.filter(|it| !without.contains(&it.as_str())).cloned().collect();
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
     restore(live, new, &fields);
 }
 
