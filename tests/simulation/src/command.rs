@@ -40,8 +40,8 @@ impl Scenario {
 
     fn prepare(self) -> Result<Prepared> {
         Ok(match self {
-            Self::V1 => Prepared::V1(harness::Prepared::new()?),
-            Self::Classic => Prepared::Classic(classic::harness::Prepared::new()?),
+            Self::V1 => Prepared::V1(harness::prepare()?),
+            Self::Classic => Prepared::Classic(classic::harness::prepare()?),
         })
     }
 
@@ -117,14 +117,14 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Does what the command line asks for.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let prepared = || arguments.scenario.prepare();
     let done = match arguments.seed {
-        Some(seed) => arguments.scenario.prepare().and_then(|prepared| {
-            run_seed(prepared, seed, arguments.without.into_iter().collect(), arguments.trace)
+        Some(seed) => prepared().and_then(|prepared| {
+            run_seed(prepared, seed, arguments.without.iter().copied().collect(), arguments.trace)
         }),
-        None if arguments.serve => arguments
-            .scenario
-            .prepare()
-            .and_then(|prepared| serve(|seed, without| run_seed(prepared, seed, without, false))),
+        None if arguments.serve => {
+            prepared().and_then(|prepared| serve(|seed, without| run_seed(prepared, seed, without, false)))
+        }
         None => many(&arguments),
     };
     match done {
@@ -267,10 +267,8 @@ fn shortest(scenario: Scenario, worker: &mut Worker, seed: u64) -> Result<()> {
         }
     }
     let omitted: Vec<String> = without.iter().map(usize::to_string).collect();
-    print(&format!(
-        "seed {seed}, the shortest schedule that fails: {}",
-        violation.as_str().unwrap_or_default()
-    ));
+    let violation = violation.as_str().unwrap_or_default();
+    print(&format!("seed {seed}, the shortest schedule that fails: {violation}"));
     for (_, step) in steps.iter().enumerate().filter(|(index, _)| !without.contains(index)) {
         print(&format!("  {step}"));
     }

@@ -132,14 +132,11 @@ impl PackageSource for Source {
 /// The package as lines of a file-based catalog.
 fn catalog(package: &str) -> String {
     let name = |version: &str| format!("{package}.v{version}");
-    let entries: Vec<Value> = VERSIONS
-        .iter()
-        .enumerate()
-        .map(|(at, version)| match at.checked_sub(1) {
-            Some(before) => json!({"name": name(version), "replaces": name(VERSIONS[before])}),
-            None => json!({"name": name(version)}),
-        })
-        .collect();
+    let entry = |(at, version): (usize, &&str)| match at.checked_sub(1) {
+        Some(before) => json!({"name": name(version), "replaces": name(VERSIONS[before])}),
+        None => json!({"name": name(version)}),
+    };
+    let entries: Vec<Value> = VERSIONS.iter().enumerate().map(entry).collect();
     let mut lines = vec![
         json!({"schema": "olm.package", "name": package, "defaultChannel": "stable"}),
         json!({"schema": "olm.channel", "package": package, "name": "stable", "entries": entries}),
@@ -210,17 +207,10 @@ fn rendered(package: &str, version: &str) -> Result<Rendered> {
     let issuer = has_webhooks.then_some(CertProvider::BuiltIn);
     let options = RenderOptions { cert_provider: issuer, ..RenderOptions::new(package) };
     let properties = registry.csv.annotations.get(PROPERTIES_ANNOTATION).cloned();
-    let rendered = render_with_report(&registry, &options)?;
+    let olm_bundle::Rendered { objects, warnings, .. } = render_with_report(&registry, &options)?;
     let digest = image(package, version).split_once('@').map(|(_, digest)| digest.parse());
     let digest = digest.context("no digest")?.map_err(|error| anyhow::anyhow!("{error}"))?;
-    Ok(Rendered {
-        objects: rendered.objects,
-        properties,
-        warnings: rendered.warnings,
-        issuer,
-        digest,
-        turn: None,
-    })
+    Ok(Rendered { objects, properties, warnings, issuer, digest, turn: None })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Result;
 use jiff::SignedDuration;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -66,24 +67,12 @@ impl Disturbance {
             | Self::Down { time }
             | Self::Noise { time }
             | Self::Lose { time, .. } => Some(*time),
-            Self::Drop { .. }
-            | Self::Compact
-            | Self::Fail { .. }
-            | Self::DeleteLease
-            | Self::TakeLease
-            | Self::Strike { .. }
-            | Self::Clock { .. }
-            | Self::Suspend { .. } => None,
+            _ => None,
         }
     }
 
     /// Lets it happen; `kinds` are those whose watches are disturbed.
-    pub fn begin(
-        &self,
-        server: &ApiServer,
-        processes: &Processes,
-        kinds: &[&'static str],
-    ) -> anyhow::Result<()> {
+    pub fn begin(&self, server: &ApiServer, processes: &Processes, kinds: &[&str]) -> Result<()> {
         match self {
             Self::Delay { resource, by, .. } => server.delay(resource, *by),
             Self::Late { seed, .. } => {
@@ -98,11 +87,8 @@ impl Disturbance {
                 server.drop_watches("");
             }
             Self::Fail { resource, writes, error, times } => {
-                let requests = if *writes {
-                    Match::write(resource)
-                } else {
-                    Match { resource: Some((*resource).to_owned()), ..Match::default() }
-                };
+                let all = Match { resource: Some((*resource).to_owned()), ..Match::default() };
+                let requests = if *writes { Match::write(resource) } else { all };
                 let errors: [InjectedError; ERRORS] = [
                     InjectedError::Status(500),
                     InjectedError::Status(429),
@@ -151,12 +137,7 @@ impl Disturbance {
     }
 
     /// Ends it.
-    pub fn end(
-        &self,
-        server: &ApiServer,
-        processes: &Processes,
-        kinds: &[&'static str],
-    ) -> anyhow::Result<()> {
+    pub fn end(&self, server: &ApiServer, processes: &Processes, kinds: &[&str]) -> Result<()> {
         match self {
             Self::Delay { resource, .. } => server.delay(resource, Duration::ZERO),
             Self::Late { .. } => kinds.iter().for_each(|resource| server.delay(resource, Duration::ZERO)),
@@ -170,14 +151,7 @@ impl Disturbance {
             Self::Lose { process, outage: Outage::Partition, .. } => {
                 server.partition(&processes.name(*process), false);
             }
-            Self::Drop { .. }
-            | Self::Compact
-            | Self::Fail { .. }
-            | Self::DeleteLease
-            | Self::TakeLease
-            | Self::Strike { .. }
-            | Self::Clock { .. }
-            | Self::Suspend { .. } => {}
+            _ => {}
         }
         Ok(())
     }

@@ -35,23 +35,17 @@ pub const ACCOUNT: &str = "installer";
 /// How often operators finalize custom resources.
 const OPERATOR: Duration = Duration::from_secs(2);
 
-/// What all seeds have in common, which takes long to read.
-pub struct Prepared {
-    /// The definitions of the controllers' own kinds.
-    manifests: Arc<[Value]>,
-    content: Arc<Content>,
-}
+/// What all seeds have in common, which takes long to read: the definitions of the controllers' own kinds, and the content.
+pub type Prepared = (Arc<[Value]>, Arc<Content>);
 
-impl Prepared {
-    /// Reads it.
-    pub fn new() -> Result<Self> {
-        let manifests = documents(&[
-            include_str!("../../../manifests/crds/olm.operatorframework.io_clustercatalogs.yaml"),
-            include_str!("../../../manifests/crds/olm.operatorframework.io_clusterextensions.yaml"),
-            include_str!("../../../manifests/crds/olm.operatorframework.io_clusterobjectsets.yaml"),
-        ]);
-        Ok(Self { manifests, content: Content::new()? })
-    }
+/// Reads it.
+pub fn prepare() -> Result<Prepared> {
+    let manifests = documents(&[
+        include_str!("../../../manifests/crds/olm.operatorframework.io_clustercatalogs.yaml"),
+        include_str!("../../../manifests/crds/olm.operatorframework.io_clusterextensions.yaml"),
+        include_str!("../../../manifests/crds/olm.operatorframework.io_clusterobjectsets.yaml"),
+    ]);
+    Ok((manifests, Content::new()?))
 }
 
 /// The cluster.
@@ -63,22 +57,15 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster with a served catalog, the namespaces of all packages and a foreign object in each, and its processes.
-    pub fn start(seed: u64, prepared: Prepared) -> Result<Self> {
-        let Prepared { manifests, content } = prepared;
-        let settings = Settings { manifests, ..Settings::default() };
-        let server = ApiServer::new(seed, settings);
+    pub fn start(seed: u64, (manifests, content): Prepared) -> Result<Self> {
+        let server = ApiServer::new(seed, Settings { manifests, ..Settings::default() });
         for namespace in PACKAGES.into_iter().chain([SYSTEM]) {
             server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
             server.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "foreign", "namespace": namespace},
                 "data": {"of": "a user"}}))?;
         }
-        server.put(left_lease(LEASE))?;
-        server.put(catalog())?;
-        server.put(monitors())?;
-        for package in PACKAGES {
-            server.put(account(package))?;
-        }
-        for object in rights() {
+        let accounts = PACKAGES.into_iter().map(account);
+        for object in [left_lease(LEASE), catalog(), monitors()].into_iter().chain(accounts).chain(rights()) {
             server.put(object)?;
         }
         let mut intervals = Intervals::default();
@@ -137,12 +124,9 @@ async fn operators(server: ApiServer) {
             let is_there = server.get("deployments", Some(package), package).is_some();
             for found in server.list(&resource) {
                 let metadata = &found["metadata"];
-                let (Some(uid), Some(name)) = (metadata["uid"].as_str(), metadata["name"].as_str()) else {
-                    continue;
-                };
-                if metadata["deletionTimestamp"].is_null() || metadata["finalizers"].is_null() {
-                    continue;
-                }
+                let names = metadata["uid"].as_str().zip(metadata["name"].as_str());
+                let is_held = !metadata["deletionTimestamp"].is_null() && !metadata["finalizers"].is_null();
+                let Some((uid, name)) = names.filter(|_| is_held) else { continue };
                 let since: &mut Duration = deleted.entry(uid.to_owned()).or_insert(server.elapsed());
                 if is_there || server.elapsed() >= *since + CUSTOM_RESOURCE_WAIT + OPERATOR * 2 {
                     let patch = json!({"metadata": {"finalizers": null}});
@@ -156,7 +140,7 @@ async fn operators(server: ApiServer) {
 }
 
 /// A custom resource that its operator must finalize.
-pub fn custom_resource(package: &str, number: usize) -> serde_json::Value {
+pub fn custom_resource(package: &str, number: usize) -> Value {
     json!({
         "apiVersion": format!("{package}.example.com/v1"), "kind": format!("{}{}", package[..1].to_uppercase(), &package[1..]),
         "metadata": {"name": format!("example-{number}"), "namespace": package, "finalizers": [FINALIZER]}, "spec": {"number": number},
@@ -164,12 +148,12 @@ pub fn custom_resource(package: &str, number: usize) -> serde_json::Value {
 }
 
 /// The service account of a package.
-pub fn account(package: &str) -> serde_json::Value {
+pub fn account(package: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": package}})
 }
 
 /// All rights for the service accounts.
-fn rights() -> [serde_json::Value; 2] {
+fn rights() -> [Value; 2] {
     let group = "rbac.authorization.k8s.io";
     let subject = |package: &str| json!({"kind": "ServiceAccount", "name": ACCOUNT, "namespace": package});
     [
@@ -182,7 +166,7 @@ fn rights() -> [serde_json::Value; 2] {
 }
 
 /// The definition of a custom resource that the bundles contain and that is of no package.
-pub fn monitors() -> serde_json::Value {
+pub fn monitors() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": MONITORS},
         "spec": {
@@ -196,7 +180,7 @@ pub fn monitors() -> serde_json::Value {
 }
 
 /// A catalog that is served.
-fn catalog() -> serde_json::Value {
+fn catalog() -> Value {
     let digest = "c".repeat(64);
     let condition = |type_: &str, reason: &str| {
         json!({"type": type_, "status": "True", "reason": reason, "message": "", "observedGeneration": 1,

@@ -1,6 +1,7 @@
 //! Invariants: at any time, judged by the changes that the apiserver recorded, and in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use olm_api::{annotations, labels};
@@ -28,25 +29,18 @@ pub enum Expected {
     /// It was never installed.
     #[default]
     Nothing,
-    Installed {
-        version: &'static str,
-    },
+    /// This version is installed.
+    Installed { version: &'static str },
     /// It and its objects go.
-    Removed {
-        at: Duration,
-    },
+    Removed { at: Duration },
     /// It goes, and its objects stay; those of an orphaned extension with their revisions.
-    Left {
-        version: &'static str,
-        is_orphaned: bool,
-    },
+    Left { version: &'static str, is_orphaned: bool },
     /// Objects that an earlier extension left are in its way.
-    Blocked {
-        version: &'static str,
-    },
+    Blocked { version: &'static str },
 }
 
 /// Checks each change once.
+#[derive(Default)]
 pub struct Invariants {
     seen: usize,
     pub lease: LeaseHistory,
@@ -66,22 +60,6 @@ pub struct Invariants {
     deleted_accounts: BTreeMap<String, Option<Duration>>,
 }
 
-impl Default for Invariants {
-    fn default() -> Self {
-        Self {
-            seen: 0,
-            lease: LeaseHistory::new(LEASE),
-            expected: BTreeMap::new(),
-            protected: BTreeMap::new(),
-            torn_down: BTreeSet::new(),
-            digest: 0,
-            users: BTreeMap::new(),
-            owners: BTreeMap::new(),
-            deleted_accounts: BTreeMap::new(),
-        }
-    }
-}
-
 impl Invariants {
     /// Checks the changes since the last call. To be called before the user does anything.
     pub fn observe(&mut self, server: &ApiServer) -> Result<(), String> {
@@ -98,7 +76,7 @@ impl Invariants {
     fn judge(&mut self, write: &Write, server: &ApiServer) -> Result<(), String> {
         trace(write);
         self.digest = digest(self.digest, &format!("{:?} {} {}", write.at, describe(write), write.version));
-        if self.lease.record(write) {
+        if self.lease.record(LEASE, write) {
             return Ok(());
         }
         let goes = deletion_begins(write);
@@ -310,14 +288,12 @@ pub(crate) fn deletion_begins(write: &Write) -> bool {
 fn is_owned(object: &Value) -> bool {
     let metadata = &object["metadata"];
     let owners = metadata["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
-    !metadata["labels"][labels::OWNER_NAME].is_null()
-        || owners
-            .iter()
-            .any(|owner| matches!(owner["kind"].as_str(), Some("ClusterObjectSet" | "ClusterExtension")))
+    let is_ours = |owner: &Value| owner["kind"] == "ClusterObjectSet" || owner["kind"] == "ClusterExtension";
+    !metadata["labels"][labels::OWNER_NAME].is_null() || owners.iter().any(is_ours)
 }
 
 /// The revisions of an extension, ascending.
-pub fn revisions(server: &ApiServer, extension: &str) -> Vec<std::sync::Arc<Value>> {
+pub fn revisions(server: &ApiServer, extension: &str) -> Vec<Arc<Value>> {
     let mut found = server.list("clusterobjectsets");
     found.retain(|set| set["metadata"]["labels"][labels::OWNER_NAME] == extension);
     found.sort_by_key(|set| set["spec"]["revision"].as_i64());
@@ -361,12 +337,9 @@ fn installed(server: &ApiServer, content: &Content, package: &str, version: &str
         if !messages.any(|message| message.contains("no matches for kind \"ServiceMonitor\"")) {
             return Err(format!("extension {package} does not report the kind that is not served"));
         }
-        let newest = revisions(server, package).pop();
-        return match newest
-            .filter(|set| set["metadata"]["annotations"][annotations::BUNDLE_VERSION] == version)
-        {
-            Some(_) => Ok(()),
-            None => Err(format!("extension {package} has no revision of {version}")),
+        return match revisions(server, package).pop() {
+            Some(set) if set["metadata"]["annotations"][annotations::BUNDLE_VERSION] == version => Ok(()),
+            _ => Err(format!("extension {package} has no revision of {version}")),
         };
     }
     require(&extension, "Progressing", "True")?;
@@ -390,15 +363,14 @@ fn installed(server: &ApiServer, content: &Content, package: &str, version: &str
     if let Some(active) = older.iter().find(|set| set["spec"]["lifecycleState"] != "Archived") {
         return Err(format!("revision {} is not archived", active["metadata"]["name"]));
     }
-    let is_archiving = |set: &&std::sync::Arc<Value>| {
-        set["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())
-    };
+    let is_archiving =
+        |set: &&Arc<Value>| set["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
     if let Some(archiving) = older.iter().find(is_archiving) {
         return Err(format!("revision {} is still being archived", archiving["metadata"]["name"]));
     }
     for object in content.objects(package, version) {
         let key = object.key();
-        let live = find(server, &key.kind, key.namespace.as_deref(), &key.name);
+        let live = server.get(&plural(&key.kind), key.namespace.as_deref(), &key.name);
         let live = live.ok_or_else(|| format!("{} {} is not there", key.kind, key.name))?;
         for (field, want) in &object.0 {
             if field != "status" && !contains(&live[field], want) {
@@ -459,15 +431,6 @@ pub fn plural(kind: &str) -> String {
     format!("{}s", kind.to_lowercase())
 }
 
-fn find(
-    server: &ApiServer,
-    kind: &str,
-    namespace: Option<&str>,
-    name: &str,
-) -> Option<std::sync::Arc<Value>> {
-    server.get(&plural(kind), namespace, name)
-}
-
 /// Whether everything in `want` is in `live`.
 fn contains(live: &Value, want: &Value) -> bool {
     match (live, want) {
@@ -522,11 +485,8 @@ mod tests {
         let mut invariants = Invariants::default();
         for (uid, account) in [("e1", json!({"name": "a"})), ("e2", Value::Null)] {
             let spec = json!({"namespace": "n", "serviceAccount": account});
-            invariants.record(&creation(
-                "clusterextensions",
-                json!({"metadata": {"uid": uid}, "spec": spec}),
-                None,
-            ));
+            let extension = json!({"metadata": {"uid": uid}, "spec": spec});
+            invariants.record(&creation("clusterextensions", extension, None));
         }
         for (revision, extension) in [("r1", "e1"), ("r2", "e2"), ("r3", "e1"), ("r3", "e2")] {
             let set = owned(revision, "ClusterExtension", extension);

@@ -8,8 +8,8 @@ use crate::processes::THIEF;
 use crate::{ApiServer, Verb, Write};
 
 /// The holders of a lease.
+#[derive(Default)]
 pub struct LeaseHistory {
-    lease: &'static str,
     /// The holder.
     pub leader: Option<String>,
     /// Since when it holds it.
@@ -19,13 +19,9 @@ pub struct LeaseHistory {
 }
 
 impl LeaseHistory {
-    pub fn new(lease: &'static str) -> Self {
-        Self { lease, leader: None, leads_since: Duration::ZERO, deposed: None }
-    }
-
     /// Takes a write of the lease in; `false` for another write.
-    pub fn record(&mut self, write: &Write) -> bool {
-        if write.resource != "leases" || write.name != self.lease {
+    pub fn record(&mut self, lease: &str, write: &Write) -> bool {
+        if write.resource != "leases" || write.name != lease {
             return false;
         }
         let holder = write.after.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());

@@ -39,17 +39,12 @@ pub(crate) const POLL: Duration = Duration::from_secs(2);
 /// Runs the schedule of a seed without the steps at `without`. It occupies the thread, whose random numbers and clocks follow from the
 /// seed from then on.
 pub fn run(prepared: Prepared, seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
-    let mut steps = Vec::new();
-    for (index, step) in schedule(seed).into_iter().enumerate() {
-        if !without.contains(&index) {
-            steps.push(step);
-        }
-    }
+    let steps = schedule(seed).into_iter().enumerate().filter(|(index, _)| !without.contains(index));
+    let steps: Vec<Step> = steps.map(|(_, step)| step).collect();
     simulate(seed, async || {
         let cluster = Cluster::start(seed, prepared)?;
-        let has_requeue = !relies_on_events(seed);
-        let mut simulation =
-            Simulation { cluster, invariants: Invariants::default(), custom: 0, has_requeue };
+        let (invariants, has_requeue) = (Invariants::default(), !relies_on_events(seed));
+        let mut simulation = Simulation { cluster, invariants, custom: 0, has_requeue };
         let violation = simulation.run(&steps).await.err();
         Ok(Outcome::new(&simulation.cluster.server, simulation.invariants.digest, violation))
     })
@@ -96,10 +91,8 @@ impl Simulation {
             match state {
                 Ok(()) => break,
                 Err(problem) if healed.elapsed() >= CONVERGENCE => {
-                    return Err(format!(
-                        "not converged {} s after the last fault: {problem}",
-                        CONVERGENCE.as_secs()
-                    ));
+                    let seconds = CONVERGENCE.as_secs();
+                    return Err(format!("not converged {seconds} s after the last fault: {problem}"));
                 }
                 Err(_) => {}
             }
@@ -108,26 +101,17 @@ impl Simulation {
         // what is left of an extension is repaired without an event when its account is there again
         let is_excused =
             !self.has_requeue && self.invariants.has_unjudged() && self.invariants.has_deleted_accounts();
-        let server = self.cluster.server.clone();
-        rests(
-            &server,
-            healed,
-            |_| !is_excused,
-            || {
-                self.invariants.observe(&server)?;
-                self.invariants.converged(&server, &self.cluster.content)
-            },
-        )
+        let (server, counts) = (self.cluster.server.clone(), |_: &Write| !is_excused);
+        rests(&server, healed, counts, || {
+            self.invariants.observe(&server)?;
+            self.invariants.converged(&server, &self.cluster.content)
+        })
         .await?;
         let is_blocked = |expected: &Expected| matches!(expected, Expected::Blocked { .. });
-        if self.has_requeue
-            && self.invariants.expected.values().any(is_blocked)
-            && self.cluster.processes.passes() == passes
-        {
-            return Err(format!(
-                "an extension is blocked, and nothing was reconciled for {} s",
-                REST.as_secs()
-            ));
+        let is_any_blocked = self.has_requeue && self.invariants.expected.values().any(is_blocked);
+        if is_any_blocked && self.cluster.processes.passes() == passes {
+            let seconds = REST.as_secs();
+            return Err(format!("an extension is blocked, and nothing was reconciled for {seconds} s"));
         }
         Ok(())
     }
@@ -146,9 +130,8 @@ impl Simulation {
             Action::Overtake { extension, object, .. } => {
                 self.damage(extension, *object, Damage::Edit);
                 if let Some(resource) = self.resource(extension, *object) {
-                    let requests =
-                        Match { resource: Some(resource), verbs: vec![Verb::Patch], ..Match::default() };
-                    server.fail_next(requests, InjectedError::DelayAnswer(Duration::from_secs(3)), 1);
+                    let delay = InjectedError::DelayAnswer(Duration::from_secs(3));
+                    server.fail_next(patches(resource), delay, 1);
                 }
             }
             Action::Unlabel { extension, version, object, time } => {
@@ -177,10 +160,8 @@ impl Simulation {
                 }
             }
             Action::DeleteRevision { extension } => {
-                let Some(Expected::Installed { .. }) = self.invariants.expected.get(extension) else {
-                    return Ok(());
-                };
-                if let Some(newest) = revisions(&server, extension).last() {
+                let newest = revisions(&server, extension).pop();
+                if let Some(newest) = newest.filter(|_| self.is_installed(extension)) {
                     self.invariants.torn_down.insert(extension);
                     let name = newest["metadata"]["name"].as_str().unwrap_or_default();
                     log(server.delete("clusterobjectsets", None, name));
@@ -188,10 +169,7 @@ impl Simulation {
             }
             Action::CustomResource { extension } => {
                 let goes = |set: &Arc<Value>| !set["metadata"]["deletionTimestamp"].is_null();
-                let Some(Expected::Installed { .. }) = self.invariants.expected.get(extension) else {
-                    return Ok(());
-                };
-                if !revisions(&server, extension).iter().any(goes) {
+                if self.is_installed(extension) && !revisions(&server, extension).iter().any(goes) {
                     self.custom += 1;
                     log(server.put(custom_resource(extension, self.custom)).map(drop));
                 }
@@ -232,9 +210,8 @@ impl Simulation {
                 }
             }
             Action::Unlabel { extension, object, .. } => {
-                if let Some(resource) = self.resource(extension, *object) {
-                    server.delay(&resource, Duration::ZERO);
-                }
+                let resource = self.resource(extension, *object);
+                resource.iter().for_each(|resource| server.delay(resource, Duration::ZERO));
             }
             Action::Reclaim { .. } => server.delay("clusterobjectsets", Duration::ZERO),
             Action::Rival { extension, version, .. } if self.live(&rival(extension)).is_some() => {
@@ -373,8 +350,7 @@ impl Simulation {
         drop(tokio::time::timeout(TURN, goes).await);
         self.invariants.observe(&server)?;
         server.delay("clusterobjectsets", UNSEEN);
-        let resource = Some("clusterobjectsets".to_owned());
-        let adoption = Match { resource, verbs: vec![Verb::Patch], ..Match::default() };
+        let adoption = patches("clusterobjectsets".to_owned());
         server.fail_next(adoption.clone(), InjectedError::ResetAfter, 1);
         self.install(extension, version, false);
         let is_adopted = wait_for_revisions(&server, || self.is_owner_of_all(extension));
@@ -383,6 +359,10 @@ impl Simulation {
         self.invariants.observe(&server)?;
         self.uninstall(extension, Policy::Keep).await;
         Ok(())
+    }
+
+    fn is_installed(&self, extension: &str) -> bool {
+        matches!(self.invariants.expected.get(extension), Some(Expected::Installed { .. }))
     }
 
     /// Whether objects of an earlier extension of this name may be there.
@@ -422,18 +402,16 @@ impl Simulation {
             return;
         }
         let metadata = &newest["metadata"];
+        let is_of_version = metadata["annotations"][annotations::BUNDLE_VERSION] == version;
         // an older one may be on its way out
-        if metadata["annotations"][annotations::BUNDLE_VERSION] != version
-            || !metadata["deletionTimestamp"].is_null()
-        {
+        if !is_of_version || !metadata["deletionTimestamp"].is_null() {
             return;
         }
         for (resource, object) in server.all() {
-            let owners =
-                object["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let mut owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
             let is_operand = object["metadata"]["labels"][labels::OWNER_NAME] == extension
                 && resource != "secrets"
-                && owners.iter().any(|owner| owner["uid"] == metadata["uid"]);
+                && owners.any(|owner| owner["uid"] == metadata["uid"]);
             // those of a kind that the user deletes go with it
             if resource == "servicemonitors" && !is_served(server) {
                 continue;
@@ -449,9 +427,8 @@ impl Simulation {
     fn delete_configs(&self, of: impl Fn(&str) -> bool) {
         for (extension, expected) in &self.invariants.expected {
             let Expected::Installed { version } = expected else { continue };
-            for name in
-                [format!("{extension}-settings"), only(extension, version)].iter().filter(|_| of(extension))
-            {
+            let names = [format!("{extension}-settings"), only(extension, version)];
+            for name in names.iter().filter(|_| of(extension)) {
                 log(self.cluster.server.delete("configmaps", Some(extension), name));
             }
         }
@@ -506,13 +483,9 @@ impl Simulation {
 
 /// Whether a process that runs has led for so long that it has begun what it had to do.
 /// The error names who leads instead.
-pub(crate) fn has_leader(
-    server: &ApiServer,
-    processes: &Processes,
-    lease: &LeaseHistory,
-) -> Result<(), String> {
+pub(crate) fn has_leader(server: &ApiServer, of: &Processes, lease: &LeaseHistory) -> Result<(), String> {
     let LeaseHistory { leader, leads_since, .. } = lease;
-    let mut running = (0..PROCESSES).map(|place| processes.name(place));
+    let mut running = (0..PROCESSES).map(|place| of.name(place));
     let leads = running.any(|name| leader.as_ref() == Some(&name));
     if leads && server.elapsed() >= *leads_since + SETTLE_TIME {
         return Ok(());
@@ -536,7 +509,6 @@ pub(crate) fn unchanged_for(
 }
 
 /// Waits for a time of [`REST`] without a write: from now on, or after the last retry. `holds` is asked at its end.
-///
 pub(crate) async fn rests(
     server: &ApiServer,
     healed: Instant,
@@ -574,14 +546,13 @@ async fn unlabel(server: ApiServer, extension: &'static str, key: ObjectKey) {
     log(server.patch(&resource, key.namespace.as_deref(), &key.name, patch).map(drop));
 }
 
+fn patches(resource: String) -> Match {
+    Match { resource: Some(resource), verbs: vec![Verb::Patch], ..Match::default() }
+}
+
 /// Delays the request by which a revision releases an object.
 fn delay_release(server: &ApiServer, key: &ObjectKey) {
-    let release = Match {
-        resource: Some(plural(&key.kind)),
-        verbs: vec![Verb::Patch],
-        name: Some(key.name.clone()),
-        ..Match::default()
-    };
+    let release = Match { name: Some(key.name.clone()), ..patches(plural(&key.kind)) };
     server.fail_next(release, InjectedError::Delay(Duration::from_secs(2)), 1);
 }
 

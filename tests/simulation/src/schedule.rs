@@ -86,12 +86,7 @@ impl Lasting for Action {
             | Self::Registry { time } => Some(*time),
             Self::Unserve { time, .. } => *time,
             Self::Disturbance(fault) => fault.time(),
-            Self::Install { .. }
-            | Self::Uninstall { .. }
-            | Self::Damage { .. }
-            | Self::Abandon { .. }
-            | Self::DeleteRevision { .. }
-            | Self::CustomResource { .. } => None,
+            _ => None,
         }
     }
 }
@@ -124,19 +119,10 @@ pub fn moments<A: Lasting>(steps: &[Step<A>]) -> Vec<Moment<'_, A>> {
 }
 
 /// Kinds whose watches and requests have faults.
+#[rustfmt::skip]
 pub const KINDS: [&str; 12] = [
-    "clusterextensions",
-    "clusterobjectsets",
-    "secrets",
-    "configmaps",
-    "deployments",
-    "clusterroles",
-    "clusterrolebindings",
-    "serviceaccounts",
-    "customresourcedefinitions",
-    "services",
-    "servicemonitors",
-    "leases",
+    "clusterextensions", "clusterobjectsets", "secrets", "configmaps", "deployments", "clusterroles", "clusterrolebindings",
+    "serviceaccounts", "customresourcedefinitions", "services", "servicemonitors", "leases",
 ];
 
 /// Whether a seed runs without the requeue of what is not finished: then each change has to wake whom it concerns.
@@ -209,6 +195,7 @@ pub(crate) fn seconds(random: &mut StdRng, most: u64) -> Duration {
 }
 
 fn action(extension: &'static str, random: &mut StdRng) -> Action {
+    use Action::Disturbance as Fault;
     let resource = KINDS.choose(random).copied().unwrap_or(KINDS[0]);
     match random.random_range(0..119) {
         0..13 => install(extension, random),
@@ -219,10 +206,8 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
         }
         16..28 => {
             let policies = [Policy::Background, Policy::Background, Policy::Orphan, Policy::Keep];
-            Action::Uninstall {
-                extension,
-                policy: policies.choose(random).copied().unwrap_or(Policy::Background),
-            }
+            let policy = policies.choose(random).copied().unwrap_or(Policy::Background);
+            Action::Uninstall { extension, policy }
         }
         28..32 => Action::Pause { extension, time: seconds(random, 60) },
         32..44 => {
@@ -231,45 +216,39 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
         }
         44..47 => Action::DeleteRevision { extension },
         47..53 => Action::CustomResource { extension },
-        53..58 => Action::Disturbance(Disturbance::Delay {
-            resource,
-            by: seconds(random, 30),
-            time: seconds(random, 60),
-        }),
-        58..65 => Action::Disturbance(Disturbance::Late { seed: random.random(), time: seconds(random, 60) }),
-        65..71 => Action::Disturbance(Disturbance::Drop { resource }),
-        71..75 => Action::Disturbance(Disturbance::Compact),
+        53..58 => {
+            let (by, time) = (seconds(random, 30), seconds(random, 60));
+            Fault(Disturbance::Delay { resource, by, time })
+        }
+        58..65 => Fault(Disturbance::Late { seed: random.random(), time: seconds(random, 60) }),
+        65..71 => Fault(Disturbance::Drop { resource }),
+        71..75 => Fault(Disturbance::Compact),
         75..79 => Action::DeleteAccount { extension, time: seconds(random, 30) },
         79..81 => {
             let time = seconds(random, 20) + Duration::from_secs(5);
             Action::Unserve { is_hidden: random.random(), time: random.random_ratio(2, 3).then_some(time) }
         }
         81..82 => Action::Flap { extension, time: seconds(random, 20) },
-        82..85 => Action::Disturbance(Disturbance::Fail {
+        82..85 => Fault(Disturbance::Fail {
             resource,
             writes: random.random(),
             error: random.random_range(0..ERRORS),
             times: random.random_range(1..6),
         }),
-        85..87 => Action::Disturbance(Disturbance::Noise { time: seconds(random, 30) }),
-        87..89 => Action::Disturbance(Disturbance::DeleteLease),
-        89..91 => {
-            Action::Disturbance(Disturbance::Suspend { time: seconds(random, 300) + Duration::from_secs(30) })
-        }
+        85..87 => Fault(Disturbance::Noise { time: seconds(random, 30) }),
+        87..89 => Fault(Disturbance::DeleteLease),
+        89..91 => Fault(Disturbance::Suspend { time: seconds(random, 300) + Duration::from_secs(30) }),
         91..96 => {
             let outages = [Outage::Kill, Outage::Replace, Outage::Partition];
             let outage = outages.choose(random).copied().unwrap_or(Outage::Kill);
-            Action::Disturbance(Disturbance::Lose {
-                process: random.random_range(0..2),
-                outage,
-                time: seconds(random, 40),
-            })
+            let process = random.random_range(0..2);
+            Fault(Disturbance::Lose { process, outage, time: seconds(random, 40) })
         }
-        96..98 => Action::Disturbance(Disturbance::Clock {
-            seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0),
-        }),
+        96..98 => {
+            Fault(Disturbance::Clock { seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0) })
+        }
         98..100 => Action::Registry { time: seconds(random, 30) },
-        100..102 => Action::Disturbance(Disturbance::TakeLease),
+        100..102 => Fault(Disturbance::TakeLease),
         102..105 => {
             let time = seconds(random, 10) + Duration::from_secs(10);
             Action::Rival { extension, version: version(random), time }

@@ -31,28 +31,22 @@ pub const FOREIGN: &str = "foreign";
 
 const API: &str = "operators.coreos.com";
 
-/// What all seeds have in common, which takes long to read.
-pub struct Prepared {
-    /// The definitions of the controllers' own kinds.
-    manifests: Arc<[Value]>,
-    content: Arc<Content>,
-}
+/// What all seeds have in common, which takes long to read: the definitions of the controllers' own kinds, and the content.
+pub type Prepared = (Arc<[Value]>, Arc<Content>);
 
-impl Prepared {
-    /// Reads it.
-    pub fn new() -> Result<Self> {
-        let manifests = documents(&[
-            include_str!("../../../../manifests/classic/operators.coreos.com_catalogsources.yaml"),
-            include_str!("../../../../manifests/classic/operators.coreos.com_clusterserviceversions.yaml"),
-            include_str!("../../../../manifests/classic/operators.coreos.com_installplans.yaml"),
-            include_str!("../../../../manifests/classic/operators.coreos.com_olmconfigs.yaml"),
-            include_str!("../../../../manifests/classic/operators.coreos.com_operatorconditions.yaml"),
-            include_str!("../../../../manifests/classic/operators.coreos.com_operatorgroups.yaml"),
-            include_str!("../../../../manifests/classic/operators.coreos.com_operators.yaml"),
-            include_str!("../../../../manifests/classic/operators.coreos.com_subscriptions.yaml"),
-        ]);
-        Ok(Self { manifests, content: Content::new()? })
-    }
+/// Reads it.
+pub fn prepare() -> Result<Prepared> {
+    let manifests = documents(&[
+        include_str!("../../../../manifests/classic/operators.coreos.com_catalogsources.yaml"),
+        include_str!("../../../../manifests/classic/operators.coreos.com_clusterserviceversions.yaml"),
+        include_str!("../../../../manifests/classic/operators.coreos.com_installplans.yaml"),
+        include_str!("../../../../manifests/classic/operators.coreos.com_olmconfigs.yaml"),
+        include_str!("../../../../manifests/classic/operators.coreos.com_operatorconditions.yaml"),
+        include_str!("../../../../manifests/classic/operators.coreos.com_operatorgroups.yaml"),
+        include_str!("../../../../manifests/classic/operators.coreos.com_operators.yaml"),
+        include_str!("../../../../manifests/classic/operators.coreos.com_subscriptions.yaml"),
+    ]);
+    Ok((manifests, Content::new()?))
 }
 
 /// The cluster.
@@ -64,17 +58,14 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster with a catalog, the namespaces with foreign objects in each, and its processes.
-    pub fn start(seed: u64, prepared: Prepared) -> Result<Self> {
-        let Prepared { manifests, content } = prepared;
-        let settings = Settings { manifests, ..Settings::default() };
-        let server = ApiServer::new(seed, settings);
+    pub fn start(seed: u64, (manifests, content): Prepared) -> Result<Self> {
+        let server = ApiServer::new(seed, Settings { manifests, ..Settings::default() });
         for namespace in [SYSTEM, YARD] {
             server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
         }
         server.put(left_lease(LEASE))?;
-        for object in
-            NAMESPACES.into_iter().flat_map(furniture).chain(rights()).chain([catalog_source(CATALOG_IMAGE)])
-        {
+        let objects = NAMESPACES.into_iter().flat_map(furniture).chain(rights());
+        for object in objects.chain([catalog_source(CATALOG_IMAGE)]) {
             server.put(object)?;
         }
         let (apiserver, prepared) = (server.clone(), Arc::clone(&content));

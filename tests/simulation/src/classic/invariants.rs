@@ -38,6 +38,7 @@ pub enum Expected {
 }
 
 /// Checks each change once.
+#[derive(Default)]
 pub struct Invariants {
     seen: usize,
     pub lease: LeaseHistory,
@@ -51,20 +52,6 @@ pub struct Invariants {
     succeeded: BTreeSet<String>,
     /// What each ClusterServiceVersion replaces, by namespace and UID.
     replaces: BTreeMap<(String, String), String>,
-}
-
-impl Default for Invariants {
-    fn default() -> Self {
-        Self {
-            seen: 0,
-            lease: LeaseHistory::new(LEASE),
-            digest: 0,
-            expected: BTreeMap::new(),
-            approved: BTreeSet::new(),
-            succeeded: BTreeSet::new(),
-            replaces: BTreeMap::new(),
-        }
-    }
 }
 
 impl Invariants {
@@ -83,7 +70,7 @@ impl Invariants {
     fn judge(&mut self, write: &Write, server: &ApiServer) -> Result<(), String> {
         trace(write);
         self.digest = digest(self.digest, &format!("{:?} {} {}", write.at, describe(write), write.version));
-        if self.lease.record(write) {
+        if self.lease.record(LEASE, write) {
             return Ok(());
         }
         self.record(write);

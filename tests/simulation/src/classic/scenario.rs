@@ -37,12 +37,8 @@ pub fn run(prepared: Prepared, seed: u64, without: &BTreeSet<usize>) -> Result<O
     let steps: Vec<Step<Action>> = steps.map(|(_, step)| step).collect();
     simulate(seed, async || {
         let cluster = Cluster::start(seed, prepared)?;
-        let mut simulation = Simulation {
-            cluster,
-            invariants: Invariants::default(),
-            custom: 0,
-            definitions: BTreeMap::new(),
-        };
+        let (invariants, definitions) = (Invariants::default(), BTreeMap::new());
+        let mut simulation = Simulation { cluster, invariants, custom: 0, definitions };
         let violation = simulation.run(&steps).await.err();
         Ok(Outcome::new(&simulation.cluster.server, simulation.invariants.digest, violation))
     })
@@ -84,11 +80,10 @@ impl Simulation {
             }
             if looks.next_if(|look| start.elapsed() >= *look).is_some() {
                 self.delete_unfinished();
-                for (namespace, _) in
-                    self.invariants.expected.iter().filter(|(_, it)| **it == Expected::Removed)
-                {
+                let removed = self.invariants.expected.iter().filter(|(_, it)| **it == Expected::Removed);
+                for (namespace, _) in removed {
                     // plans may have made some after the user unsubscribed
-                    self.delete_all("subscriptions", list(&server, "subscriptions", namespace));
+                    self.delete_listed("subscriptions", namespace);
                     self.delete_all("clusterserviceversions", csvs(&server, namespace));
                 }
             }
@@ -119,7 +114,7 @@ impl Simulation {
             Action::Unsubscribe { namespace } => {
                 if self.is_installed(namespace) {
                     self.invariants.expected.insert(namespace, Expected::Removed);
-                    self.delete_all("subscriptions", list(&server, "subscriptions", namespace));
+                    self.delete_listed("subscriptions", namespace);
                     self.delete_all("clusterserviceversions", csvs(&server, namespace));
                 }
             }
@@ -152,9 +147,7 @@ impl Simulation {
             Action::DeleteCsv { package, .. } => {
                 self.delete_all("clusterserviceversions", self.csv(package));
             }
-            Action::DeletePlans { namespace } => {
-                self.delete_all("installplans", list(&server, "installplans", namespace));
-            }
+            Action::DeletePlans { namespace } => self.delete_listed("installplans", namespace),
             Action::DeleteGroup { namespace, .. } => {
                 log(server.delete("operatorgroups", Some(namespace), namespace));
             }
@@ -166,9 +159,7 @@ impl Simulation {
             Action::DeleteAccount { namespace, .. } => {
                 log(server.delete("serviceaccounts", Some(namespace), ACCOUNT));
             }
-            Action::DeleteCatalog { .. } => {
-                self.delete_all("catalogsources", list(&server, "catalogsources", SYSTEM));
-            }
+            Action::DeleteCatalog { .. } => self.delete_listed("catalogsources", SYSTEM),
             Action::EditChannel { package, channel, .. } => self.write_channel(package, channel),
             Action::UnlabelCopy { .. } => {
                 let here = list(&server, "clusterserviceversions", YARD);
@@ -215,17 +206,7 @@ impl Simulation {
             | Action::DeleteCatalog { .. }
             | Action::DeleteNamespace { .. }
             | Action::DeleteCrds { .. } => self.restore(),
-            Action::Rival { .. }
-            | Action::Subscribe { .. }
-            | Action::Unsubscribe { .. }
-            | Action::Resubscribe { .. }
-            | Action::Publish { .. }
-            | Action::Approve { .. }
-            | Action::Delete { .. }
-            | Action::EditCsv { .. }
-            | Action::OverwritePhase { .. }
-            | Action::DeletePlans { .. }
-            | Action::CustomResource { .. } => {}
+            _ => {}
         }
     }
 
@@ -306,9 +287,8 @@ impl Simulation {
 
     /// Deletes the CatalogSource, and makes it again with an image.
     fn replace_catalog(&self, image: &str) {
-        let server = &self.cluster.server;
-        self.delete_all("catalogsources", list(server, "catalogsources", SYSTEM));
-        log(server.put(catalog_source(image)).map(drop));
+        self.delete_listed("catalogsources", SYSTEM);
+        log(self.cluster.server.put(catalog_source(image)).map(drop));
     }
 
     /// Approves the plans that wait.
@@ -347,10 +327,8 @@ impl Simulation {
                 let refers = |it: &Arc<Value>| fields.iter().any(|field| text(it, field) == name);
                 !self.invariants.has_succeeded(csv) && !subscriptions.iter().any(refers)
             };
-            self.delete_all(
-                "clusterserviceversions",
-                csvs(server, namespace).into_iter().filter(is_unfinished),
-            );
+            let unfinished = csvs(server, namespace).into_iter().filter(is_unfinished);
+            self.delete_all("clusterserviceversions", unfinished);
         }
     }
 
@@ -369,34 +347,30 @@ impl Simulation {
 
     fn delete_all(&self, resource: &str, objects: impl IntoIterator<Item = Arc<Value>>) {
         for object in objects {
-            let (namespace, name) =
-                (object["metadata"]["namespace"].as_str(), text(&object, "/metadata/name"));
-            log(self.cluster.server.delete(resource, namespace, name));
+            let namespace = object["metadata"]["namespace"].as_str();
+            log(self.cluster.server.delete(resource, namespace, text(&object, "/metadata/name")));
         }
+    }
+
+    fn delete_listed(&self, resource: &str, namespace: &str) {
+        self.delete_all(resource, list(&self.cluster.server, resource, namespace));
     }
 
     fn delete_target(&self, package: &str, target: Target) {
         let (server, namespace) = (&self.cluster.server, namespace_of(package));
-        let labelled = |resource: &str, key: &str, value: &str| {
+        let last = |resource, namespace: &str| (resource, list(server, resource, namespace).pop());
+        let labelled = |resource, key: &str, value: &str| {
             let mut found = server.list(resource);
-            found.retain(|object| {
-                object["metadata"]["labels"][key].as_str().is_some_and(|it| it.starts_with(value))
-            });
-            found.into_iter().next()
+            let fits = |label: &Value| label.as_str().is_some_and(|it| it.starts_with(value));
+            found.retain(|object| fits(&object["metadata"]["labels"][key]));
+            (resource, found.into_iter().next())
         };
         let (resource, object) = match target {
             Target::Deployment => ("deployments", server.get("deployments", Some(namespace), package)),
-            Target::OperatorCondition => {
-                ("operatorconditions", list(server, "operatorconditions", namespace).pop())
-            }
-            Target::Copy => ("clusterserviceversions", list(server, "clusterserviceversions", YARD).pop()),
-            Target::GroupRole => {
-                ("clusterroles", labelled("clusterroles", "olm.owner.kind", "OperatorGroup"))
-            }
-            Target::Webhook => (
-                "validatingwebhookconfigurations",
-                labelled("validatingwebhookconfigurations", "olm.owner", package),
-            ),
+            Target::OperatorCondition => last("operatorconditions", namespace),
+            Target::Copy => last("clusterserviceversions", YARD),
+            Target::GroupRole => labelled("clusterroles", "olm.owner.kind", "OperatorGroup"),
+            Target::Webhook => labelled("validatingwebhookconfigurations", "olm.owner", package),
             Target::Certificate => {
                 let mut found = list(server, "secrets", namespace);
                 found.retain(|secret| secret["type"] == "kubernetes.io/tls");
@@ -416,9 +390,8 @@ fn namespace_of(package: &str) -> &'static str {
 /// Whether a write counts in steady state: that a catalog was polled is a part of its status.
 fn counts(write: &Write) -> bool {
     let fields = changed_fields(write);
-    write.resource != "catalogsources"
-        || !fields.starts_with("/status/latestImageRegistryPoll")
-        || fields.contains(", /")
+    let is_poll = fields.starts_with("/status/latestImageRegistryPoll") && !fields.contains(", /");
+    write.resource != "catalogsources" || !is_poll
 }
 
 /// Writes labels and statuses of what is in a namespace again and again.

@@ -22,13 +22,9 @@ pub enum Target {
     Certificate,
 }
 
+#[rustfmt::skip]
 const TARGETS: [Target; 6] = [
-    Target::Deployment,
-    Target::OperatorCondition,
-    Target::Copy,
-    Target::GroupRole,
-    Target::Webhook,
-    Target::Certificate,
+    Target::Deployment, Target::OperatorCondition, Target::Copy, Target::GroupRole, Target::Webhook, Target::Certificate,
 ];
 
 /// What happens.
@@ -98,16 +94,7 @@ impl Lasting for Action {
             | Self::DeleteCrds { time, .. }
             | Self::Registry { time } => Some(*time),
             Self::Disturbance(fault) => fault.time(),
-            Self::Subscribe { .. }
-            | Self::Unsubscribe { .. }
-            | Self::Resubscribe { .. }
-            | Self::Publish { .. }
-            | Self::Approve { .. }
-            | Self::Delete { .. }
-            | Self::EditCsv { .. }
-            | Self::OverwritePhase { .. }
-            | Self::DeletePlans { .. }
-            | Self::CustomResource { .. } => None,
+            _ => None,
         }
     }
 }

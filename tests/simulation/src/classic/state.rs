@@ -30,7 +30,7 @@ pub(super) fn csvs(server: &ApiServer, namespace: &str) -> Vec<Arc<Value>> {
 /// The newest version of each package of the namespace is installed, and nothing of earlier ones is left.
 pub(super) fn installed(server: &ApiServer, content: &Content, namespace: &str) -> Result<(), String> {
     for package in packages(namespace) {
-        package_installed(server, content, namespace, package)
+        package_installed(server, content, (namespace, package))
             .map_err(|problem| format!("{namespace}/{package}: {problem}"))?;
     }
     let csvs = csvs(server, namespace);
@@ -41,12 +41,8 @@ pub(super) fn installed(server: &ApiServer, content: &Content, namespace: &str) 
     copied(server, namespace)
 }
 
-fn package_installed(
-    server: &ApiServer,
-    content: &Content,
-    namespace: &str,
-    package: &str,
-) -> Result<(), String> {
+fn package_installed(server: &ApiServer, content: &Content, at: (&str, &str)) -> Result<(), String> {
+    let (namespace, package) = at;
     let version = content.head(package);
     let name = csv_name(package, version);
     let get = |resource: &str, name: &str| {
