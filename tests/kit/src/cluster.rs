@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use crate::audit::Request;
 use crate::control_plane::{ControlPlane, Options};
 use crate::{SYSTEM_NAMESPACE, Tools, Wait, audit, eventually, kubeconfig, repository, unique};
 
@@ -225,16 +226,12 @@ impl Cluster {
     }
 
     /// Every request so far, when the cluster was started with [`Options::audit`].
-    pub fn audit(&self) -> Result<Vec<audit::Request>> {
+    pub fn audit(&self) -> Result<Vec<Request>> {
         self.audited(0, |_| true)
     }
 
     /// Those after the first `from` of [`Cluster::audit`] that are chosen.
-    pub fn audited(
-        &self,
-        from: usize,
-        chosen: impl Fn(&audit::Request) -> bool,
-    ) -> Result<Vec<audit::Request>> {
+    pub fn audited(&self, from: usize, chosen: impl Fn(&Request) -> bool) -> Result<Vec<Request>> {
         let mut record = self.record.lock();
         let all = record.read(&self.dir)?;
         Ok(all.iter().skip(from).filter(|request| chosen(request)).cloned().collect())

@@ -64,13 +64,8 @@ impl ControlPlane {
                     (own.path().to_owned(), Some(own))
                 }
             };
-            let mut plane = Self {
-                children: Vec::new(),
-                commands: Vec::new(),
-                etcd: String::new(),
-                dir,
-                _temporary: temporary,
-            };
+            let (children, commands, etcd) = (Vec::new(), Vec::new(), String::new());
+            let mut plane = Self { children, commands, etcd, dir, _temporary: temporary };
             match plane.bring_up(options).await {
                 Ok(()) => return Ok(plane),
                 Err(problem) => {
@@ -200,12 +195,8 @@ impl ControlPlane {
         if options.real_node {
             command.args(node::credentials(&dir, &ca, &server)?);
         } else {
-            command.args([
-                "--bind-address=127.0.0.1",
-                "--advertise-address=127.0.0.1",
-                "--endpoint-reconciler-type=none",
-                "--authorization-mode=RBAC",
-            ]);
+            command.args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"]);
+            command.args(["--endpoint-reconciler-type=none", "--authorization-mode=RBAC"]);
         }
         command
             .arg("--service-account-key-file")

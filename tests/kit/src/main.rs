@@ -84,23 +84,16 @@ mod tests {
 
     #[test]
     fn args_of_the_makefile_are_accepted() {
-        for line in [
-            "cluster up",
-            "cluster up --node real",
-            "cluster down",
-            "node check",
+        #[rustfmt::skip]
+        let lines = [
+            "cluster up", "cluster up --node real", "cluster down", "node check", "demo", "demo --oneshot", "demo --catalog ./catalog",
+            "demo --oneshot --classic", "demo-down", "test core", "test rest",
             "node run -- cargo test --workspace --test node -- --nocapture",
             "node run --kubeconfig k -- cargo test --workspace --test node -- --nocapture",
-            "demo",
-            "demo --oneshot",
-            "demo --catalog ./catalog",
-            "demo --oneshot --classic",
-            "demo-down",
-            "test core",
-            "test rest",
             "acceptance --python python3 --programs target/debug --rbac",
             "acceptance --python python3 --programs target/debug --only t01 --jobs 4 --update --save target/lab --rbac",
-        ] {
+        ];
+        for line in lines {
             let words = ["olm-kit"].into_iter().chain(line.split(' '));
             if let Err(error) = Arguments::try_parse_from(words) {
                 panic!("{line}: {error}");

@@ -119,17 +119,10 @@ impl Program {
         };
         let identity = ca.server(&crate::unique(name), &[])?;
         let ports = Ports { health: free_port()?, metrics: free_port()?, content: free_port()? };
-        let program = Self {
-            name: name.to_owned(),
-            binary: built(name)?,
-            flags: Vec::new(),
-            environment: Vec::new(),
-            kubeconfig: cluster.kubeconfig(),
-            ports,
-            dir,
-            temporary,
-            cgroup: None,
-        };
+        let (name, binary, kubeconfig) = (name.to_owned(), built(name)?, cluster.kubeconfig());
+        let (flags, environment) = (Vec::new(), Vec::new());
+        let program =
+            Self { name, binary, flags, environment, kubeconfig, ports, dir, temporary, cgroup: None };
         Ok(program
             // as in the images
             .env("MALLOC_TRIM_THRESHOLD_", "131072")

@@ -265,12 +265,8 @@ fn prepare(command: &mut Command, arguments: &Arguments) -> Result<PathBuf> {
 fn manifests() -> Result<String> {
     let folder = repository().join("manifests/overlays/kubernetes");
     let output = Tools::locate()?.command("kubectl")?.arg("kustomize").arg(&folder).output()?;
-    ensure!(
-        output.status.success(),
-        "cannot render {}: {}",
-        folder.display(),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cannot render {}: {errors}", folder.display());
     Ok(without_deployments(&String::from_utf8(output.stdout)?))
 }
 
@@ -410,17 +406,15 @@ fn explain(results: &BTreeMap<String, Outcome>, missing: Option<&BTreeMap<String
     let Some(missing) = missing else { return Vec::new() };
     let of = |(id, outcome): (&String, &Outcome)| match (outcome, missing.get(id)) {
         (Outcome::Fail, Some(Missing { reason, path })) => {
-            Some(format!("MISSING: {id}: {reason}; it passes with {path}"))
+            format!("MISSING: {id}: {reason}; it passes with {path}")
         }
         (Outcome::Fail, None) => {
-            Some(format!("UNEXPLAINED: {id} does not pass and is not in missing.yaml; add reason and path"))
+            format!("UNEXPLAINED: {id} does not pass and is not in missing.yaml; add reason and path")
         }
-        (Outcome::Pass | Outcome::Accepted, Some(_)) => {
-            Some(format!("NOTE: {id} is in missing.yaml, but does not fail"))
-        }
-        (Outcome::Pass | Outcome::Accepted, None) => None,
+        (_, Some(_)) => format!("NOTE: {id} is in missing.yaml, but does not fail"),
+        (_, None) => String::new(),
     };
-    results.iter().filter_map(of).collect()
+    results.iter().map(of).filter(|line| !line.is_empty()).collect()
 }
 
 /// The text of every Rust file of the repository that git knows or would take.
@@ -497,25 +491,19 @@ fn judge(
     for id in listed {
         match results.get(id) {
             Some(Outcome::Pass) => {}
-            // a scenario that became an accepted difference must leave the list, by hand
-            Some(Outcome::Accepted | Outcome::Fail) => verdict.lost.push(id.clone()),
             None if partial => {}
-            None => verdict.lost.push(id.clone()),
+            // a scenario that became an accepted difference must leave the list, by hand
+            Some(Outcome::Accepted | Outcome::Fail) | None => verdict.lost.push(id.clone()),
         }
     }
     for id in &verdict.lost {
         verdict.notes.push(format!("LOST: {id} is in passing.txt and does not pass"));
     }
-    let new: Vec<&str> = results
-        .iter()
-        .filter(|(id, outcome)| **outcome == Outcome::Pass && !listed.contains(*id))
-        .map(|(id, _)| id.as_str())
-        .collect();
+    let passing = results.iter().filter(|(_, outcome)| **outcome == Outcome::Pass).map(|(id, _)| id);
+    let new: Vec<&str> = passing.filter(|id| !listed.contains(*id)).map(String::as_str).collect();
     if !new.is_empty() {
-        let new = new.join(", ");
-        verdict
-            .notes
-            .push(format!("NEW: passing and not in passing.txt (`make {target} UPDATE=1` adds it): {new}"));
+        let (how, new) = (format!("`make {target} UPDATE=1` adds it"), new.join(", "));
+        verdict.notes.push(format!("NEW: passing and not in passing.txt ({how}): {new}"));
     }
     for id in accepted.keys() {
         if results.get(id) == Some(&Outcome::Pass) {
@@ -527,12 +515,11 @@ fn judge(
 
 /// Scenarios by outcome, several a line.
 fn table(results: &BTreeMap<String, Outcome>) -> String {
+    use Outcome::{Accepted, Fail, Pass};
     let mut text = String::new();
-    for (outcome, title) in
-        [(Outcome::Pass, "pass"), (Outcome::Accepted, "different on purpose"), (Outcome::Fail, "fail")]
-    {
-        let ids: Vec<&str> =
-            results.iter().filter(|(_, it)| **it == outcome).map(|(id, _)| id.as_str()).collect();
+    for (outcome, title) in [(Pass, "pass"), (Accepted, "different on purpose"), (Fail, "fail")] {
+        let fitting = results.iter().filter(|(_, it)| **it == outcome);
+        let ids: Vec<&str> = fitting.map(|(id, _)| id.as_str()).collect();
         text += &format!("{title} ({}):\n", ids.len());
         for row in ids.chunks(5) {
             let row: String = row.iter().map(|id| format!("  {id:<24}")).collect();
@@ -568,15 +555,8 @@ mod tests {
         let report = read(&format!("{LAB}2 passed, 1 failed, 1 skipped"));
         assert!(report.complete());
         let ids: Vec<_> = report.outcomes.iter().map(|(id, outcome)| (id.as_str(), *outcome)).collect();
-        assert_eq!(
-            ids,
-            [
-                ("inst-a", Outcome::Pass),
-                ("inst-b", Outcome::Fail),
-                ("inst-c", Outcome::Accepted),
-                ("inst-d", Outcome::Pass)
-            ]
-        );
+        use Outcome::{Accepted, Fail, Pass};
+        assert_eq!(ids, [("inst-a", Pass), ("inst-b", Fail), ("inst-c", Accepted), ("inst-d", Pass)]);
     }
 
     #[test]
@@ -595,10 +575,8 @@ mod tests {
     #[test]
     fn acceptance_leaves_out_deployments() {
         let text = "kind: Role\nrules: []\n---\nkind: Deployment\nspec: {}\n---\nkind: Crd\nspec:\n  kind: Deployment\n";
-        assert_eq!(
-            without_deployments(text),
-            "kind: Role\nrules: []\n---\nkind: Crd\nspec:\n  kind: Deployment\n"
-        );
+        let want = "kind: Role\nrules: []\n---\nkind: Crd\nspec:\n  kind: Deployment\n";
+        assert_eq!(without_deployments(text), want);
     }
 
     #[test]
@@ -618,12 +596,8 @@ mod tests {
 
     #[test]
     fn acceptance_names_scenarios_that_newly_pass() {
-        assert!(
-            verdict(&["inst-a"], false)
-                .notes
-                .iter()
-                .any(|note| note.starts_with("NEW") && note.ends_with("inst-d"))
-        );
+        let is_new = |note: &String| note.starts_with("NEW") && note.ends_with("inst-d");
+        assert!(verdict(&["inst-a"], false).notes.iter().any(is_new));
     }
 
     #[test]

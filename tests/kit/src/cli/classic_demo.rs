@@ -15,7 +15,7 @@ use olm_kit::{
 use serde_json::{Value, json};
 
 use super::demo::{LIMIT, failed, run_printed, show_file, title, until_stopped, waiting};
-use super::{print_line, step};
+use super::{print_line, print_usage, step};
 
 const GROUP: &str = "operators.coreos.com";
 const NAMESPACE: &str = "greeter";
@@ -117,22 +117,14 @@ impl ClassicDemo {
         })
         .await?;
         self.kubectl(&["get", "crd", "greetings.greeter.example.com", "-o", "name"])?;
-        print_line(format_args!(
-            "\nAll steps had the expected outcome ({:.1} s).",
-            started.elapsed().as_secs_f64()
-        ));
+        let took = started.elapsed().as_secs_f64();
+        print_line(format_args!("\nAll steps had the expected outcome ({took:.1} s)."));
         Ok(())
     }
 
     fn sum_up(&self) -> Result<()> {
         title("What is running");
-        let memory = self.controller.memory()?;
-        print_line(format_args!(
-            "classic-controller   {:>4} MiB resident, {:>4} MiB at most, {:.1} s of processor time",
-            memory.resident >> 20,
-            memory.peak >> 20,
-            self.controller.cpu()?.as_secs_f64()
-        ));
+        print_usage(&self.controller)?;
         print_line(format_args!("logs                 {}", self.dir.display()));
         print_line(format_args!("registry             {}", self.registry.address()));
         print_line(format_args!("\n  export KUBECONFIG={}\n", self.cluster.kubeconfig().display()));
@@ -219,9 +211,8 @@ async fn push(registry: &Registry, versions: &[&str]) -> Result<String> {
     });
     let image = BundleImage::new("phrasebook", "1.0.0").image();
     let pushed = registry.push("phrasebook-bundle", "v1.0.0", &image).await?;
-    let phrasebook = Package::new("phrasebook")
-        .bundle("1.0.0", &pushed.by_digest())
-        .channel("stable", [Entry::new("1.0.0")]);
+    let phrasebook = Package::new("phrasebook").bundle("1.0.0", &pushed.by_digest());
+    let phrasebook = phrasebook.channel("stable", [Entry::new("1.0.0")]);
     let catalog = CatalogImage::new().package(&greeter.channel("stable", entries)).package(&phrasebook);
     Ok(registry.push("classic-catalog", "latest", &catalog.image()).await?.by_tag())
 }

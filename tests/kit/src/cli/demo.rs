@@ -15,7 +15,7 @@ use olm_kit::{
 };
 use serde_json::{Value, json};
 
-use super::{Home, interruption, print_line, step};
+use super::{Home, interruption, print_line, print_usage, step};
 
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
@@ -138,19 +138,12 @@ impl Demo {
                 tokio::try_join!(programs.0.start(), programs.1.start(), programs.2.start())
             })
             .await?;
-        let client = cluster.client().await?;
-        let dir = dir.to_owned();
-        Ok(Self {
-            catalogd,
-            operator_controller,
-            cluster_operator,
-            catalog_image,
-            ca: ca.certificate(),
-            dir,
-            client,
-            registry,
-            cluster,
-        })
+        let (client, ca, dir) = (cluster.client().await?, ca.certificate(), dir.to_owned());
+        #[rustfmt::skip]
+        let demo = Self {
+            catalogd, operator_controller, cluster_operator, catalog_image, ca, dir, client, registry, cluster,
+        };
+        Ok(demo)
     }
 
     async fn walk(&self) -> Result<()> {
@@ -168,14 +161,8 @@ impl Demo {
         self.kubectl(&["apply", "-f", &extension.display().to_string()])?;
         self.installed("1.0.1", "the highest of 1.0.x, 1.0.1").await?;
         self.kubectl(&["get", "clustercatalogs,clusterextensions,clusterobjectsets"])?;
-        self.kubectl(&[
-            "-n",
-            "greeter",
-            "wait",
-            "--for=condition=Available",
-            "--timeout=60s",
-            "deployment/greeter-controller",
-        ])?;
+        let (until, limit) = ("--for=condition=Available", "--timeout=60s");
+        self.kubectl(&["-n", "greeter", "wait", until, limit, "deployment/greeter-controller"])?;
         self.kubectl(&["-n", "greeter", "get", "deployments,pods,configmaps,serviceaccounts"])?;
 
         title("2. The content of the catalog, over HTTPS");
@@ -224,10 +211,8 @@ impl Demo {
 
         title("6. An update of an OpenShift cluster waits for the operator");
         self.gate().await?;
-        print_line(format_args!(
-            "\nAll steps had the expected outcome ({:.1} s).",
-            started.elapsed().as_secs_f64()
-        ));
+        let took = started.elapsed().as_secs_f64();
+        print_line(format_args!("\nAll steps had the expected outcome ({took:.1} s)."));
         Ok(())
     }
 
@@ -249,12 +234,8 @@ impl Demo {
             for line in text(&output.stdout).lines() {
                 print_line(format_args!("  {}", clip(line, 160)));
             }
-            ensure!(
-                output.status.code() == Some(code),
-                "it ended with {}: {}",
-                output.status,
-                text(&output.stderr)
-            );
+            let (status, errors) = (output.status, text(&output.stderr));
+            ensure!(status.code() == Some(code), "it ended with {status}: {errors}");
         }
         Ok(())
     }
@@ -329,10 +310,8 @@ impl Demo {
                 })
             })
             .await?;
-        print_line(format_args!(
-            "  Upgradeable: {}",
-            condition(&closed, "Upgradeable").map(|it| it.message).unwrap_or_default()
-        ));
+        let why = condition(&closed, "Upgradeable").map(|it| it.message).unwrap_or_default();
+        print_line(format_args!("  Upgradeable: {why}"));
         self.kubectl(&["get", "co", "olm"])?;
         self.patch(&json!({"version": "1.1.0"}))?;
         self.installed("1.1.0", "1.1.0, which declares no limit").await?;
@@ -355,24 +334,15 @@ impl Demo {
     fn sum_up(&self) -> Result<()> {
         title("What is running");
         for process in [&self.catalogd, &self.operator_controller, &self.cluster_operator] {
-            let memory = process.memory()?;
-            print_line(format_args!(
-                "{:<20} {:>4} MiB resident, {:>4} MiB at most, {:.1} s of processor time",
-                process.name(),
-                memory.resident >> 20,
-                memory.peak >> 20,
-                process.cpu()?.as_secs_f64()
-            ));
+            print_usage(process)?;
         }
         print_line(format_args!("logs                 {}", self.dir.display()));
         print_line(format_args!("registry             {}", self.registry.address()));
         print_line(format_args!("catalog              {}", self.catalog_url()));
         print_line(format_args!("kubectl              {}", Tools::locate()?.program("kubectl")?.display()));
         print_line(format_args!("\n  curl --cacert {} {}", self.ca.display(), self.catalog_url()));
-        print_line(format_args!(
-            "  source {}      # kubectl and kubectl olm without more flags",
-            relative(&self.write_environment()?)
-        ));
+        let source = relative(&self.write_environment()?);
+        print_line(format_args!("  source {source}      # kubectl and kubectl olm without more flags"));
         print_line("  kubectl olm search\n");
         Ok(())
     }
@@ -449,10 +419,8 @@ impl Demo {
             print_line(format_args!("$ curl {}", arguments.join(" ")));
             run_quietly(&mut command)?
         } else {
-            print_line(format_args!(
-                "(there is no curl here, so this program asks)\n$ curl {}",
-                arguments.join(" ")
-            ));
+            print_line("(there is no curl here, so this program asks)");
+            print_line(format_args!("$ curl {}", arguments.join(" ")));
             let answer = reqwest::Client::builder()
                 .no_proxy()
                 .tls_certs_only([reqwest::Certificate::from_pem(&std::fs::read(&self.ca)?)?])

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use olm_kit::{ForeignProcess, repository};
+use olm_kit::{ForeignProcess, Process, repository};
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,6 +23,16 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) fn print_line(line: impl Display) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Prints what a process takes.
+pub(crate) fn print_usage(process: &Process) -> Result<()> {
+    let (name, memory, cpu) = (process.name(), process.memory()?, process.cpu()?.as_secs_f64());
+    let (resident, peak) = (memory.resident >> 20, memory.peak >> 20);
+    print_line(format_args!(
+        "{name:<20} {resident:>4} MiB resident, {peak:>4} MiB at most, {cpu:.1} s of processor time"
+    ));
+    Ok(())
 }
 
 /// Runs one step of several and prints how long it took.

@@ -74,11 +74,8 @@ pub(crate) async fn run(tier: Tier) -> Result<ExitCode> {
     let signal = interruption();
     let work = async {
         let programs = build(tier).await?;
-        print_line(format_args!(
-            "{} test programs built in {} s",
-            programs.len(),
-            started.elapsed().as_secs()
-        ));
+        let (count, took) = (programs.len(), started.elapsed().as_secs());
+        print_line(format_args!("{count} test programs built in {took} s"));
         let tools = Tools::locate()?;
         let cluster = Cluster::start().await?;
         let summary = run_all(programs, tools, &cluster).await;
@@ -133,14 +130,10 @@ fn targets(metadata: &Value, tier: Tier) -> Vec<Target> {
     for package in list(&metadata["packages"]) {
         for target in list(&package["targets"]) {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let tested = target["test"] == true
-                && !["bench", "custom-build"].contains(&text(&target["kind"][0]).as_str());
-            let target = Target {
-                package: text(&package["name"]),
-                kind: text(&target["kind"][0]),
-                name: text(&target["name"]),
-            };
-            if tested && target.belongs_to(tier) {
+            let (kind, is_tested) = (text(&target["kind"][0]), target["test"] == true);
+            let is_tested = is_tested && !["bench", "custom-build"].contains(&kind.as_str());
+            let target = Target { package: text(&package["name"]), kind, name: text(&target["name"]) };
+            if is_tested && target.belongs_to(tier) {
                 found.push(target);
             }
         }
@@ -164,25 +157,18 @@ async fn build(tier: Tier) -> Result<Vec<TestProgram>> {
     let mut programs = Vec::new();
     for line in messages.split(|&byte| byte == b'\n').filter(|line| line.starts_with(b"{")) {
         let message: Value = serde_json::from_slice(line).context("a message of cargo is not JSON")?;
-        let (Some(executable), true) = (message["executable"].as_str(), message["profile"]["test"] == true)
-        else {
-            continue;
-        };
+        let executable = message["executable"].as_str().filter(|_| message["profile"]["test"] == true);
+        let Some(executable) = executable else { continue };
         let manifest = Path::new(message["manifest_path"].as_str().context("no manifest_path")?);
         let folder = manifest.parent().context("the manifest has no folder")?.to_owned();
         let name = message["target"]["name"].as_str().context("no target name")?.to_owned();
         let kind = message["target"]["kind"][0].as_str().unwrap_or_default();
         let kind = if kind == "proc-macro" { "lib" } else { kind };
-        let found = targets
-            .iter()
-            .find(|it| it.name == name && it.kind == kind && is_package_of(&it.package, &message));
-        if let Some(target) = found {
-            programs.push(TestProgram {
-                package: target.package.clone(),
-                name,
-                executable: executable.into(),
-                folder,
-            });
+        let is_built =
+            |it: &&Target| it.name == name && it.kind == kind && is_package_of(&it.package, &message);
+        if let Some(target) = targets.iter().find(is_built) {
+            let package = target.package.clone();
+            programs.push(TestProgram { package, name, executable: executable.into(), folder });
         }
     }
     if programs.is_empty() {
@@ -233,9 +219,7 @@ async fn run_all(programs: Vec<TestProgram>, tools: &Tools, cluster: &Cluster) -
     let summary = Mutex::new(Summary::default());
     let worker = async |queue: &Mutex<VecDeque<TestProgram>>| {
         loop {
-            let Some(program) = queue.lock().pop_front() else {
-                return Ok(());
-            };
+            let Some(program) = queue.lock().pop_front() else { return Ok(()) };
             let report = run_one(&program, tools, cluster).await?;
             print_line(report.text());
             summary.lock().programs.push(report);
@@ -330,14 +314,12 @@ impl Report {
             }
             if let Some(counts) = text.strip_prefix("test result: ") {
                 let count = |what: &str| {
-                    let parts = counts.split([';', '.']);
-                    parts
-                        .filter_map(|part| part.trim().strip_suffix(what)?.trim().parse::<usize>().ok())
-                        .next()
+                    let number = |part: &str| part.trim().strip_suffix(what)?.trim().parse::<usize>().ok();
+                    counts.split([';', '.']).find_map(number).unwrap_or_default()
                 };
-                report.passed += count("passed").unwrap_or_default();
-                report.failed += count("failed").unwrap_or_default();
-                report.ignored += count("ignored").unwrap_or_default();
+                report.passed += count("passed");
+                report.failed += count("failed");
+                report.ignored += count("ignored");
             }
         }
         report
@@ -350,13 +332,9 @@ impl Report {
             text = format!("\n=== {}\n{text}\n", self.name);
         }
         let word = if self.success { "ok" } else { "FAILED" };
-        text + &format!(
-            "{word:<7}{:<32} {:>4} passed, {} failed, {:.1} s",
-            self.name,
-            self.passed,
-            self.failed,
-            self.took.as_secs_f64()
-        )
+        let Self { name, passed, failed, .. } = self;
+        let took = self.took.as_secs_f64();
+        text + &format!("{word:<7}{name:<32} {passed:>4} passed, {failed} failed, {took:.1} s")
     }
 }
 
@@ -383,16 +361,11 @@ impl Summary {
     }
 
     fn slowest(&self) -> String {
-        let mut all: Vec<(&str, &(String, f64))> = self
-            .programs
-            .iter()
-            .flat_map(|it| it.times.iter().map(|time| (it.name.as_str(), time)))
-            .collect();
+        let all = self.programs.iter().flat_map(|it| it.times.iter().map(|time| (it.name.as_str(), time)));
+        let mut all: Vec<(&str, &(String, f64))> = all.collect();
         all.sort_by(|one, other| other.1.1.total_cmp(&one.1.1));
-        let lines = all
-            .iter()
-            .take(SLOWEST)
-            .map(|(program, (test, seconds))| format!("{seconds:>7.1} s  {program} {test}"));
+        let lines = all.iter().take(SLOWEST);
+        let lines = lines.map(|(program, (test, seconds))| format!("{seconds:>7.1} s  {program} {test}"));
         format!("slowest tests:\n{}", lines.collect::<Vec<_>>().join("\n"))
     }
 
@@ -426,12 +399,8 @@ impl Summary {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
         let mut lines = String::new();
         for report in &self.programs {
-            lines += &format!(
-                "{}\t{:.0}\t{now}\t{} tests\n",
-                report.name,
-                report.took.as_secs_f64(),
-                report.times.len()
-            );
+            let (took, tests) = (report.took.as_secs_f64(), report.times.len());
+            lines += &format!("{}\t{took:.0}\t{now}\t{tests} tests\n", report.name);
         }
         let name = match tier {
             Tier::Core => "test.tsv",
@@ -471,11 +440,8 @@ mod tests {
         assert!(summary.programs[0].shown.is_empty());
         assert_eq!(summary.slowest(), "slowest tests:\n    1.5 s  p t b\n    0.0 s  p t a");
         summary.skips_fail = true;
-        assert!(
-            !summary.passes() && summary.text().ends_with(&format!("FAILED. {counts}")),
-            "{}",
-            summary.text()
-        );
+        let text = summary.text();
+        assert!(!summary.passes() && text.ends_with(&format!("FAILED. {counts}")), "{text}");
     }
 
     #[test]
@@ -486,10 +452,8 @@ mod tests {
             false,
         );
         assert!(summary.programs[0].text().contains("boom"));
-        assert_eq!(
-            summary.text(),
-            "FAILED: p t a\ntest result: FAILED. 1 passed; 1 failed; 0 skipped; 1 test programs"
-        );
+        let want = "FAILED: p t a\ntest result: FAILED. 1 passed; 1 failed; 0 skipped; 1 test programs";
+        assert_eq!(summary.text(), want);
     }
 
     #[test]
@@ -516,22 +480,15 @@ mod tests {
 
     #[test]
     fn test_programs_that_take_longest_start_first() {
-        let program = |(package, name): (&str, &str)| TestProgram {
-            package: package.to_owned(),
-            name: name.to_owned(),
-            executable: PathBuf::new(),
-            folder: PathBuf::new(),
+        let program = |(package, name): (&str, &str)| {
+            let (package, name) = (package.to_owned(), name.to_owned());
+            TestProgram { package, name, executable: PathBuf::new(), folder: PathBuf::new() }
         };
+        #[rustfmt::skip]
         let mut programs = [
-            ("olm-bundle", "hostile"),
-            ("olm-integration", "api"),
-            ("olm-kit", "kit"),
-            ("olm-core", "olm_core"),
-            ("xtask", "xtask"),
-            ("olm-integration", "docs"),
-            ("olm-integration", "hard"),
-        ]
-        .map(program);
+            ("olm-bundle", "hostile"), ("olm-integration", "api"), ("olm-kit", "kit"), ("olm-core", "olm_core"), ("xtask", "xtask"),
+            ("olm-integration", "docs"), ("olm-integration", "hard"),
+        ].map(program);
         sort(&mut programs);
         let names: Vec<&str> = programs.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["hard", "docs", "xtask", "api", "kit", "hostile", "olm_core"]);

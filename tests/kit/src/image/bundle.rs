@@ -28,13 +28,8 @@ impl Crd {
     /// Namespaced, version v1, with the integer field `spec.size`.
     pub fn new(kind: &str, group: &str) -> Self {
         let fields = Map::from_iter([("size".to_owned(), json!({"type": "integer"}))]);
-        Self {
-            kind: kind.to_owned(),
-            group: group.to_owned(),
-            scope: "Namespaced",
-            versions: Vec::new(),
-            fields,
-        }
+        let (kind, group) = (kind.to_owned(), group.to_owned());
+        Self { kind, group, scope: "Namespaced", versions: Vec::new(), fields }
     }
 
     /// Cluster-scoped.
@@ -266,14 +261,11 @@ impl BundleImage {
             .iter()
             .map(|&mode| json!({"type": mode, "supported": self.install_modes.iter().any(|it| it == mode)}))
             .collect();
-        let owned: Vec<Value> = self
-            .crds
-            .iter()
-            .map(|crd| {
-                let manifest = crd.manifest();
-                json!({"name": crd.name(), "kind": crd.kind, "version": manifest["spec"]["versions"][0]["name"]})
-            })
-            .collect();
+        let owned = self.crds.iter().map(|crd| {
+            let manifest = crd.manifest();
+            json!({"name": crd.name(), "kind": crd.kind, "version": manifest["spec"]["versions"][0]["name"]})
+        });
+        let owned: Vec<Value> = owned.collect();
         let mut install = json!({"deployments": self.deployments});
         if !self.permissions.is_empty() {
             install["permissions"] = json!(self.permissions);
@@ -385,15 +377,8 @@ mod tests {
     fn image_default_bundle_has_every_part() {
         let files = BundleImage::new("demo", "1.2.3").files();
         let paths: Vec<&str> = files.keys().map(String::as_str).collect();
-        assert_eq!(
-            paths,
-            [
-                "manifests/configmap.yaml",
-                "manifests/csv.yaml",
-                "manifests/widgets.demo.kit.test.yaml",
-                "metadata/annotations.yaml"
-            ]
-        );
+        let manifests = "manifests/configmap.yaml manifests/csv.yaml manifests/widgets.demo.kit.test.yaml";
+        assert_eq!(paths.join(" "), format!("{manifests} metadata/annotations.yaml"));
         let csv: Value = serde_json::from_slice(&files["manifests/csv.yaml"]).unwrap();
         assert_eq!(csv["metadata"]["name"], "demo.v1.2.3");
         assert_eq!(csv["spec"]["installModes"][3], json!({"type": "AllNamespaces", "supported": true}));

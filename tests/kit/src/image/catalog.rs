@@ -45,7 +45,7 @@ impl Entry {
 }
 
 /// One package: documents of a file-based catalog.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Package {
     name: String,
@@ -58,13 +58,7 @@ pub struct Package {
 impl Package {
     /// An empty package. The default channel is the first one.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            default_channel: None,
-            channels: Vec::new(),
-            bundles: Vec::new(),
-            others: Vec::new(),
-        }
+        Self { name: name.to_owned(), ..Self::default() }
     }
 
     /// Another default channel than the first.

@@ -300,18 +300,10 @@ impl Image {
 
     /// Makes blobs and manifest.
     pub fn build(&self) -> Result<Built> {
-        let (media_type, config_type, layer_type) = if self.docker {
-            (
-                DOCKER_MANIFEST,
-                "application/vnd.docker.container.image.v1+json",
-                "application/vnd.docker.image.rootfs.diff.tar",
-            )
-        } else {
-            (
-                OCI_MANIFEST,
-                "application/vnd.oci.image.config.v1+json",
-                "application/vnd.oci.image.layer.v1.tar",
-            )
+        #[rustfmt::skip]
+        let (media_type, config_type, layer_type) = match self.docker {
+            true => (DOCKER_MANIFEST, "application/vnd.docker.container.image.v1+json", "application/vnd.docker.image.rootfs.diff.tar"),
+            false => (OCI_MANIFEST, "application/vnd.oci.image.config.v1+json", "application/vnd.oci.image.layer.v1.tar"),
         };
         let (mut layers, mut descriptors, mut diff_ids) = (Vec::new(), Vec::new(), Vec::new());
         let sources: &[Layer] = if self.fault == Some(Defect::NoLayers) { &[] } else { &self.layers };

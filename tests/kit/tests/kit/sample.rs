@@ -37,11 +37,8 @@ async fn sample_manifests_are_accepted_by_the_apiserver() {
             let mut kubectl = cluster.kubectl().unwrap();
             kubectl.args(["-n", &namespace, "apply", "--server-side", "--dry-run=server", "-f"]).arg(&file);
             let output = kubectl.output().unwrap();
-            assert!(
-                output.status.success(),
-                "{version}: {path}: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{version}: {path}: {errors}");
         }
     }
 }
