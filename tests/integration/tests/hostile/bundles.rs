@@ -101,33 +101,22 @@ pub(crate) const SHAPES: &[Shape] = &[
         make: |registry| manifest(registry, 8 * 160_000, HEAD, "{\"a\":0},", "0]}") },
     Shape { name: "bundle: 28 MiB of block sequences", short: false, expect: Expect::Refused(NODES),
         make: |registry| manifest(registry, BUNDLE_BYTES, "kind: ConfigMap\ndata:\n", "- a: 0\n", "- 0\n") },
-    Shape {
-        name: "bundle: 28 MiB of one text",
-        short: false,
-        expect: Expect::Refused("packing objects into Secrets"),
+    Shape { name: "bundle: 28 MiB of one text", short: false, expect: Expect::Refused("packing objects into Secrets"),
         make: |registry| {
             let head = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bomb"},"data":{"a":""#;
             manifest(registry, BUNDLE_BYTES, head, "v", "\"}}")
-        },
-    },
+        } },
     Shape { name: "bundle: 29 MiB", short: true, expect: Expect::Refused("exceeds the limit of 29360128 bytes"),
         make: |registry| manifest(registry, 29 * MIB, "kind: ConfigMap\n#", "v", "\n") },
     Shape { name: "bundle: 10,001 documents", short: false, expect: Expect::Refused("error parsing objects"),
         make: |registry| manifest(registry, 7 * 10_300, "kind: ConfigMap\n", "---\na: 0\n", "") },
-    Shape {
-        name: "bundle: 12,000 files",
-        short: true,
-        expect: Expect::Refused("entries exceeds the limit"),
+    Shape { name: "bundle: 12,000 files", short: true, expect: Expect::Refused("entries exceeds the limit"),
         make: |registry| {
             let one = |at: usize| entry(&format!("manifests/{at}.yaml"), EntryType::Regular, "", b"a: 0");
             let many: Vec<u8> = (0..12_000).flat_map(one).collect();
             bundle_layers(registry, [files(&described()).raw(&many).end()])
-        },
-    },
-    Shape {
-        name: "bundle: 9,000 ConfigMaps",
-        short: false,
-        expect: Expect::Refused("must have fewer objects"),
+        } },
+    Shape { name: "bundle: 9,000 ConfigMaps", short: false, expect: Expect::Refused("must have fewer objects"),
         make: |registry| {
             let one = |at: usize| {
                 let map =
@@ -136,12 +125,8 @@ pub(crate) const SHAPES: &[Shape] = &[
             };
             let many: Vec<u8> = (0..9_000).flat_map(one).collect();
             bundle_layers(registry, [files(&described()).raw(&many).end()])
-        },
-    },
-    Shape {
-        name: "bundle: aliases that expand to 10^9 nodes",
-        short: true,
-        expect: Expect::Refused(NODES),
+        } },
+    Shape { name: "bundle: aliases that expand to 10^9 nodes", short: true, expect: Expect::Refused(NODES),
         make: |registry| {
             let mut text = "kind: ConfigMap\na0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
             for at in 1..10 {
@@ -149,44 +134,28 @@ pub(crate) const SHAPES: &[Shape] = &[
                 let _ = writeln!(text, "a{at}: &a{at} [{before}]");
             }
             bundle(registry, &described().file("manifests/bomb.yaml", &text))
-        },
-    },
+        } },
     Shape { name: "bundle: 1,000,000 levels", short: false, expect: Expect::Refused("error parsing manifests/bomb.yaml: json: offset"),
         make: |registry| { bundle(registry, &described().file("manifests/bomb.yaml", &format!("{{\"kind\":{}", "[".repeat(1_000_000)))) } },
-    Shape {
-        name: "bundle: five layers with zstd windows of 128 MiB",
-        short: true,
-        expect: Expect::Refused("a zstd window of more than"),
+    Shape { name: "bundle: five layers with zstd windows of 128 MiB", short: true, expect: Expect::Refused("a zstd window of more than"),
         make: |registry| {
             let layer = |at: usize| {
                 let path = format!("manifests/{at}.yaml");
                 zstd(&[entry(&path, EntryType::Regular, "", b"a: 0"), vec![0; 1024]].concat(), 27)
             };
             bundle_layers(registry, (0..5).map(layer).collect::<Result<Vec<_>>>()?)
-        },
-    },
-    Shape {
-        name: "bundle: 1 GiB outside of its directories",
-        short: false,
-        expect: Expect::Served,
+        } },
+    Shape { name: "bundle: 1 GiB outside of its directories", short: false, expect: Expect::Served,
         make: |registry| {
             let layer = files(&described()).noise(6 * MIB).blocks("usr/bin/operator", &vec![0; MIB], 1_024);
             bundle_layers(registry, [layer.end()])
-        },
-    },
-    Shape {
-        name: "annotations.yaml: 2,500,000 nodes",
-        short: false,
-        expect: Expect::Refused(NODES),
+        } },
+    Shape { name: "annotations.yaml: 2,500,000 nodes", short: false, expect: Expect::Refused(NODES),
         make: |registry| {
             let text = format!("annotations: {{a: [{}0]}}\n", "0,".repeat(2_500_000));
             bundle(registry, &described().file("metadata/annotations.yaml", &text))
-        },
-    },
-    Shape {
-        name: "bundle: one large object and 9,000 of its name",
-        short: true,
-        expect: Expect::Refused("creating resource"),
+        } },
+    Shape { name: "bundle: one large object and 9,000 of its name", short: true, expect: Expect::Refused("creating resource"),
         make: |registry| {
             let name = |more: &str| {
                 format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"m"}}{more}}}"#)
@@ -201,8 +170,7 @@ pub(crate) const SHAPES: &[Shape] = &[
             let many: Vec<u8> = (0..9_000).flat_map(one).collect();
             let large = files(&described()).file("manifests/.large.json", name(&pad).as_bytes());
             bundle_layers(registry, [large.raw(&many).end()])
-        },
-    },
+        } },
     Shape {
         name: "csv: variables of a container just below the limit",
         // the apiserver takes minutes of processor time to refuse it
@@ -219,28 +187,18 @@ pub(crate) const SHAPES: &[Shape] = &[
             )
         },
     },
-    Shape {
-        name: "csv: permission rules just below the limit",
-        short: false,
-        expect: Expect::Refused("creating resource"),
+    Shape { name: "csv: permission rules just below the limit", short: false, expect: Expect::Refused("creating resource"),
         make: |registry| {
             let rules = json!({"serviceAccountName": "hostile-sa", "rules": vec![json!({"verbs": ["get"]}); 110_000]});
             bundle(registry, &described().cluster_permissions([rules]))
-        },
-    },
-    Shape {
-        name: "csv: 30,000 permission rules",
-        short: false,
-        expect: Expect::Served,
+        } },
+    Shape { name: "csv: 30,000 permission rules", short: false, expect: Expect::Served,
         make: |registry| {
             let rule = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
             let rules = json!({"serviceAccountName": "hostile-sa", "rules": vec![rule; 30_000]});
             bundle(registry, &described().cluster_permissions([rules]))
-        },
-    },
-    Shape {
-        name: "csv: an annotation of 1 MiB in 2,000 deployments",
-        short: true,
+        } },
+    Shape { name: "csv: an annotation of 1 MiB in 2,000 deployments", short: true,
         expect: Expect::Refused("the annotations of the CSV take"),
         make: |registry| {
             let deployment = |at: usize| {
@@ -253,21 +211,13 @@ pub(crate) const SHAPES: &[Shape] = &[
                 &described().csv_patch(json!({"metadata": {"annotations": {"a": "v".repeat(MIB)}},
                     "spec": {"install": {"spec": {"deployments": deployments}}}})),
             )
-        },
-    },
-    Shape {
-        name: "csv: 30,000 accounts",
-        short: false,
-        expect: Expect::Refused("at most 10000 are allowed"),
+        } },
+    Shape { name: "csv: 30,000 accounts", short: false, expect: Expect::Refused("at most 10000 are allowed"),
         make: |registry| {
             let account = |at: usize| json!({"serviceAccountName": format!("a{at}"), "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
             bundle(registry, &described().cluster_permissions((0..30_000).map(account)))
-        },
-    },
-    Shape {
-        name: "csv: 10,000 webhooks",
-        short: false,
-        expect: Expect::Refused("at most 10000 are allowed"),
+        } },
+    Shape { name: "csv: 10,000 webhooks", short: false, expect: Expect::Refused("at most 10000 are allowed"),
         make: |registry| {
             let webhook = |at: usize| {
                 json!({"type": "ValidatingAdmissionWebhook", "generateName": format!("w{at}.kit.test"), "deploymentName": "hostile-ctrl",
@@ -276,36 +226,26 @@ pub(crate) const SHAPES: &[Shape] = &[
             };
             let bundled = (0..10_000).fold(described(), |bundle, at| bundle.webhook(webhook(at)));
             bundle(registry, &bundled)
-        },
-    },
+        } },
     Shape { name: "csv: a name of 8 MiB", short: false, expect: Expect::Served,
         make: |registry| bundle(registry, &described().name(&"n".repeat(8 * MIB))) },
     Shape { name: "crd: 60,000 fields", short: true, expect: Expect::Refused("request is too large"),
         make: |registry| bundle(registry, &described().crds([crd_of(60_000, &json!({"type": "string"}))])) },
     Shape { name: "crd: a field 30 levels deep, 1,000 times", short: false, expect: Expect::Served,
         make: |registry| { bundle(registry, &described().crds([crd_of(1_000, &nested(30, json!({"type": "string"})))])) } },
-    Shape {
-        name: "crd: 2,000 patterns of large repetitions",
-        short: false,
-        expect: Expect::Refused("validating: apiextensions.k8s.io/v1"),
+    Shape { name: "crd: 2,000 patterns of large repetitions", short: false, expect: Expect::Refused("validating: apiextensions.k8s.io/v1"),
         make: |registry| {
             let field = json!({"type": "string", "pattern": "^((a{0,100}){0,100}){0,9}$"});
             bundle(registry, &described().crds([crd_of(2_000, &field)]))
-        },
-    },
-    Shape {
-        name: "crd: a field of 14 MB above 1,000 others, in the cluster before",
-        short: true,
+        } },
+    Shape { name: "crd: a field of 14 MB above 1,000 others, in the cluster before", short: true,
         expect: Expect::Refused("a key of 14000000 bytes"),
         make: |registry| {
             let fields: Map<String, Value> = (0..1_000).map(|at| (format!("f{at}"), json!({"type": "string"}))).collect();
             let name = "n".repeat(14_000_000);
             bundle(registry, &described().crds([present().field(&name, json!({"type": "object", "properties": fields}))]))
-        },
-    },
-    Shape {
-        name: "crd: defaults that make 10^9 objects, in the cluster before",
-        short: true,
+        } },
+    Shape { name: "crd: defaults that make 10^9 objects, in the cluster before", short: true,
         expect: Expect::Refused("removed field : v1.^.spec.size"),
         make: |registry| {
             let list = |y: Value| {
@@ -313,53 +253,34 @@ pub(crate) const SHAPES: &[Shape] = &[
             };
             let field = (0..4).fold(json!({"type": "string"}), |inner, _| list(inner));
             bundle(registry, &described().crds([present().without_field("size").field("x", field)]))
-        },
-    },
-    Shape {
-        name: "csv: 1,000,000 groups of a webhook's rule",
-        short: true,
-        expect: Expect::Refused("has invalid name"),
+        } },
+    Shape { name: "csv: 1,000,000 groups of a webhook's rule", short: true, expect: Expect::Refused("has invalid name"),
         make: |registry| {
             let webhook = json!({"type": "ValidatingAdmissionWebhook", "generateName": "w".repeat(1_000), "deploymentName": "hostile-ctrl",
                 "rules": [{"apiGroups": vec!["*"; 1_000_000]}]});
             bundle(registry, &described().webhook(webhook))
-        },
-    },
-    Shape {
-        name: "csv: a CRD 1,000,000 times in conversionCRDs",
-        short: false,
-        expect: Expect::Refused("not owned bundle"),
+        } },
+    Shape { name: "csv: a CRD 1,000,000 times in conversionCRDs", short: false, expect: Expect::Refused("not owned bundle"),
         make: |registry| {
             let webhook = json!({"type": "ConversionWebhook", "generateName": "w".repeat(1_000), "deploymentName": "hostile-ctrl",
                 "conversionCRDs": vec!["a"; 1_000_000]});
             bundle(registry, &described().webhook(webhook))
-        },
-    },
-    Shape {
-        name: "crd: 500 rules of CEL",
-        short: false,
-        expect: Expect::Refused("validating: apiextensions.k8s.io/v1"),
+        } },
+    Shape { name: "crd: 500 rules of CEL", short: false, expect: Expect::Refused("validating: apiextensions.k8s.io/v1"),
         make: |registry| {
             let rule = "self.all(x, self.all(y, self.all(z, x.matches(y + z))))";
             let field = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": rule}]});
             bundle(registry, &described().crds([crd_of(500, &field)]))
-        },
-    },
-    Shape {
-        name: "cel: 300 constraints of 16 kB",
-        short: true,
-        expect: Expect::Refused("cel rule has more than 300 operators"),
+        } },
+    Shape { name: "cel: 300 constraints of 16 kB", short: true, expect: Expect::Refused("cel rule has more than 300 operators"),
         make: |registry| {
             let inner = "properties.all(b, properties.all(c, properties.all(d, properties.all(e, true))))";
             let rule = vec![inner; 150].join(" && ");
             let constraint =
                 json!({"type": "olm.constraint", "value": {"failureMessage": "m", "cel": {"rule": rule}}});
             properties(registry, vec![constraint; 300])
-        },
-    },
-    Shape {
-        name: "cel: 10,000 constraints that take all steps of a rule",
-        short: true,
+        } },
+    Shape { name: "cel: 10,000 constraints that take all steps of a rule", short: true,
         expect: Expect::Refused("has dependencies that are not met"),
         make: |registry| {
             let list = format!("[{}]", ["1"; 60].join(","));
@@ -367,12 +288,8 @@ pub(crate) const SHAPES: &[Shape] = &[
             let constraint =
                 json!({"type": "olm.constraint", "value": {"failureMessage": "m", "cel": {"rule": rule}}});
             properties(registry, vec![constraint; 10_000])
-        },
-    },
-    Shape {
-        name: "constraints: 2,000 levels of `all`",
-        short: false,
-        expect: Expect::Refused("larger than the limit of 8388608 bytes"),
+        } },
+    Shape { name: "constraints: 2,000 levels of `all`", short: false, expect: Expect::Refused("larger than the limit of 8388608 bytes"),
         make: |registry| {
             let mut value =
                 json!({"failureMessage": "m", "package": {"packageName": "p", "versionRange": ">=1.0.0"}});
@@ -380,18 +297,10 @@ pub(crate) const SHAPES: &[Shape] = &[
                 value = json!({"failureMessage": "m", "all": {"constraints": [value.clone()]}});
             }
             properties(registry, vec![json!({"type": "olm.constraint", "value": value}); 2_000])
-        },
-    },
-    Shape {
-        name: "properties: 100,000",
-        short: false,
-        expect: Expect::Refused("more than the limit of 500000 nodes"),
-        make: |registry| properties(registry, vec![json!({"type": "a", "value": {"b": "c"}}); 100_000]),
-    },
-    Shape {
-        name: "package: 90,000 entries that replace each other",
-        short: false,
-        expect: Expect::Refused("no bundles found for package"),
+        } },
+    Shape { name: "properties: 100,000", short: false, expect: Expect::Refused("more than the limit of 500000 nodes"),
+        make: |registry| properties(registry, vec![json!({"type": "a", "value": {"b": "c"}}); 100_000]) },
+    Shape { name: "package: 90,000 entries that replace each other", short: false, expect: Expect::Refused("no bundles found for package"),
         make: |registry| {
             let name = |at: usize| format!("hostile.v{at}.0.0");
             let entries: Vec<Value> =
@@ -400,11 +309,8 @@ pub(crate) const SHAPES: &[Shape] = &[
                 json!({"schema": "olm.channel", "package": PACKAGE, "name": "stable", "entries": entries});
             let package = json!({"schema": "olm.package", "name": PACKAGE, "defaultChannel": "stable"});
             catalog(registry, &format!("{package}\n{channel}\n"))
-        },
-    },
-    Shape {
-        name: "package: 10,000 bundles with ranges of 200 parts",
-        short: false,
+        } },
+    Shape { name: "package: 10,000 bundles with ranges of 200 parts", short: false,
         expect: Expect::Refused("larger than the limit of 8388608 bytes"),
         make: |registry| {
             let range = (0..200).fold(String::new(), |mut text, at| {
@@ -427,8 +333,7 @@ pub(crate) const SHAPES: &[Shape] = &[
                 json!({"schema": "olm.channel", "package": PACKAGE, "name": "stable", "entries": entries});
             let package = json!({"schema": "olm.package", "name": PACKAGE, "defaultChannel": "stable"});
             catalog(registry, &format!("{package}\n{channel}\n{text}"))
-        },
-    },
+        } },
     Shape { name: "package: 250 MB of bundles", short: false, expect: Expect::Refused("is larger than"),
         make: |registry| large_package(registry, 250) },
     Shape { name: "package: 20,000 channels of 20 entries", short: false, expect: Expect::Refused("no bundles found for package"),

@@ -42,105 +42,62 @@ fn with_config(registry: &Registry, config: &str) -> Result<String> {
 /// See [`Shape`].
 #[rustfmt::skip]
 pub(crate) const SHAPES: &[Shape] = &[
-    Shape {
-        name: "gzip: 1 GiB of zeros",
-        short: true,
-        expect: Expect::Served,
-        make: |registry| Ok(push(registry, [Layer::new().blocks("other", &vec![0; MIB], 1_024).end()])),
-    },
+    Shape { name: "gzip: 1 GiB of zeros", short: true, expect: Expect::Served,
+        make: |registry| Ok(push(registry, [Layer::new().blocks("other", &vec![0; MIB], 1_024).end()])) },
     Shape { name: "gzip: 2,000,000 empty members", short: false, expect: Expect::Served,
         make: |registry| Ok(push(registry, [gzip(b"").repeat(2_000_000)])) },
-    Shape {
-        name: "gzip: a member name without end",
-        short: false,
-        expect: Expect::Refused("gzip header field too long"),
+    Shape { name: "gzip: a member name without end", short: false, expect: Expect::Refused("gzip header field too long"),
         make: |registry| {
             let mut bytes = vec![0x1f, 0x8b, 8, 8, 0, 0, 0, 0, 0, 3];
             bytes.extend(vec![b'n'; 32 * MIB]);
             Ok(push(registry, [bytes]))
-        },
-    },
-    Shape {
-        name: "zstd: a window of 128 MiB",
-        short: true,
-        expect: Expect::Refused("a zstd window of more than"),
+        } },
+    Shape { name: "zstd: a window of 128 MiB", short: true, expect: Expect::Refused("a zstd window of more than"),
         make: |registry| {
             let tar = [entry("configs/a.json", EntryType::Regular, "", b"{}"), vec![0; 1024]].concat();
             // the size of a frame is not declared when it is streamed
             Ok(push(registry, [zstd(&tar, 27)?]))
-        },
-    },
-    Shape {
-        name: "zstd: 200,000 frames with a window of 8 MiB",
-        short: false,
-        expect: Expect::Served,
+        } },
+    Shape { name: "zstd: 200,000 frames with a window of 8 MiB", short: false, expect: Expect::Served,
         make: |registry| {
             let tar = header("other", EntryType::Regular, "", 0);
             Ok(push(registry, [zstd(&tar, 23)?.repeat(200_000)]))
-        },
-    },
-    Shape {
-        name: "layers: 501",
-        short: true,
-        expect: Expect::Refused("image with 501 layers exceeds the limit of 500 layers"),
-        make: |registry| Ok(push(registry, vec![Layer::new().end(); 501])),
-    },
-    Shape {
-        name: "layers: 500",
-        short: false,
-        expect: Expect::Served,
+        } },
+    Shape { name: "layers: 501", short: true, expect: Expect::Refused("image with 501 layers exceeds the limit of 500 layers"),
+        make: |registry| Ok(push(registry, vec![Layer::new().end(); 501])) },
+    Shape { name: "layers: 500", short: false, expect: Expect::Served,
         make: |registry| {
             let layer = |at: usize| {
                 let object = format!("{{\"schema\":\"olm.package\",\"name\":\"p{at}\"}}");
                 Layer::new().file(&format!("configs/{at}.json"), object.as_bytes()).end()
             };
             Ok(push(registry, (0..500).map(layer)))
-        },
-    },
-    Shape {
-        name: "manifest: 3.9 MiB of annotations",
-        short: true,
-        expect: Expect::Served,
+        } },
+    Shape { name: "manifest: 3.9 MiB of annotations", short: true, expect: Expect::Served,
         make: |registry| {
             let annotations = members(200_000, "\"v\"");
             let more = format!(",\"annotations\":{{{}\"z\":\"\"}}", &annotations);
             push_manifest(registry, support::MANIFEST, &manifest(registry, &more))
-        },
-    },
-    Shape {
-        name: "manifest: 100 MiB of annotations",
-        short: true,
-        expect: Expect::Refused("exceeds the limit of 4194304 bytes"),
+        } },
+    Shape { name: "manifest: 100 MiB of annotations", short: true, expect: Expect::Refused("exceeds the limit of 4194304 bytes"),
         make: |registry| {
             let more = format!(",\"annotations\":{{\"a\":\"{}\"}}", "v".repeat(100 * MIB));
             push_manifest(registry, support::MANIFEST, &manifest(registry, &more))
-        },
-    },
-    Shape {
-        name: "manifest: 1,000,000 levels",
-        short: false,
-        expect: Expect::Refused("manifest is not valid JSON"),
+        } },
+    Shape { name: "manifest: 1,000,000 levels", short: false, expect: Expect::Refused("manifest is not valid JSON"),
         make: |registry| {
             let more = format!(",\"annotations\":{}", "[".repeat(1_000_000));
             push_manifest(registry, support::MANIFEST, &manifest(registry, &more))
-        },
-    },
-    Shape {
-        name: "manifest: 40,000 layers",
-        short: false,
-        expect: Expect::Refused("exceeds the limit of 500 layers"),
+        } },
+    Shape { name: "manifest: 40,000 layers", short: false, expect: Expect::Refused("exceeds the limit of 500 layers"),
         make: |registry| {
             let digest = support::digest(b"");
             let layer = format!("{{\"digest\":\"{digest}\",\"size\":1}},");
             let text = manifest(registry, "")
                 .replace("\"layers\":[", &format!("\"layers\":[{}", layer.repeat(40_000)));
             push_manifest(registry, support::MANIFEST, &text)
-        },
-    },
-    Shape {
-        name: "index: 30,000 images",
-        short: false,
-        expect: Expect::Refused("no image found in image index"),
+        } },
+    Shape { name: "index: 30,000 images", short: false, expect: Expect::Refused("no image found in image index"),
         make: |registry| {
             let digest = support::digest(b"");
             let one = format!(
@@ -153,17 +110,12 @@ pub(crate) const SHAPES: &[Shape] = &[
                 list.trim_end_matches(',')
             );
             push_manifest(registry, support::INDEX, &text)
-        },
-    },
-    Shape {
-        name: "config: 250,000 labels",
-        short: false,
-        expect: Expect::Refused("more than 1000 labels"),
+        } },
+    Shape { name: "config: 250,000 labels", short: false, expect: Expect::Refused("more than 1000 labels"),
         make: |registry| {
             let labels = members(250_000, "\"\"");
             with_config(registry, &format!("{{\"config\":{{\"Labels\":{{{}\"z\":\"\"}}}}}}", labels))
-        },
-    },
+        } },
     Shape { name: "config: 1,000,000 levels", short: false, expect: Expect::Refused("image config is not valid JSON"),
         make: |registry| with_config(registry, &format!("{{\"history\":{}", "[".repeat(1_000_000))) },
 ];

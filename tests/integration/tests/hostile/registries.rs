@@ -37,22 +37,11 @@ fn tagged(registry: &Registry) -> String {
 /// See [`Shape`].
 #[rustfmt::skip]
 pub(crate) const SHAPES: &[Shape] = &[
-    Shape {
-        name: "registry: a manifest without end",
-        short: true,
-        expect: Expect::Refused("exceeds the limit of 4194304 bytes"),
-        make: |registry| spoiled(registry, "/manifests/", || Reply::body(Body::Endless(vec![b' '; 65_536]))),
-    },
-    Shape {
-        name: "registry: a layer without end",
-        short: true,
-        expect: Expect::Refused("bytes that the manifest declares"),
-        make: |registry| spoiled(registry, "layer", || Reply::body(Body::Endless(vec![b'x'; 65_536]))),
-    },
-    Shape {
-        name: "registry: other bytes than the digest names",
-        short: false,
-        expect: Expect::Refused("digest mismatch"),
+    Shape { name: "registry: a manifest without end", short: true, expect: Expect::Refused("exceeds the limit of 4194304 bytes"),
+        make: |registry| spoiled(registry, "/manifests/", || Reply::body(Body::Endless(vec![b' '; 65_536]))) },
+    Shape { name: "registry: a layer without end", short: true, expect: Expect::Refused("bytes that the manifest declares"),
+        make: |registry| spoiled(registry, "layer", || Reply::body(Body::Endless(vec![b'x'; 65_536]))) },
+    Shape { name: "registry: other bytes than the digest names", short: false, expect: Expect::Refused("digest mismatch"),
         make: |registry| {
             spoiled(registry, "layer", || {
                 let mut bytes = layer();
@@ -61,12 +50,8 @@ pub(crate) const SHAPES: &[Shape] = &[
                 }
                 Reply::new(200, bytes)
             })
-        },
-    },
-    Shape {
-        name: "registry: redirects without end",
-        short: false,
-        expect: Expect::Refused("more than 5 redirects"),
+        } },
+    Shape { name: "registry: redirects without end", short: false, expect: Expect::Refused("more than 5 redirects"),
         make: |registry| {
             spoiled(registry, "layer", || Reply::new(307, "").header("Location", "/v2/catalog/blobs/layer"))?;
             let reference = push(registry, [layer()]);
@@ -75,8 +60,7 @@ pub(crate) const SHAPES: &[Shape] = &[
                 request.target.contains("/blobs/").then(|| Reply::new(307, "").header("Location", target))
             });
             Ok(reference)
-        },
-    },
+        } },
     Shape { name: "registry: come back in 30 years", short: false, expect: Expect::Refused("toomanyrequests"),
         make: |registry| {
             spoiled(registry, "/manifests/", || { Reply::error(429, "TOOMANYREQUESTS").header("Retry-After", "999999999") }) } },
@@ -84,10 +68,7 @@ pub(crate) const SHAPES: &[Shape] = &[
         make: |registry| {
             spoiled(registry, "/manifests/",
                 || { (0..100_000).fold(Reply::new(200, "{}"), |reply, at| reply.header(&format!("X-{at}"), "v")) }) } },
-    Shape {
-        name: "registry: a token without end",
-        short: false,
-        expect: Expect::Refused("requesting a token"),
+    Shape { name: "registry: a token without end", short: false, expect: Expect::Refused("requesting a token"),
         make: |registry| {
             let address = registry.address;
             let reference = tagged(registry);
@@ -99,30 +80,21 @@ pub(crate) const SHAPES: &[Shape] = &[
                 Some(Reply::error(401, "UNAUTHORIZED").header("WWW-Authenticate", challenge))
             });
             Ok(reference)
-        },
-    },
-    Shape {
-        name: "registry: an error page without end",
-        short: false,
-        expect: Expect::Refused("404"),
+        } },
+    Shape { name: "registry: an error page without end", short: false, expect: Expect::Refused("404"),
         make: |registry| {
             spoiled(registry, "/manifests/", || Reply {
                 status: 404,
                 headers: Vec::new(),
                 body: Body::Endless(vec![b' '; 65_536]),
             })
-        },
-    },
+        } },
     Shape { name: "registry: hangs up", short: false, expect: Expect::Refused("reading manifest"),
         make: |registry| spoiled(registry, "/manifests/", || Reply::body(Body::Hangup)) },
-    Shape {
-        name: "registry: a manifest that drips",
-        short: false,
-        expect: Expect::Refused("reading manifest"),
+    Shape { name: "registry: a manifest that drips", short: false, expect: Expect::Refused("reading manifest"),
         make: |registry| {
             spoiled(registry, "/manifests/", || {
                 Reply::body(Body::Drip { bytes: vec![b' '; 100_000], pause: Duration::from_millis(200) })
             })
-        },
-    },
+        } },
 ];

@@ -75,19 +75,11 @@ pub(crate) const CATALOGS: &[Shape] = &[
 ];
 
 /// See [`Shape`].
+#[rustfmt::skip]
 pub(crate) const BUNDLES: &[Shape] = &[
-    Shape {
-        name: "bundle: twice the largest figures",
-        short: false,
-        expect: Expect::Within,
-        make: bundles::twice_the_largest,
-    },
-    Shape {
-        name: "package: 40 MB of bundles",
-        short: false,
-        expect: Expect::Served,
-        make: |registry| bundles::large_package(registry, 40),
-    },
+    Shape { name: "bundle: twice the largest figures", short: false, expect: Expect::Within, make: bundles::twice_the_largest },
+    Shape { name: "package: 40 MB of bundles", short: false, expect: Expect::Served,
+        make: |registry| bundles::large_package(registry, 40) },
 ];
 
 /// Reads all catalogs and bundles of the shared reference material, where it is.
