@@ -116,6 +116,18 @@ impl Package {
         .await
     }
 
+    /// Asks for this version, and waits until it is installed and Ready.
+    pub async fn install(&self, version: &str) -> Result<ClusterExtension> {
+        self.want_with(json!({}), json!({"version": version})).await?;
+        self.installed(version).await
+    }
+
+    /// Asks for any version, and waits until this one is installed and Ready.
+    pub async fn install_any(&self, version: &str) -> Result<ClusterExtension> {
+        self.want_with(json!({}), json!({})).await?;
+        self.installed(version).await
+    }
+
     /// Waits until the garbage collector watches revisions: it finds new kinds every 30 s. Before, it orphans none.
     pub async fn until_revisions_are_collected(&self) -> Result<()> {
         let name = unique("dangling");

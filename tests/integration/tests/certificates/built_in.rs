@@ -231,8 +231,7 @@ async fn certificate_is_removed_by_a_version_without_webhooks() -> Result<()> {
     // the conversion of a CRD goes away: a leftover caBundle would have the apiserver refuse the new definition
     let safety = json!({"spec": {"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}}});
     site.world.extensions.patch(&site.world.name, &PatchParams::default(), &Patch::Merge(safety)).await?;
-    site.world.want(json!({"version": "1.1.0"})).await?;
-    site.world.installed("1.1.0").await?;
+    site.world.install("1.1.0").await?;
     Wait::new(&site.secrets, &site.secret()).within(LIMIT).to_be_gone().await?;
     let [validating, mutating, crd] = site.callers();
     for target in [&validating, &mutating] {

@@ -37,10 +37,8 @@ async fn cert_manager_serves_bundles_installed_after_it() -> Result<()> {
     static STACK: OnceCell<Stack> = OnceCell::const_new();
     let stack = STACK.get_or_try_init(Stack::start).await?;
     let early = Site::on(stack, "early").await?;
-    let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
-    early.world.serve([("1.0.0", early.bundle("1.0.0")), ("1.1.0", early.bundle("1.1.0"))], entries).await?;
-    early.world.want(json!({"version": "1.0.0"})).await?;
-    early.world.installed("1.0.0").await?;
+    early.world.serve_chain([("1.0.0", early.bundle("1.0.0")), ("1.1.0", early.bundle("1.1.0"))]).await?;
+    early.world.install("1.0.0").await?;
     assert_eq!(chosen(&early).await?, BuiltIn);
 
     for kind in ["Certificate", "Issuer"] {
@@ -58,8 +56,7 @@ async fn cert_manager_serves_bundles_installed_after_it() -> Result<()> {
     .await?;
 
     // who was there before stays with what was chosen, also for a new version
-    early.world.want(json!({"version": "1.1.0"})).await?;
-    early.world.installed("1.1.0").await?;
+    early.world.install("1.1.0").await?;
     assert_eq!(chosen(&early).await?, BuiltIn);
     early.settled().await?;
     assert_eq!(certificates(&early.world.name).list(&ListParams::default()).await?.items.len(), 0);

@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt as _};
 use olm_bundle::CaTarget;
 use olm_certificates::material::{Authority, Generation, authorities, bundle};
 use olm_certificates::{plan, secret};
-use olm_kit::{BundleImage, Cluster, Crd, Entry, Options, Program, Registry, Stack, Wait, still};
+use olm_kit::{BundleImage, Cluster, Crd, Options, Program, Registry, Stack, Wait, still};
 use operator_controller::certificates::caller::{Caller, Kind};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -49,10 +49,8 @@ impl Site {
     pub(crate) async fn installed(prefix: &str) -> Result<Self> {
         let site = Self::empty(prefix).await?;
         let plain = site.world.bundle("1.1.0").crds([site.crd()]);
-        let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
-        site.world.serve([("1.0.0", site.bundle("1.0.0")), ("1.1.0", plain)], entries).await?;
-        site.world.want(json!({"version": "1.0.0"})).await?;
-        site.world.installed("1.0.0").await?;
+        site.world.serve_chain([("1.0.0", site.bundle("1.0.0")), ("1.1.0", plain)]).await?;
+        site.world.install("1.0.0").await?;
         site.settled().await?;
         Ok(site)
     }

@@ -17,8 +17,7 @@ use olm_api::{ClusterCatalog, condition, labels, secret_types};
 use olm_bundle::{SUPPORTED_KINDS, Scope, SupportedKind};
 use olm_integration::extension::installed_version;
 use olm_kit::{
-    BundleImage, Cluster, Crd, Entry, Options, Process, Program, Registry, SYSTEM_NAMESPACE, Stack, Wait,
-    eventually,
+    BundleImage, Cluster, Crd, Options, Process, Program, Registry, SYSTEM_NAMESPACE, Stack, Wait, eventually,
 };
 use serde_json::{Value, json};
 
@@ -107,12 +106,7 @@ async fn package(stack: &'static Stack, extras: fn(&str) -> Vec<Value>) -> Resul
         .webhook(hook("MutatingAdmissionWebhook", "m"))
         .webhook(conversion);
     let second = bundle("2.0.0").deployment("another");
-    world
-        .serve(
-            [("1.0.0", first), ("2.0.0", second)],
-            [Entry::new("1.0.0"), Entry::new("2.0.0").replaces("1.0.0")],
-        )
-        .await?;
+    world.serve_chain([("1.0.0", first), ("2.0.0", second)]).await?;
     Ok(world)
 }
 
@@ -207,10 +201,8 @@ async fn install_takes_a_package_from_catalog_to_removal() -> Result<()> {
     pull_secret(&stack.cluster, "e30=").await?;
     let world = package(stack, |_| Vec::new()).await?;
     curl_the_catalog(&world).await?;
-    world.want(json!({"version": "1.0.0"})).await?;
-    world.installed("1.0.0").await?;
-    world.want(json!({"version": "2.0.0"})).await?;
-    world.installed("2.0.0").await?;
+    world.install("1.0.0").await?;
+    world.install("2.0.0").await?;
     read_metrics(&stack.cluster, &world.name, "catalogd", &stack.catalogd.metrics_url()).await?;
     read_metrics(
         &stack.cluster,

@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition};
 use olm_integration::package::serve_package;
-use olm_kit::{BundleImage, Cluster, Crd, Entry, Options, Stack, Wait, eventually, unique};
+use olm_kit::{BundleImage, Cluster, Crd, Options, Stack, Wait, eventually, unique};
 use serde_json::{Value, json};
 
 use crate::world::{LIMIT, World};
@@ -32,12 +32,7 @@ async fn world(prefix: &str) -> Result<World> {
             ])
     };
     let (first, second) = (bundle("1.0.0"), bundle("2.0.0").deployment("another"));
-    world
-        .serve(
-            [("1.0.0", first), ("2.0.0", second)],
-            [Entry::new("1.0.0"), Entry::new("2.0.0").replaces("1.0.0")],
-        )
-        .await?;
+    world.serve_chain([("1.0.0", first), ("2.0.0", second)]).await?;
     Ok(world)
 }
 

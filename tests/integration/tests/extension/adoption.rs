@@ -66,8 +66,7 @@ async fn helm_release_is_adopted_and_its_objects_keep_their_uids() -> Result<()>
     let both = json!([{"name": "KEPT", "value": "1"}, {"name": "DROPPED", "value": "1"}]);
     let one = world.bundle("1.0.0").deployments([deployment(name, both)]);
     let two = world.bundle("1.1.0").deployments([deployment(name, json!([{"name": "KEPT", "value": "1"}]))]);
-    let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
-    world.serve([("1.0.0", one.clone()), ("1.1.0", two)], entries).await?;
+    world.serve_chain([("1.0.0", one.clone()), ("1.1.0", two)]).await?;
     // or what is adopted might be kept as it is
     world.catalog_is_known().await?;
 
@@ -131,8 +130,7 @@ async fn helm_release_is_adopted_and_its_objects_keep_their_uids() -> Result<()>
     assert_eq!(hashes, made);
 
     // what a later version no longer has goes, though Helm wrote it
-    world.want(json!({"version": "1.1.0"})).await?;
-    world.installed("1.1.0").await?;
+    world.install("1.1.0").await?;
     let deployments: Api<Deployment> = Api::namespaced(world.stack.cluster.client().await?, name);
     let deployment = deployments.get(name).await?;
     let was = before.iter().find(|(found, _)| found == name).map(|(_, uid)| uid.clone());

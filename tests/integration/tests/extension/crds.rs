@@ -32,9 +32,8 @@ fn crd_api(client: kube::Client) -> Api<DynamicObject> {
 /// 1.0.0 with the CRD `old`, installed; 1.1.0 with `new`, not asked for yet.
 async fn two_versions(world: &World, old: Option<Crd>, new: Option<Crd>) -> Result<()> {
     let bundles = [("1.0.0", world.bundle("1.0.0").crds(old)), ("1.1.0", world.bundle("1.1.0").crds(new))];
-    world.serve(bundles, [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")]).await?;
-    world.want(json!({"version": "1.0.0"})).await?;
-    world.installed("1.0.0").await?;
+    world.serve_chain(bundles).await?;
+    world.install("1.0.0").await?;
     Ok(())
 }
 
@@ -91,8 +90,7 @@ async fn crd_safety_checks_each_crd_and_accepts_new_ones() -> Result<()> {
     let entries =
         [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0"), Entry::new("1.2.0").replaces("1.0.0")];
     world.serve(bundles, entries).await?;
-    world.want(json!({"version": "1.0.0"})).await?;
-    world.installed("1.0.0").await?;
+    world.install("1.0.0").await?;
 
     world.want(json!({"version": "1.1.0"})).await?;
     let text = world.progressing("Retrying", "validating upgrade for CRD ").await?;
@@ -100,8 +98,7 @@ async fn crd_safety_checks_each_crd_and_accepts_new_ones() -> Result<()> {
     assert_eq!(text.matches("validating upgrade for CRD ").count(), 1, "{text}");
     assert_eq!(world.revisions().await?.len(), 1, "nothing was written");
 
-    world.want(json!({"version": "1.2.0"})).await?;
-    world.installed("1.2.0").await?;
+    world.install("1.2.0").await?;
     Wait::new(&crd_api(world.stack.cluster.client().await?), &kind(10).name())
         .within(LIMIT)
         .to_exist()
@@ -120,8 +117,7 @@ async fn crd_enforcement_none_removes_a_crd_with_its_objects() -> Result<()> {
     objects.create(&PostParams::default(), &gadget(&world, "a", "v1", &json!({}))?).await?;
 
     enforce(&world, "None").await?;
-    world.want(json!({"version": "1.1.0"})).await?;
-    world.installed("1.1.0").await?;
+    world.install("1.1.0").await?;
     Wait::new(&crd_api(client), &name).within(LIMIT).to_be_gone().await?;
     Ok(())
 }
@@ -222,8 +218,7 @@ async fn crd_enforcement_warn_reports_findings_and_continues() -> Result<()> {
     objects.create(&PostParams::default(), &gadget(&world, "large", "v1", &json!({"size": 9}))?).await?;
 
     enforce(&world, "Warn").await?;
-    world.want(json!({"version": "1.1.0"})).await?;
-    world.installed("1.1.0").await?;
+    world.install("1.1.0").await?;
     let events = world.events("CRDUpgradeSafety").await?;
     assert_eq!(events.len(), 2, "{events:?}");
     assert!(events.iter().any(|note| note.contains("v1: ^.spec.size: maximum: ")), "{events:?}");

@@ -76,8 +76,7 @@ async fn skipped_bundle_is_installed_with_an_event() -> Result<()> {
     world.want(json!({"version": "<1.2.0"})).await?;
     world.installed("1.1.0").await?;
     world.until_event("BundleSkipped").await?;
-    world.want(json!({})).await?;
-    world.installed("1.2.0").await?;
+    world.install_any("1.2.0").await?;
     assert_eq!(world.events("BundleSkipped").await?.len(), 1);
     Ok(())
 }

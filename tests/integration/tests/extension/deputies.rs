@@ -123,8 +123,7 @@ async fn bundle_objects_stay_in_the_namespace_and_set_no_owners() -> Result<()> 
     owned["metadata"]["finalizers"] = json!(["example.com/never"]);
     let bundle = world.bundle("1.0.0").extra(other("abroad")).extra(owned);
     world.serve([("1.0.0", bundle)], [Entry::new("1.0.0")]).await?;
-    world.want(json!({})).await?;
-    world.installed("1.0.0").await?;
+    world.install_any("1.0.0").await?;
     let client = world.stack.cluster.client().await?;
     let here: Api<ConfigMap> = Api::namespaced(client.clone(), &world.name);
     let abroad: Api<ConfigMap> = Api::namespaced(client, "kube-system");
@@ -244,8 +243,7 @@ async fn orphaned_revision_is_written_as_its_account() -> Result<()> {
 async fn content_planted_in_advance_is_not_used() -> Result<()> {
     let world = World::new("await").await?;
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
-    world.want(json!({})).await?;
-    world.installed("1.0.0").await?;
+    world.install_any("1.0.0").await?;
     let client = world.stack.cluster.client().await?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let of = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, world.name));

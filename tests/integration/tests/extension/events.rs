@@ -10,15 +10,12 @@ use crate::world::World;
 #[tokio::test]
 async fn events_report_upgrade_and_rollback_but_no_steady_state() -> Result<()> {
     let world = World::new("told").await?;
-    let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
-    world.serve([("1.0.0", world.bundle("1.0.0")), ("1.1.0", world.bundle("1.1.0"))], entries).await?;
+    world.serve_chain([("1.0.0", world.bundle("1.0.0")), ("1.1.0", world.bundle("1.1.0"))]).await?;
     // otherwise the first event might be that there is no such package
     world.catalog_is_known().await?;
     let name = &world.name;
-    world.want(json!({"version": "1.0.0"})).await?;
-    world.installed("1.0.0").await?;
-    world.want(json!({"version": "1.1.0"})).await?;
-    world.installed("1.1.0").await?;
+    world.install("1.0.0").await?;
+    world.install("1.1.0").await?;
     world.want(json!({"version": "1.0.0", "upgradeConstraintPolicy": "SelfCertified"})).await?;
     world.installed("1.0.0").await?;
     let want = [
@@ -59,9 +56,8 @@ async fn event_of_a_rejected_upgrade_is_emitted_once() -> Result<()> {
     let (old, new) = (Crd::new("Gadget", &group), Crd::new("Gadget", &group).without_field("size"));
     let bundles =
         [("1.0.0", world.bundle("1.0.0").crds([old])), ("1.1.0", world.bundle("1.1.0").crds([new]))];
-    world.serve(bundles, [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")]).await?;
-    world.want(json!({"version": "1.0.0"})).await?;
-    world.installed("1.0.0").await?;
+    world.serve_chain(bundles).await?;
+    world.install("1.0.0").await?;
     world.want(json!({})).await?;
     world.progressing("Retrying", "removed field : v1.^.spec.size").await?;
     for pass in 0..10 {
@@ -102,8 +98,7 @@ async fn event_of_an_unavailable_registry_is_emitted_once() -> Result<()> {
 async fn event_reports_that_a_changed_bundle_image_is_ignored() -> Result<()> {
     let world = World::new("other-image").await?;
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
-    world.want(json!({})).await?;
-    world.installed("1.0.0").await?;
+    world.install_any("1.0.0").await?;
     let other = world.bundle("1.0.0").config_map("other", "content");
     world.serve([("1.0.0", other)], [Entry::new("1.0.0")]).await?;
     world.until_event("ImageIgnored").await?;

@@ -33,8 +33,7 @@ async fn status_of_an_installed_extension_is_exact() -> Result<()> {
     let package =
         olm_kit::Package::new(&world.name).channel("stable", [Entry::new("1.0.0")]).bundle("1.0.0", &bundle);
     world.serve_package(&package).await?;
-    world.want(json!({})).await?;
-    let extension = world.installed("1.0.0").await?;
+    let extension = world.install_any("1.0.0").await?;
     let name = &world.name;
     assert_eq!(
         conditions(&extension),
@@ -118,8 +117,7 @@ async fn status_of_an_installed_extension_is_exact() -> Result<()> {
 async fn deadline_changes_in_place_and_config_makes_a_revision() -> Result<()> {
     let world = World::new("settings").await?;
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
-    world.want(json!({})).await?;
-    world.installed("1.0.0").await?;
+    world.install_any("1.0.0").await?;
     world.want_with(json!({"progressDeadlineMinutes": 30}), json!({})).await?;
     Wait::new(&world.sets, &format!("{}-1", world.name))
         .within(LIMIT)
@@ -285,8 +283,7 @@ async fn catalog_labels_and_availability_trigger_a_reconcile() -> Result<()> {
 async fn finalizers_of_others_are_left_alone() -> Result<()> {
     let world = World::new("held").await?;
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
-    world.want(json!({})).await?;
-    let mut finalizers = world.installed("1.0.0").await?.finalizers().to_vec();
+    let mut finalizers = world.install_any("1.0.0").await?.finalizers().to_vec();
     finalizers.push("test.example.com/hold".to_owned());
     let held = json!({"metadata": {"finalizers": finalizers}});
     world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(held)).await?;

@@ -16,8 +16,7 @@ use crate::world::{LIMIT, World, current};
 async fn drift_restores_a_deleted_object_and_keeps_foreign_labels() -> Result<()> {
     let world = World::new("heal").await?;
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
-    world.want(json!({})).await?;
-    world.installed("1.0.0").await?;
+    world.install_any("1.0.0").await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.stack.cluster.client().await?, &world.name);
     let name = format!("{}-config", world.name);
     let uid = maps.get(&name).await?.metadata.uid;
@@ -42,10 +41,8 @@ async fn drift_restores_a_deleted_object_and_keeps_foreign_labels() -> Result<()
 #[tokio::test]
 async fn pause_leaves_an_extension_unchanged_until_resumed() -> Result<()> {
     let world = World::new("paused").await?;
-    let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
-    world.serve([("1.0.0", world.bundle("1.0.0")), ("1.1.0", world.bundle("1.1.0"))], entries).await?;
-    world.want(json!({"version": "1.0.0"})).await?;
-    world.installed("1.0.0").await?;
+    world.serve_chain([("1.0.0", world.bundle("1.0.0")), ("1.1.0", world.bundle("1.1.0"))]).await?;
+    world.install("1.0.0").await?;
     let pause = |value: serde_json::Value| json!({"metadata": {"annotations": {"olm.operatorframework.io/paused": value}}});
     world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(pause(json!("true")))).await?;
     world.want(json!({"version": "1.1.0"})).await?;

@@ -13,13 +13,11 @@ use crate::world::{World, stuck_deployment};
 async fn superseding_replaces_a_first_install_that_is_stuck() -> Result<()> {
     let world = World::new("stuck-first").await?;
     let stuck = world.bundle("1.0.0").deployments([stuck_deployment("main")]);
-    let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
-    world.serve([("1.0.0", stuck), ("1.1.0", world.bundle("1.1.0"))], entries).await?;
+    world.serve_chain([("1.0.0", stuck), ("1.1.0", world.bundle("1.1.0"))]).await?;
     world.want(json!({"version": "1.0.0"})).await?;
     world.progressing("RollingOut", "").await?;
 
-    world.want(json!({"version": "1.1.0"})).await?;
-    world.installed("1.1.0").await?;
+    world.install("1.1.0").await?;
     let want = [(1, "Archived".to_owned(), false), (2, "Active".to_owned(), true)];
     assert_eq!(world.revisions().await?, want);
     Ok(())
@@ -36,8 +34,7 @@ async fn superseding_replaces_an_upgrade_that_is_stuck() -> Result<()> {
     ];
     let bundles = [("1.0.0", world.bundle("1.0.0")), ("1.1.0", stuck), ("1.2.0", world.bundle("1.2.0"))];
     world.serve(bundles, entries).await?;
-    world.want(json!({"version": "1.0.0"})).await?;
-    world.installed("1.0.0").await?;
+    world.install("1.0.0").await?;
     world.want(json!({"version": "1.1.0"})).await?;
     let rolling = world.until("1.1.0 rolls out beside 1.0.0", |extension| {
         extension.status.as_ref().is_some_and(|status| status.active_revisions.len() == 2)
@@ -47,8 +44,7 @@ async fn superseding_replaces_an_upgrade_that_is_stuck() -> Result<()> {
         Some("1.0.0")
     );
 
-    world.want(json!({"version": "1.2.0"})).await?;
-    world.installed("1.2.0").await?;
+    world.install("1.2.0").await?;
     let states: Vec<_> = world.revisions().await?.into_iter().map(|(n, state, _)| (n, state)).collect();
     assert_eq!(states, [(1, "Archived".to_owned()), (2, "Archived".to_owned()), (3, "Active".to_owned())]);
     Ok(())
@@ -64,8 +60,7 @@ async fn phase_with_more_than_fifty_objects_is_split() -> Result<()> {
         }));
     }
     world.serve([("1.0.0", bundle)], [Entry::new("1.0.0")]).await?;
-    world.want(json!({})).await?;
-    world.installed("1.0.0").await?;
+    world.install_any("1.0.0").await?;
     let set = world.sets.get(&format!("{}-1", world.name)).await?;
     let sizes: Vec<_> =
         set.spec.phases.iter().map(|phase| (phase.name.as_str(), phase.objects.len())).collect();

@@ -18,8 +18,7 @@ async fn world(prefix: &str) -> Result<World> {
     let world = World::new(prefix).await?;
     let bundle = world.bundle("1.0.0").crds([Crd::new("Gadget", &format!("{}.example.com", world.name))]);
     world.serve([("1.0.0", bundle)], [Entry::new("1.0.0")]).await?;
-    world.want(json!({})).await?;
-    world.installed("1.0.0").await?;
+    world.install_any("1.0.0").await?;
     Ok(world)
 }
 

@@ -9,6 +9,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, Condition, condition, labels};
 pub(crate) use olm_integration::extension::current;
 pub(crate) use olm_integration::package::LIMIT;
+use olm_integration::package::serve_package;
 use olm_kit::{BundleImage, Entry, LogsOnPanic, Package, Stack, Wait, eventually, unique};
 use serde_json::{Value, json};
 
@@ -53,6 +54,14 @@ impl World {
             package = package.bundle(version, &self.push(version, &bundle).await?);
         }
         self.serve_package(&package).await
+    }
+
+    /// The same, where each bundle replaces the one before.
+    pub(crate) async fn serve_chain(
+        &self,
+        bundles: impl IntoIterator<Item = (&str, BundleImage)>,
+    ) -> Result<()> {
+        serve_package(&self.stack.cluster, &self.stack.registry, &self.name, bundles).await
     }
 
     /// Pushes a bundle; returns its reference with digest.

@@ -196,8 +196,7 @@ async fn fault_conditions_of_another_century_are_preserved() -> Result<()> {
     package
         .serve(&site.registry, [("1.0.0", package.bundle("1.0.0")), ("1.1.0", package.bundle("1.1.0"))])
         .await?;
-    package.want("1.0.0").await?;
-    let installed = package.installed("1.0.0").await?;
+    let installed = package.install("1.0.0").await?;
     let set = package.sets.get(&format!("{}-1", package.name)).await?;
     let shifted = |status: Option<Value>, time: &str| -> Result<Value> {
         let mut status = status.context("no status")?;

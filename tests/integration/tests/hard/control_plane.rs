@@ -115,8 +115,7 @@ async fn fault_changes_during_an_expired_watch_are_corrected() -> Result<()> {
             [("1.0.0", package.bundle("1.0.0").crds([package.crd()])), ("1.1.0", two.crds([package.crd()]))],
         )
         .await?;
-    package.want("1.0.0").await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
 
     site.controller()?.freeze();
     package.maps().delete(&package.config(), &DeleteParams::default()).await?;
@@ -148,8 +147,7 @@ async fn fault_store_outage_is_waited_for() -> Result<()> {
     package
         .serve(&site.registry, [("1.0.0", package.bundle("1.0.0")), ("1.1.0", package.bundle("1.1.0"))])
         .await?;
-    package.want("1.0.0").await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
     let mut tail = site.cluster.audit_tail()?;
     package.want("1.1.0").await?;
     let plane = site.cluster.plane().context("the control plane is not ours")?;

@@ -25,8 +25,7 @@ async fn fault_crd_of_two_extensions_makes_the_second_wait() -> Result<()> {
     for package in [&first, &second] {
         package.serve(&site.registry, [("1.0.0", package.bundle("1.0.0").crds([shared.clone()]))]).await?;
     }
-    first.want("1.0.0").await?;
-    first.installed("1.0.0").await?;
+    first.install("1.0.0").await?;
     let crds: Api<CustomResourceDefinition> = Api::all(first.client.clone());
     let before = crds.get(&shared.name()).await?;
     second.want("1.0.0").await?;
@@ -78,11 +77,9 @@ async fn fault_crd_and_its_resource_are_installed_and_removed() -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(package.client.clone());
     let since = Instant::now();
     for _ in 0..2 {
-        package.want("1.0.0").await?;
-        package.installed("1.0.0").await?;
+        package.install("1.0.0").await?;
         ensure!(rules.get("rule").await?.data["spec"]["size"] == 1);
-        package.want("1.1.0").await?;
-        package.installed("1.1.0").await?;
+        package.install("1.1.0").await?;
         ensure!(rules.get("rule").await?.data["spec"]["size"] == 2);
         package.delete().await?;
         package.gone().await?;

@@ -38,8 +38,7 @@ async fn fault_finalizer_on_an_object_is_named_and_waited_for() -> Result<()> {
     let site = Site::shared().await?;
     let package = Package::new(site, "held").await?;
     package.serve(&site.registry, [("1.0.0", package.bundle("1.0.0"))]).await?;
-    package.want("1.0.0").await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
     let (maps, name) = (package.maps(), package.config());
     maps.patch(&name, &PatchParams::default(), &finalizers(json!([HELD]))).await?;
     package.delete().await?;
@@ -61,8 +60,7 @@ async fn fault_finalizer_on_a_resource_is_counted_and_waited_for() -> Result<()>
     let site = Site::shared().await?;
     let package = Package::new(site, "resource").await?;
     package.serve(&site.registry, [("1.0.0", package.bundle("1.0.0").crds([package.crd()]))]).await?;
-    package.want("1.0.0").await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
     let group = format!("{}.example.com", package.name);
     let widget = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
         "metadata": {"name": "mine", "namespace": package.name, "finalizers": [HELD]}, "spec": {"size": 1}});
@@ -100,11 +98,9 @@ async fn fault_finalizer_on_a_dropped_object_blocks_no_upgrade() -> Result<()> {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "old"}, "data": {"a": "b"}});
     let old = package.bundle("1.0.0").extra(extra);
     package.serve(&site.registry, [("1.0.0", old), ("1.1.0", package.bundle("1.1.0"))]).await?;
-    package.want("1.0.0").await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
     package.maps().patch("old", &PatchParams::default(), &finalizers(json!([HELD]))).await?;
-    package.want("1.1.0").await?;
-    package.installed("1.1.0").await?;
+    package.install("1.1.0").await?;
     let set = format!("{}-1", package.name);
     let names_holder = |found: &olm_api::ClusterObjectSet| {
         let conditions = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();

@@ -31,8 +31,7 @@ async fn behind_proxy(prefix: &str) -> Result<(Site, Proxy, Package)> {
 async fn fault_late_revision_watch_deletes_no_orphaned_revision() -> Result<()> {
     let mut case = Case::once("revision watch late while its extension is orphaned");
     let (site, proxy, package) = behind_proxy("orphaned").await?;
-    package.want("1.0.0").await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
     let (maps, revision) = (package.maps(), format!("{}-1", package.name));
     let uid = maps.get(&package.config()).await?.uid();
     package.until_revisions_are_collected().await?;
@@ -97,8 +96,7 @@ async fn fault_late_revision_watch_hides_no_revision_from_uninstall() -> Result<
 async fn fault_late_extension_watch_keeps_the_objects() -> Result<()> {
     let mut case = Case::once("extension watch late while a revision is deleted");
     let (_site, proxy, package) = behind_proxy("kept").await?;
-    package.want("1.0.0").await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
     let (maps, revision) = (package.maps(), format!("{}-1", package.name));
     let uid = maps.get(&package.config()).await?.uid();
 

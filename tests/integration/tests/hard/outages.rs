@@ -21,8 +21,7 @@ async fn fault_catalogd_outage_stops_only_what_needs_it() -> Result<()> {
         let bundles = [("1.0.0", package.bundle("1.0.0")), ("1.1.0", package.bundle("1.1.0"))];
         package.serve(&site.registry, bundles).await?;
     }
-    old.want("1.0.0").await?;
-    old.installed("1.0.0").await?;
+    old.install("1.0.0").await?;
 
     site.catalogd.kill9();
     old.heals("1.0.0").await?;
@@ -30,8 +29,7 @@ async fn fault_catalogd_outage_stops_only_what_needs_it() -> Result<()> {
     site.controller()?.kill9();
     site.controller()?.restart().await?;
     old.heals("1.0.0").await?;
-    old.want("1.1.0").await?;
-    old.installed("1.1.0").await?;
+    old.install("1.1.0").await?;
     // what was never read cannot be installed, and the condition names the catalog
     new.want("1.1.0").await?;
     let named = |(_, message): (String, String)| message.contains("catalog") && message.contains(&new.name);
@@ -63,8 +61,7 @@ async fn fault_registry_outage_stops_only_what_needs_it() -> Result<()> {
     let package = Package::new(&site, "registry").await?;
     let bundles = [("1.0.0", package.bundle("1.0.0")), ("1.1.0", package.bundle("1.1.0"))];
     package.serve(&site.registry, bundles).await?;
-    package.want("1.0.0").await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
 
     site.registry.child()?.kill();
     package.heals("1.0.0").await?;

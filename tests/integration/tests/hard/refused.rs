@@ -113,8 +113,7 @@ async fn fault_policy_that_denies_an_upgrade_is_reported() -> Result<()> {
     package
         .serve(&site.registry, [("1.0.0", package.bundle("1.0.0")), ("1.1.0", package.bundle("1.1.0"))])
         .await?;
-    package.want("1.0.0").await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
     let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": package.name},
         "spec": {"failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}]},

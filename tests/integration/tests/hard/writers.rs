@@ -64,8 +64,7 @@ async fn installed(site: &Site, prefix: &str) -> Result<Package> {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": BYSTANDER}, "data": {"a": "b"}});
     let first = package.bundle("1.0.0").extra(bystander);
     package.serve(&site.registry, [("1.0.0", first), ("2.0.0", package.bundle("2.0.0"))]).await?;
-    package.want("1.0.0").await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
     Ok(package)
 }
 
@@ -227,8 +226,7 @@ async fn fault_rival_that_writes_during_archiving_only_delays_it() -> Result<()>
     let package = installed(site, "archive").await?;
     let _rival = annotator(package.maps(), BYSTANDER.to_owned());
     let (mark, since) = (site.mark()?, Instant::now());
-    package.want("2.0.0").await?;
-    package.installed("2.0.0").await?;
+    package.install("2.0.0").await?;
     Wait::new(&package.maps(), BYSTANDER).within(LIMIT).to_be_gone().await?;
     case.log(&format!("{} conflicts", conflicts(site, &package, mark)?));
     package.config_has("2.0.0", LIMIT).await?;

@@ -82,15 +82,13 @@ async fn node_extension_is_installed_upgraded_rolled_back_removed() -> Result<()
     report("the catalog is served", started);
 
     let started = Instant::now();
-    package.want_with(json!({}), json!({"version": "1.0.0"})).await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
     sample.runs(site, "1.0.0").await?;
     report("1.0.0 is installed and runs", started);
     sample.webhooks_answer(site).await?;
 
     let started = Instant::now();
-    package.want_with(json!({}), json!({"version": "1.1.0"})).await?;
-    package.installed("1.1.0").await?;
+    package.install("1.1.0").await?;
     sample.runs(site, "1.1.0").await?;
     report("upgraded", started);
     sample.webhooks_answer(site).await?;

@@ -116,8 +116,7 @@ async fn node_deleted_pods_are_replaced_and_work_continues() -> Result<()> {
     let package = Package::new(site.client().await?, "replaced", None);
     let sample = Sample { package: &package, webhooks: false };
     sample.serve(site, &["1.0.0", "1.1.0"]).await?;
-    package.want_with(json!({}), json!({"version": "1.0.0"})).await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
     let content = site.content(&package.name).await?;
     ensure!(content.contains("olm.package"), "{content}");
 
@@ -134,8 +133,7 @@ async fn node_deleted_pods_are_replaced_and_work_continues() -> Result<()> {
     }
     // whichever replica leads now
     let started = Instant::now();
-    package.want_with(json!({}), json!({"version": "1.1.0"})).await?;
-    package.installed("1.1.0").await?;
+    package.install("1.1.0").await?;
     report("upgraded by the new leader", started);
     sample.runs(site, "1.1.0").await?;
     sample.remove().await
@@ -147,8 +145,7 @@ async fn node_drain_keeps_one_replica_of_each() -> Result<()> {
     let package = Package::new(site.client().await?, "drained", None);
     let sample = Sample { package: &package, webhooks: false };
     sample.serve(site, &["1.0.0", "1.1.0"]).await?;
-    package.want_with(json!({}), json!({"version": "1.0.0"})).await?;
-    package.installed("1.0.0").await?;
+    package.install("1.0.0").await?;
     for program in OVERLAY_PROGRAMS {
         site.ready_pods(program, 2, &[]).await?;
     }

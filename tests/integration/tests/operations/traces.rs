@@ -15,7 +15,6 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use parking_lot::Mutex;
 use prost::Message as _;
-use serde_json::json;
 
 use crate::world::{LIMIT, World};
 
@@ -80,8 +79,7 @@ async fn traces_cover_a_pull_and_a_reconcile() -> Result<()> {
     let stack: &'static Stack = Box::leak(Box::new(stack));
     let world = World::on(stack, "traced").await?;
     world.serve([("1.0.0", BundleImage::new(&world.name, "1.0.0").crds([]))], [Entry::new("1.0.0")]).await?;
-    world.want(json!({})).await?;
-    world.installed("1.0.0").await?;
+    world.install_any("1.0.0").await?;
 
     let controller = "named-by-environment";
     let expected = [
