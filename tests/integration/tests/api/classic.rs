@@ -189,17 +189,8 @@ fn classic_types_keep_unknown_fields() -> Result<()> {
 #[tokio::test]
 async fn classic_definitions_are_accepted() -> Result<()> {
     let (cluster, _) = with_kinds().await?;
-    let output = cluster
-        .kubectl()?
-        .args([
-            "api-resources",
-            "--api-group=operators.coreos.com",
-            "--no-headers",
-            "-o",
-            "wide",
-            "--sort-by=kind",
-        ])
-        .output()?;
+    let flags = "api-resources --api-group=operators.coreos.com --no-headers -o wide --sort-by=kind";
+    let output = cluster.kubectl()?.args(flags.split(' ')).output()?;
     let table = String::from_utf8(output.stdout)?;
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     for (kind, version, short) in [

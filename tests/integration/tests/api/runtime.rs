@@ -119,14 +119,8 @@ async fn status_is_written_once_and_not_over_newer_objects() -> Result<()> {
         "an empty status is not written"
     );
 
-    let progressing = Condition::new(
-        condition::PROGRESSING,
-        ConditionStatus::True,
-        reason::RETRYING,
-        "first",
-        Some(1),
-        now,
-    );
+    let (kind, state) = (condition::PROGRESSING, ConditionStatus::True);
+    let progressing = Condition::new(kind, state, reason::RETRYING, "first", Some(1), now);
     condition::set(&mut status.conditions, progressing);
     let written = write_status(&api, &stored, status.clone(), "test").await?.context("not written")?;
     assert_eq!(written.status.as_ref(), Some(&status), "what comes back is what was sent");

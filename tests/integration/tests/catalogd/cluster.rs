@@ -246,12 +246,8 @@ async fn catalog_errors_have_the_reference_messages() -> Result<()> {
 
     // Fixing the reference fixes the catalog without a wait.
     let good = world.push("good", "latest", "good").await?;
-    merge(
-        &world.api,
-        "both",
-        json!({ "spec": { "source": { "image": { "ref": format!("{address}/good:latest") } } } }),
-    )
-    .await?;
+    let image = json!({ "ref": format!("{address}/good:latest") });
+    merge(&world.api, "both", json!({ "spec": { "source": { "image": image } } })).await?;
     world.resolved("both", &good).await?;
     assert_eq!(world.get(&catalogd, "both").await?.1, good);
     Ok(())
@@ -332,12 +328,8 @@ async fn registry_stall_blocks_no_other_and_secret_grants_access() -> Result<()>
     // A registry that accepts connections and never responds, and more catalogs on it than pulls may run at a time.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     for n in 0..10 {
-        create(
-            &world.api,
-            &format!("stalled-{n}"),
-            json!({ "ref": format!("{}/x:1", silent.local_addr()?) }),
-        )
-        .await?;
+        let image = json!({ "ref": format!("{}/x:1", silent.local_addr()?) });
+        create(&world.api, &format!("stalled-{n}"), image).await?;
     }
     let good = world.push("good", "latest", "good").await?;
     create(&world.api, "good", json!({ "ref": format!("{}/good:latest", world.registry.address()) })).await?;

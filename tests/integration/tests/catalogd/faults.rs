@@ -447,28 +447,12 @@ async fn catalog_events_report_state_changes() -> Result<()> {
     let one = registry.push("cat", Some("1"), &catalog("one")).to_string();
     let unlabelled = registry.push("bare", None, &Pushed::new([support::layer(&[("a", "b")])])).to_string();
     create(&world.api, "cat", json!({ "ref": registry.reference("cat:1").to_string() })).await?;
-    create(
-        &world.api,
-        "bare",
-        json!({ "ref": registry.reference(&format!("bare@{unlabelled}")).to_string() }),
-    )
-    .await?;
-    world
-        .until_event(
-            "cat",
-            "Normal",
-            "Unpacked",
-            &format!("serving content of {}/cat@{one}", registry.address),
-        )
-        .await?;
-    world
-        .until_event(
-            "bare",
-            "Warning",
-            "Blocked",
-            "terminal error: catalog image is missing the required label",
-        )
-        .await?;
+    let reference = registry.reference(&format!("bare@{unlabelled}")).to_string();
+    create(&world.api, "bare", json!({ "ref": reference })).await?;
+    let serving = format!("serving content of {}/cat@{one}", registry.address);
+    world.until_event("cat", "Normal", "Unpacked", &serving).await?;
+    let missing = "terminal error: catalog image is missing the required label";
+    world.until_event("bare", "Warning", "Blocked", missing).await?;
     registry.hook(|_| Some(Reply::new(500, "")));
     request(&world.api, "cat", "1").await?;
     world.until_event("cat", "Warning", "Retrying", "unexpected HTTP status 500").await?;

@@ -113,11 +113,8 @@ async fn probes_and_metrics_have_the_reference_names() -> Result<()> {
     let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
     let token = accounts.create_token_request("scraper", &PostParams::default(), &request).await?;
     let token = token.status.and_then(|status| status.token).context("no token")?;
-    assert_eq!(
-        http.get(&metrics).bearer_auth(&token).send().await?.status(),
-        403,
-        "a user without the right"
-    );
+    let status = http.get(&metrics).bearer_auth(&token).send().await?.status();
+    assert_eq!(status, 403, "a user without the right");
     cluster
         .apply(
             "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: scraper}, \

@@ -91,12 +91,8 @@ async fn quarantine_holds_for_replicas_until_it_is_lifted() -> Result<()> {
     }
     for name in NAMES {
         let message = until_quarantined(&api, name, true).await?;
-        ensure!(
-            message.contains(&format!(
-                "catalogd ended 2 times without a shutdown while it read the image {digest}"
-            )),
-            "{message}"
-        );
+        let why = format!("catalogd ended 2 times without a shutdown while it read the image {digest}");
+        ensure!(message.contains(&why), "{message}");
     }
 
     // the image could be read safely now, but no replica reads it

@@ -79,16 +79,13 @@ impl Site {
             definition
         };
         let admission = json!({"rules": rules, "failurePolicy": "Fail"});
+        let conversion = json!({"conversionCRDs": [self.crd().name()]});
         self.world
             .bundle(version)
             .crds([self.crd()])
             .webhook(webhook("ValidatingAdmissionWebhook", self.hook("v"), admission.clone()))
             .webhook(webhook("MutatingAdmissionWebhook", self.hook("m"), admission))
-            .webhook(webhook(
-                "ConversionWebhook",
-                self.hook("c"),
-                json!({"conversionCRDs": [self.crd().name()]}),
-            ))
+            .webhook(webhook("ConversionWebhook", self.hook("c"), conversion))
     }
 
     fn group(&self) -> String {

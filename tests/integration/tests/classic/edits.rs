@@ -134,11 +134,8 @@ async fn classic_edited_deployment_is_reported_and_stays() -> Result<()> {
     let deployments: Api<Deployment> = site.api();
     site.apply(&csv(&site.namespace, &[manager(), helper()])).await?;
     install(&site, &["manager", "helper"]).await?;
-    ensure!(
-        site.notes("DeploymentEdited").await?.is_empty(),
-        "defaults are no edits: {:?}",
-        site.notes("DeploymentEdited").await?
-    );
+    let notes = site.notes("DeploymentEdited").await?;
+    ensure!(notes.is_empty(), "defaults are no edits: {notes:?}");
 
     edit(&deployments).await?;
     let differs = "Deployment manager differs from the ClusterServiceVersion in spec.template.spec.containers[manager].image;";
@@ -162,11 +159,8 @@ async fn classic_edited_deployment_is_repaired_on_request() -> Result<()> {
     let deployments: Api<Deployment> = site.api();
     site.apply(&csv(&site.namespace, &[manager()])).await?;
     install(&site, &["manager"]).await?;
-    ensure!(
-        site.notes("DeploymentRepaired").await?.is_empty(),
-        "defaults are no edits: {:?}",
-        site.notes("DeploymentRepaired").await?
-    );
+    let notes = site.notes("DeploymentRepaired").await?;
+    ensure!(notes.is_empty(), "defaults are no edits: {notes:?}");
 
     edit(&deployments).await?;
     let repaired =

@@ -44,21 +44,12 @@ struct Operator {
     has_example: bool,
 }
 
+#[rustfmt::skip]
 const OPERATORS: [Operator; 2] = [
-    Operator {
-        package: "patterns-operator",
-        channel: "fast",
-        versions: ["0.0.63", "0.0.64", "0.0.80"],
-        is_local: false,
-        has_example: true,
-    },
-    Operator {
-        package: "rabbitmq-messaging-topology-operator",
-        channel: "stable",
-        versions: ["1.8.0", "1.9.0", "1.18.2"],
-        is_local: true,
-        has_example: false,
-    },
+    Operator { package: "patterns-operator", channel: "fast", versions: ["0.0.63", "0.0.64", "0.0.80"],
+        is_local: false, has_example: true },
+    Operator { package: "rabbitmq-messaging-topology-operator", channel: "stable", versions: ["1.8.0", "1.9.0", "1.18.2"],
+        is_local: true, has_example: false },
 ];
 
 struct Lab {

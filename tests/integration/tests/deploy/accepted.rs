@@ -127,12 +127,8 @@ async fn manifests_are_accepted_and_fit_their_schemas() -> Result<()> {
     let output = judge(&files)?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    println!(
-        "Kubernetes 1.{minor}: {count} objects of {} renderings, {} kinds: {}",
-        all.len(),
-        kinds.len(),
-        text.trim()
-    );
+    let (renderings, kinds, text) = (all.len(), kinds.len(), text.trim());
+    println!("Kubernetes 1.{minor}: {count} objects of {renderings} renderings, {kinds} kinds: {text}");
 
     // a field that a kind does not have is found
     let invalid =

@@ -77,11 +77,8 @@ fn pods_are_hardened_as_documented() -> Result<()> {
             // the user of the images, who writes to a volume claim by it
             let cached =
                 pod["volumes"].as_array().into_iter().flatten().any(|volume| volume["name"] == "cache");
-            assert_eq!(
-                pod["securityContext"]["fsGroup"],
-                if cached { json!(65532) } else { Value::Null },
-                "{name}"
-            );
+            let group = if cached { json!(65532) } else { Value::Null };
+            assert_eq!(pod["securityContext"]["fsGroup"], group, "{name}");
             for container in pod["containers"].as_array().into_iter().flatten() {
                 let context = &container["securityContext"];
                 assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
@@ -96,16 +93,10 @@ fn pods_are_hardened_as_documented() -> Result<()> {
                 assert!(!image.ends_with(":latest") && image.contains(':'), "{name}: {image}");
             }
             let replicas = deployment["spec"]["replicas"].as_i64().unwrap_or_default();
-            let budget = find(
-                &documents,
-                "PodDisruptionBudget",
-                deployment["metadata"]["name"].as_str().unwrap_or_default(),
-            );
-            assert_eq!(
-                budget.is_ok(),
-                replicas > 1,
-                "{name}: a budget with one replica keeps nodes from being drained"
-            );
+            let manager = deployment["metadata"]["name"].as_str().unwrap_or_default();
+            let has_budget = find(&documents, "PodDisruptionBudget", manager).is_ok();
+            let why = "a budget with one replica keeps nodes from being drained";
+            assert_eq!(has_budget, replicas > 1, "{name}: {why}");
             let args: Vec<&str> = container_args(deployment).collect();
             assert!(args.contains(&"--leader-elect"), "{name}: {args:?}");
         }
@@ -160,11 +151,8 @@ fn manifests_have_reference_names_ports_and_rights() -> Result<()> {
     for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
         assert_eq!(container[probe]["httpGet"], json!({"path": path, "port": 8081}), "{probe}");
     }
-    assert_eq!(
-        pod["nodeSelector"],
-        json!({"kubernetes.io/os": "linux"}),
-        "managed clusters have no other nodes to offer"
-    );
+    let linux = json!({"kubernetes.io/os": "linux"});
+    assert_eq!(pod["nodeSelector"], linux, "managed clusters have no other nodes to offer");
     let args: Vec<&str> = container_args(deployment).collect();
     for flag in ["--leader-elect", "--health-probe-bind-address=:8081", "--metrics-bind-address=:8443"] {
         assert!(args.contains(&flag), "{flag}: {args:?}");

@@ -17,11 +17,8 @@ pub(crate) fn health(objects: &[Value]) -> Result<Vec<Value>> {
     for object in objects {
         let kind = object["kind"].as_str().context("no kind")?;
         let key = format!("resource.customizations.health.olm.operatorframework.io_{kind}");
-        writeln!(
-            input,
-            "{}",
-            json!([map["data"][&key].as_str().with_context(|| format!("no script {key}"))?, object])
-        )?;
+        let script = map["data"][&key].as_str().with_context(|| format!("no script {key}"))?;
+        writeln!(input, "{}", json!([script, object]))?;
     }
     drop(input);
     let output = child.wait_with_output()?;

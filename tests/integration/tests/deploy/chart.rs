@@ -18,13 +18,9 @@ use crate::manifests::{apply, find, folder, make_default_account, prepare, stdou
 const WHOLE: &[&str] = &["resources", "nodeSelector", "affinity", "podSecurityContext"];
 
 /// Values whose default an empty value removes, as Helm does.
+#[rustfmt::skip]
 const REMOVABLE: &[&str] = &[
-    "resources",
-    "nodeSelector",
-    "tolerations",
-    "affinity",
-    "topologySpreadConstraints",
-    "podSecurityContext",
+    "resources", "nodeSelector", "tolerations", "affinity", "topologySpreadConstraints", "podSecurityContext",
 ];
 
 /// The programs: key in the values, name in the manifests.
@@ -52,13 +48,9 @@ struct Case {
 pub(crate) fn template(values: &Value) -> Result<Vec<Value>> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), values.to_string())?;
-    let text = stdout_of(
-        Tools::locate()?
-            .command("helm")?
-            .args(["template", "olm", "--namespace", SYSTEM_NAMESPACE, "--values"])
-            .arg(file.path())
-            .arg(folder("chart")),
-    )?;
+    let mut command = Tools::locate()?.command("helm")?;
+    command.args(["template", "olm", "--namespace", SYSTEM_NAMESPACE, "--values"]).arg(file.path());
+    let text = stdout_of(command.arg(folder("chart")))?;
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(&text).map_err(|problem| anyhow::anyhow!("{values}: {problem}"))?;
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
@@ -107,14 +99,8 @@ fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
 /// The values at the root of the chart.
 #[rustfmt::skip]
 fn general_cases() -> Vec<Case> {
-    let case = |together, values: Value, kind, name: &str, pointer: &str, want: Value| Case {
-        together,
-        values,
-        kind,
-        name: name.to_owned(),
-        pointer: pointer.to_owned(),
-        want,
-    };
+    let case = |together, values: Value, kind, name: &str, pointer: &str, want: Value|
+        Case { together, values, kind, name: name.to_owned(), pointer: pointer.to_owned(), want };
     let catalogd = "catalogd-controller-manager";
     let controller = "operator-controller-controller-manager";
     let args = "/spec/template/spec/containers/0/args/*";
@@ -217,23 +203,13 @@ fn program_cases(key: &'static str, name: &'static str) -> Vec<Case> {
     let manager = format!("{name}-controller-manager");
     // cluster-operator is there on OpenShift only
     let group = |plain, openshift| if key == "clusterOperator" { openshift } else { plain };
-    let case = |together, values: Value, kind, name: &str, pointer: &str, want: Value| Case {
-        together,
-        values: json!({key: values}),
-        kind,
-        name: name.to_owned(),
-        pointer: pointer.to_owned(),
-        want,
+    let case = |together, values: Value, kind, name: &str, pointer: &str, want: Value| {
+        let (values, name, pointer) = (json!({key: values}), name.to_owned(), pointer.to_owned());
+        Case { together, values, kind, name, pointer, want }
     };
     let of_pod = |values: Value, pointer: &str, want: Value| {
-        case(
-            group("all", "openshift"),
-            values,
-            "Deployment",
-            &manager,
-            &format!("/spec/template{pointer}"),
-            want,
-        )
+        let (together, pointer) = (group("all", "openshift"), format!("/spec/template{pointer}"));
+        case(together, values, "Deployment", &manager, &pointer, want)
     };
     let whole = |field: &str, pointer: &str, value: Value| of_pod(json!({field: value}), pointer, value);
     let item = |field: &str, pointer: &str, value: Value| of_pod(json!({field: [value]}), pointer, value);
@@ -371,11 +347,8 @@ fn chart_uses_the_namespace_of_the_release() -> Result<()> {
         "guardRails": {"enabled": true}, "classic": {"enabled": true}, "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true}},
     });
     for document in template(&all)? {
-        ensure!(
-            document["kind"] == "CustomResourceDefinition"
-                || !document.to_string().contains(SYSTEM_NAMESPACE),
-            "{document}"
-        );
+        let is_crd = document["kind"] == "CustomResourceDefinition";
+        ensure!(is_crd || !document.to_string().contains(SYSTEM_NAMESPACE), "{document}");
     }
     Ok(())
 }
@@ -470,16 +443,8 @@ async fn chart_is_accepted_by_the_apiserver() -> Result<()> {
         let file = tempfile::NamedTempFile::with_suffix(".json")?;
         std::fs::write(file.path(), list.to_string())?;
         let mut command = cluster.kubectl()?;
-        command
-            .args([
-                "apply",
-                "--server-side",
-                "--force-conflicts",
-                "--dry-run=server",
-                "--validate=strict",
-                "-f",
-            ])
-            .arg(file.path());
+        let flags = "--server-side --force-conflicts --dry-run=server --validate=strict -f";
+        command.arg("apply").args(flags.split(' ')).arg(file.path());
         let output = command.stdin(Stdio::null()).output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success() && errors.is_empty(), "{name}: {errors}");

@@ -60,9 +60,8 @@ impl Flux {
         ] {
             cluster.apply(&std::fs::read_to_string(tools.program(&format!("{kind}.yaml"))?)?).await?;
         }
-        cluster
-            .apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}"))
-            .await?;
+        let namespace = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}");
+        cluster.apply(&namespace).await?;
         let kubeconfig = cluster.kubeconfig_for_service_account(NAMESPACE, ACCOUNT).await?;
         let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": {"name": ACCOUNT},
@@ -183,19 +182,13 @@ async fn archive(State(archives): State<Archives>, Path(name): Path<String>) -> 
 
 /// Whether Flux or one of our programs changed something: not by comparing, and but for reports of their own state.
 fn changes(request: &Request) -> bool {
-    let own = [
-        "kustomize.toolkit.fluxcd.io",
-        "events.k8s.io",
-        "coordination.k8s.io",
-        "authentication.k8s.io",
-        "authorization.k8s.io",
-    ];
+    let own = "events.k8s.io coordination.k8s.io authentication.k8s.io authorization.k8s.io";
     let ours = [NAMESPACE, olm_kit::SYSTEM_NAMESPACE]
         .iter()
         .any(|namespace| request.user.starts_with(&format!("system:serviceaccount:{namespace}:")));
     ours && request.writes()
         && !request.uri.contains("dryRun=All")
-        && !own.contains(&request.group.as_str())
+        && own.split(' ').chain(["kustomize.toolkit.fluxcd.io"]).all(|group| group != request.group)
         && request.resource != "events"
 }
 

@@ -90,14 +90,9 @@ async fn helm_test_checks_the_services() -> Result<()> {
     let (ended, printed) = test().await?;
     let text = ended?;
     ensure!(text.contains("Succeeded") && !text.contains("Failed"), "{text}");
-    ensure!(
-        printed
-            == [
-                format!("https://{content}/: 404 Not Found"),
-                format!("https://{metrics}/metrics: 401 Unauthorized")
-            ],
-        "{printed:?}"
-    );
+    let content = format!("https://{content}/: 404 Not Found");
+    let metrics = format!("https://{metrics}/metrics: 401 Unauthorized");
+    ensure!(printed == [content, metrics], "{printed:?}");
 
     catalogd.kill9();
     let (ended, printed) = test().await?;

@@ -43,13 +43,8 @@ async fn installed(overlay: &str) -> Result<&'static Stack> {
     // so that objects whose owner is of one of the overlay's kinds are collected without delay
     cluster.plane().context("the control plane is another process's")?.restart_controllers().await?;
     let (catalogd, operator_controller) = start_programs(&cluster, &render(overlay)?).await?;
-    Ok(Box::leak(Box::new(Stack {
-        catalogd,
-        operator_controller,
-        cluster_operator: None,
-        registry,
-        cluster,
-    })))
+    let stack = Stack { catalogd, operator_controller, cluster_operator: None, registry, cluster };
+    Ok(Box::leak(Box::new(stack)))
 }
 
 /// Starts catalogd and operator-controller as these manifests, which are applied, describe them.
@@ -204,13 +199,8 @@ async fn install_takes_a_package_from_catalog_to_removal() -> Result<()> {
     world.install("1.0.0").await?;
     world.install("2.0.0").await?;
     read_metrics(&stack.cluster, &world.name, "catalogd", &stack.catalogd.metrics_url()).await?;
-    read_metrics(
-        &stack.cluster,
-        &world.name,
-        "operator-controller",
-        &stack.operator_controller.metrics_url(),
-    )
-    .await?;
+    let address = stack.operator_controller.metrics_url();
+    read_metrics(&stack.cluster, &world.name, "operator-controller", &address).await?;
     // a reference that cannot be read is reported by an event
     world.catalog("localhost:1/nothing:v1").await?;
     world.catalog_progressing("Retrying", "").await?;
@@ -264,16 +254,11 @@ async fn pull_secret(cluster: &Cluster, noise: &str) -> Result<()> {
 }
 
 /// What operator-controller may do under `restricted` and does not do here.
+#[rustfmt::skip]
 pub(crate) const CONTROLLER_UNUSED: &[(&str, &str)] = &[
-    (
-        "update olm.operatorframework.io/clusterextensions/finalizers",
-        "asked for by an admission plugin that OpenShift switches on",
-    ),
+    ("update olm.operatorframework.io/clusterextensions/finalizers", "asked for by an admission plugin that OpenShift switches on"),
     ("update olm.operatorframework.io/clusterobjectsets/finalizers", "as above"),
-    (
-        "create olm.operatorframework.io/clusterobjectsets",
-        "an apply that creates is checked for it, but recorded as a patch",
-    ),
+    ("create olm.operatorframework.io/clusterobjectsets", "an apply that creates is checked for it, but recorded as a patch"),
     ("list operators.coreos.com/clusterserviceversions", "where OLM Classic is installed"),
     ("watch operators.coreos.com/clusterserviceversions", "as above"),
 ];
@@ -342,13 +327,8 @@ async fn install_restricted_acts_as_extension_accounts_only() -> Result<()> {
     // back
     install_as_account(&world, "1.0.0").await?;
     webhook_certificates_are_made(&world).await?;
-    read_metrics(
-        &stack.cluster,
-        &world.name,
-        "operator-controller",
-        &stack.operator_controller.metrics_url(),
-    )
-    .await?;
+    let address = stack.operator_controller.metrics_url();
+    read_metrics(&stack.cluster, &world.name, "operator-controller", &address).await?;
     leave_content(&world).await?;
     remove(&world).await?;
     ensure!(world.revisions().await?.is_empty(), "revisions are left");
@@ -368,15 +348,13 @@ async fn install_restricted_acts_as_extension_accounts_only() -> Result<()> {
         "no rule names the resource of these requests: {unnamed:#?}"
     );
     // whatever an extension consists of was written by its account
-    let foreign: Vec<_> = requests
-        .iter()
-        .filter(|request| {
-            request.writes()
-                && request.namespace != SYSTEM_NAMESPACE
-                && request.acting_as.is_empty()
-                && ["deployments", "configmaps", "roles", "services"].contains(&request.resource.as_str())
-        })
-        .collect();
+    let foreign = requests.iter().filter(|request| {
+        request.writes()
+            && request.namespace != SYSTEM_NAMESPACE
+            && request.acting_as.is_empty()
+            && ["deployments", "configmaps", "roles", "services"].contains(&request.resource.as_str())
+    });
+    let foreign: Vec<_> = foreign.collect();
     ensure!(foreign.is_empty(), "{foreign:#?}");
     controller_rights_match_the_threat_model(&stack.cluster).await
 }

@@ -93,12 +93,8 @@ fn apply_with(cluster: &Cluster, flag: &str, path: &Path, more: &[&str]) -> Resu
     command.args(["apply", "--server-side", "--validate=strict", flag]).arg(path).args(more);
     let output = command.stdin(Stdio::null()).output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success() && errors.is_empty(),
-        "kubectl apply {flag} {}: {}\n{errors}",
-        path.display(),
-        output.status
-    );
+    let (path, status) = (path.display(), output.status);
+    ensure!(status.success() && errors.is_empty(), "kubectl apply {flag} {path}: {status}\n{errors}");
     Ok(())
 }
 

@@ -73,14 +73,9 @@ fn examples_are_run_by_their_page() -> Result<()> {
 fn examples_that_no_command_applies_are_found() {
     let commands = ["kubectl apply -f examples/a.yaml\nkubectl apply -k examples/set\n".to_owned()];
     let kustomization = |_: &Path| "resources: [b.yaml]".to_owned();
-    for (file, want) in [
-        ("a.yaml", true),
-        ("b.yaml", false),
-        ("set/kustomization.yaml", true),
-        ("set/b.yaml", true),
-        ("set/c.yaml", false),
-        ("other/b.yaml", false),
-    ] {
+    let is_applied = ["a.yaml", "set/kustomization.yaml", "set/b.yaml"].map(|file| (file, true));
+    let is_not = ["b.yaml", "set/c.yaml", "other/b.yaml"].map(|file| (file, false));
+    for (file, want) in [is_applied, is_not].concat() {
         assert_eq!(applied(&commands, Path::new(file), &kustomization), want, "{file}");
     }
 }

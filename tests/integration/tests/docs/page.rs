@@ -108,14 +108,9 @@ pub(crate) fn blocks(page: &str, text: &str) -> Result<Vec<Block>> {
                 None => bail!("{page}:{}: the block has no end", at + 1),
             }
         }
-        let block = Block {
-            page: page.to_owned(),
-            line: at + 1,
-            language: language.to_owned(),
-            text: content,
-            mark: mark(above),
-            file: file(above),
-        };
+        let (text, mark, file) = (content, mark(above), file(above));
+        let block =
+            Block { page: page.to_owned(), line: at + 1, language: language.to_owned(), text, mark, file };
         match language {
             "sh" | "console" | "yaml" | "json" => {}
             "text" => {

@@ -61,15 +61,8 @@ impl Site {
         std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755))?;
         std::fs::write(programs.path().join("authorities.pem"), Ca::shared()?.pem())?;
         std::fs::write(programs.path().join(MIRRORS), mirrors(registry.address()))?;
-        Ok(Self {
-            stack: None,
-            parts: Some((cluster, registry)),
-            home: RunDir::new("home")?,
-            programs,
-            another: None,
-            classic: None,
-            signer,
-        })
+        let (parts, home) = (Some((cluster, registry)), RunDir::new("home")?);
+        Ok(Self { stack: None, parts, home, programs, another: None, classic: None, signer })
     }
 
     fn cluster(&self) -> Result<&Cluster> {

@@ -54,34 +54,25 @@ kubectl wait --for=condition=Established --timeout=1m crd/servicemonitors.monito
 const GREETER: &str = catalog!("demo", "greeter-catalog:latest");
 
 /// The cluster is empty before the first one. `install.md` ends with removing everything, so it is the last one.
+#[rustfmt::skip]
 const WALKTHROUGHS: &[Walkthrough] = &[
     Walkthrough { page: "README.md", ..PLAIN },
     Walkthrough { page: "docs/getting-started.md", ..PLAIN },
     Walkthrough { page: "examples/README.md", before: &[MONITORING], ..PLAIN },
     Walkthrough { page: "docs/upgrading.md", ..PLAIN },
     Walkthrough { page: "docs/how-to/install.md", before: &[CATALOG], ..PLAIN },
-    Walkthrough {
-        page: "docs/how-to/roll-back.md",
-        before: &[
-            CATALOG,
-            "kubectl olm install sample --namespace sample-system --create-namespace --version 1.0.0 --wait
+    Walkthrough { page: "docs/how-to/roll-back.md", before: &[
+        CATALOG,
+        "kubectl olm install sample --namespace sample-system --create-namespace --version 1.0.0 --wait
             kubectl olm upgrade sample --version 1.1.0 --wait",
-        ],
-        ..PLAIN
-    },
+    ], ..PLAIN },
     Walkthrough { page: "docs/how-to/read-a-catalog.md", before: &[CATALOG], ..PLAIN },
     Walkthrough { page: "docs/how-to/query-with-graphql.md", before: &[CATALOG], ..PLAIN },
     Walkthrough { page: "docs/http.md", before: &[CATALOG], ..PLAIN },
-    Walkthrough {
-        page: "docs/troubleshooting.md",
-        before: &[CATALOG, "kubectl olm install sample --namespace sample-system --create-namespace --wait"],
-        ..PLAIN
-    },
-    Walkthrough {
-        page: "docs/certificates.md",
-        before: &[CATALOG, "kubectl olm install guard --namespace guard --create-namespace --wait"],
-        ..PLAIN
-    },
+    Walkthrough { page: "docs/troubleshooting.md", before: &[
+        CATALOG, "kubectl olm install sample --namespace sample-system --create-namespace --wait"], ..PLAIN },
+    Walkthrough { page: "docs/certificates.md", before: &[
+        CATALOG, "kubectl olm install guard --namespace guard --create-namespace --wait"], ..PLAIN },
     Walkthrough {
         page: "docs/kubectl-olm.md",
         before: &[
@@ -112,12 +103,9 @@ const WALKTHROUGHS: &[Walkthrough] = &[
         openshift: Some("4.18.5"),
         ..PLAIN
     },
-    Walkthrough {
-        page: "docs/migration.md",
-        // what the Go implementation leaves behind
-        before: &[GREETER, "kubectl apply -f tests/integration/reference/objects.yaml"],
-        ..PLAIN
-    },
+    // what the Go implementation leaves behind
+    Walkthrough { page: "docs/migration.md", before: &[
+        GREETER, "kubectl apply -f tests/integration/reference/objects.yaml"], ..PLAIN },
     Walkthrough {
         page: "docs/how-to/mirror-images.md",
         // the registry plays quay.io
