@@ -88,12 +88,8 @@ impl Bench {
 
     /// A further extension in the same namespace.
     pub(crate) fn other(&self, prefix: &str) -> Self {
-        Self {
-            cluster: self.cluster,
-            client: self.client.clone(),
-            namespace: self.namespace.clone(),
-            extension: unique(prefix),
-        }
+        let (client, namespace) = (self.client.clone(), self.namespace.clone());
+        Self { cluster: self.cluster, client, namespace, extension: unique(prefix) }
     }
 
     pub(crate) fn revisions(&self) -> Api<ClusterObjectSet> {
@@ -165,27 +161,19 @@ impl Bench {
 
     /// A revision of the test's extension, to be filled and created.
     pub(crate) fn revision(&self, number: i64) -> Revision<'_> {
-        Revision {
-            bench: self,
-            spec: json!({"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent"}),
-            phases: vec![],
-            number,
-            parent: None,
-            labels: self.labels(),
-        }
+        let spec = json!({"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent"});
+        Revision { bench: self, spec, phases: vec![], number, parent: None, labels: self.labels() }
     }
 
     /// The API of a kind in the test's namespace, for any manifest of it.
     pub(crate) fn api(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        if matches!(
-            kind,
-            "CustomResourceDefinition" | "Namespace" | "ClusterRole" | "ValidatingAdmissionPolicyBinding"
-        ) {
-            Api::all_with(self.client.clone(), &resource)
-        } else {
-            Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        match kind {
+            "CustomResourceDefinition" | "Namespace" | "ClusterRole" | "ValidatingAdmissionPolicyBinding" => {
+                Api::all_with(self.client.clone(), &resource)
+            }
+            _ => Api::namespaced_with(self.client.clone(), &self.namespace, &resource),
         }
     }
 
@@ -396,51 +384,31 @@ impl Revision<'_> {
 
     /// The Secrets of the content and the revision that refers to them, not created.
     pub(crate) fn packed(self) -> Result<(Vec<Value>, ClusterObjectSet)> {
-        let phases: Vec<Phase> = self
-            .phases
-            .iter()
-            .map(|(name, objects)| Phase {
-                name: name.clone(),
-                objects: objects
-                    .iter()
-                    .filter_map(|object| Object::from_value(object.clone()).ok())
-                    .collect(),
+        let phases = self.phases.iter().map(|(name, objects)| {
+            let objects = objects.iter().filter_map(|object| Object::from_value(object.clone()).ok());
+            Phase { name: name.clone(), objects: objects.collect() }
+        });
+        let packed = pack(&self.bench.name(self.number), &phases.collect::<Vec<_>>())?;
+        let text = |value: &[u8]| Value::from(String::from_utf8_lossy(value).into_owned());
+        let secrets = packed.secrets.iter().map(|secret| {
+            let data = secret.data.iter().map(|(key, value)| (key.clone(), text(value)));
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "olm.operatorframework.io/object-data", "immutable": true,
+                "metadata": {"name": secret.name, "namespace": SYSTEM, "labels": {
+                    "olm.operatorframework.io/revision-name": self.bench.name(self.number),
+                    "olm.operatorframework.io/owner-name": self.bench.extension,
+                }},
+                "stringData": data.collect::<Map<String, Value>>(),
             })
-            .collect();
-        let packed = pack(&self.bench.name(self.number), &phases)?;
-        let secrets = packed
-            .secrets
-            .iter()
-            .map(|secret| {
-                let data: Map<String, Value> = secret
-                    .data
-                    .iter()
-                    .map(|(key, value)| (key.clone(), String::from_utf8_lossy(value).into_owned().into()))
-                    .collect();
-                json!({
-                    "apiVersion": "v1", "kind": "Secret", "type": "olm.operatorframework.io/object-data", "immutable": true,
-                    "metadata": {"name": secret.name, "namespace": SYSTEM, "labels": {
-                        "olm.operatorframework.io/revision-name": self.bench.name(self.number),
-                        "olm.operatorframework.io/owner-name": self.bench.extension,
-                    }},
-                    "stringData": data,
-                })
-            })
-            .collect();
-        let phases: Vec<Value> = packed
-            .phases
-            .iter()
-            .map(|phase| {
-                let objects: Vec<Value> = phase
-                    .objects
-                    .iter()
-                    .map(|object| json!({"ref": {"name": object.secret, "namespace": SYSTEM, "key": object.key}}))
-                    .collect();
-                json!({"name": phase.name, "objects": objects})
-            })
-            .collect();
-        let object = self.object(json!(phases))?;
-        Ok((secrets, object))
+        });
+        let phases = packed.phases.iter().map(|phase| {
+            let objects = phase.objects.iter();
+            let refs =
+                objects.map(|object| json!({"name": object.secret, "namespace": SYSTEM, "key": object.key}));
+            json!({"name": phase.name, "objects": refs.map(|it| json!({"ref": it})).collect::<Vec<_>>()})
+        });
+        let object = self.object(phases.collect())?;
+        Ok((secrets.collect(), object))
     }
 }
 
@@ -452,9 +420,7 @@ pub(crate) fn secrets(bench: &Bench) -> Api<DynamicObject> {
 
 /// Names of the owners of an object, the controller first marked with `*`.
 pub(crate) fn owners(object: &DynamicObject) -> Vec<String> {
-    object
-        .owner_references()
-        .iter()
-        .map(|owner| format!("{}{}", owner.name, if owner.controller == Some(true) { "*" } else { "" }))
-        .collect()
+    let mark = |controller| if controller == Some(true) { "*" } else { "" };
+    let owners = object.owner_references().iter();
+    owners.map(|owner| format!("{}{}", owner.name, mark(owner.controller))).collect()
 }

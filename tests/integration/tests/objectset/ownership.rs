@@ -101,10 +101,8 @@ async fn revision_takes_over_and_archives_its_predecessor() -> Result<()> {
         .roll_out()
         .await?;
     let archived = bench.reason(1, "Progressing", "False", "Archived").await?;
-    assert_eq!(
-        condition(&archived, "Available").map(|found| (found.status, found.reason)),
-        Some(("Unknown".into(), "Archived".into()))
-    );
+    let available = condition(&archived, "Available").map(|found| (found.status, found.reason));
+    assert_eq!(available, Some(("Unknown".into(), "Archived".into())));
     assert_eq!(condition(&archived, "Succeeded").map(|found| found.status), Some("True".to_owned()));
     Wait::new(&bench.revisions(), &bench.name(1))
         .until("finalised", |found| found.finalizers().is_empty())
@@ -146,11 +144,8 @@ async fn revision_drops_fields_that_the_create_wrote() -> Result<()> {
         (2, json!({"a": "2", "b": "2"}), vec!["Apply"]),
         (3, json!({"a": "3"}), vec!["Apply"]),
     ] {
-        bench
-            .revision(number)
-            .phase("configuration", [bench.config_map("config", data.clone())])
-            .roll_out()
-            .await?;
+        let configuration = [bench.config_map("config", data.clone())];
+        bench.revision(number).phase("configuration", configuration).roll_out().await?;
         if number > 1 {
             bench.reason(number - 1, "Progressing", "False", "Archived").await?;
         }
@@ -233,12 +228,8 @@ async fn revision_that_is_stuck_is_superseded() -> Result<()> {
 async fn revision_that_is_incomplete_leaves_the_old_one_active() -> Result<()> {
     let bench = Bench::new("both").await?;
     let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
-    bench
-        .revision(1)
-        .probe("", "ConfigMap", "data.ready", "yes")
-        .phase("first", [gate("yes"), bench.config_map("beside", json!({"ready": "yes"}))])
-        .roll_out()
-        .await?;
+    let first = [gate("yes"), bench.config_map("beside", json!({"ready": "yes"}))];
+    bench.revision(1).probe("", "ConfigMap", "data.ready", "yes").phase("first", first).roll_out().await?;
     bench
         .revision(2)
         .probe("", "ConfigMap", "data.ready", "yes")
@@ -250,10 +241,8 @@ async fn revision_that_is_incomplete_leaves_the_old_one_active() -> Result<()> {
     let first = bench.reason(1, "Available", "False", "ProbeFailure").await?;
     assert_eq!(condition(&first, "Progressing").map(|found| found.reason), Some("RollingOut".to_owned()));
     assert_eq!(condition(&first, "Succeeded").map(|found| found.status), Some("True".to_owned()));
-    assert_eq!(
-        owners(&bench.config_maps().get("gate").await?),
-        [bench.name(1), format!("{}*", bench.name(2))]
-    );
+    let gate = bench.config_maps().get("gate").await?;
+    assert_eq!(owners(&gate), [bench.name(1), format!("{}*", bench.name(2))]);
     // what it still holds is still corrected
     bench.patch(&bench.config_maps(), "beside", json!({"data": {"ready": "no"}})).await?;
     bench.until_data("beside", "ready", "yes").await?;
@@ -268,11 +257,8 @@ async fn archiving_keeps_objects_of_another_extension() -> Result<()> {
     let config = |bench: &Bench| bench.config_map("shared", json!({"of": bench.extension}));
     first.revision(1).phase("configuration", [config(&first)]).roll_out().await?;
     let uid = first.config_maps().get("shared").await?.uid();
-    second
-        .revision(1)
-        .phase("configuration", [config(&second), second.config_map("own", json!({}))])
-        .create()
-        .await?;
+    let configuration = [config(&second), second.config_map("own", json!({}))];
+    second.revision(1).phase("configuration", configuration).create().await?;
     second.message(1, "Progressing", "revision object collisions in phase 0").await?;
     let patch = json!({"spec": {"lifecycleState": "Archived"}});
     second.revisions().patch(&second.name(1), &PatchParams::default(), &Patch::Merge(&patch)).await?;
@@ -295,10 +281,8 @@ async fn collision_of_two_extensions_ends_when_the_first_is_gone() -> Result<()>
     second.revision(1).phase("configuration", [config(&second)]).create().await?;
     let conflict = second.message(1, "Progressing", "Conflicting Owner: ClusterObjectSet").await?;
     let text = condition(&conflict, "Progressing").map(|found| found.message).unwrap_or_default();
-    assert!(
-        text.contains("- Modified:\n  .data.of\n  .metadata.labels.olm.operatorframework.io/owner-name\n"),
-        "{text}"
-    );
+    let fields = "- Modified:\n  .data.of\n  .metadata.labels.olm.operatorframework.io/owner-name\n";
+    assert!(text.contains(fields), "{text}");
     first.delete(1).await?;
     second.succeeded(1).await?;
     assert_eq!(first.data("shared", "of").await?, second.extension.as_str());
@@ -329,20 +313,13 @@ async fn revision_archived_by_hand_hands_over() -> Result<()> {
     bench.reason(2, "Available", "False", "ProbeFailure").await?;
     let patch = json!({"spec": {"lifecycleState": "Archived"}});
     bench.revisions().patch(&bench.name(1), &PatchParams::default(), &Patch::Merge(&patch)).await?;
-    bench
-        .message(1, "Progressing", "removing revision resources that are not owned by another revision")
-        .await?;
+    let text = "removing revision resources that are not owned by another revision";
+    bench.message(1, "Progressing", text).await?;
     let kept = bench.config_maps().get("later").await?;
     assert!(kept.metadata.deletion_timestamp.is_none() && kept.uid() == uid, "kept for the new revision");
     // probes are mutable: now the second revision can continue
-    bench
-        .revisions()
-        .patch(
-            &bench.name(2),
-            &PatchParams::default(),
-            &Patch::Merge(&json!({"spec": {"progressionProbes": ready}})),
-        )
-        .await?;
+    let patch = json!({"spec": {"progressionProbes": ready}});
+    bench.revisions().patch(&bench.name(2), &PatchParams::default(), &Patch::Merge(&patch)).await?;
     bench.succeeded(2).await?;
     bench.reason(1, "Progressing", "False", "Archived").await?;
     assert_eq!(bench.config_maps().get("later").await?.uid(), uid);

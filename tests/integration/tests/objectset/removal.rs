@@ -12,20 +12,16 @@ use crate::bench::{Bench, owners, secrets};
 #[tokio::test]
 async fn removal_deletes_phases_in_reverse_one_by_one() -> Result<()> {
     let bench = Bench::new("reverse").await?;
-    bench
-        .revision(1)
-        .phase("configuration", [bench.config_map("first", json!({}))])
-        .phase("deploy", [bench.config_map("last", json!({}))])
-        .roll_out()
-        .await?;
+    let configuration = [bench.config_map("first", json!({}))];
+    let deploy = [bench.config_map("last", json!({}))];
+    bench.revision(1).phase("configuration", configuration).phase("deploy", deploy).roll_out().await?;
     bench.patch(&bench.config_maps(), "last", json!({"metadata": {"finalizers": ["test/hold"]}})).await?;
     bench.delete(1).await?;
     Wait::new(&bench.config_maps(), "last")
         .until("is being deleted", |found| found.metadata.deletion_timestamp.is_some())
         .await?;
-    bench
-        .message(1, "Progressing", "removing revision resources that are not owned by another revision")
-        .await?;
+    let text = "removing revision resources that are not owned by another revision";
+    bench.message(1, "Progressing", text).await?;
     let first = bench.config_maps().get("first").await?;
     assert!(first.metadata.deletion_timestamp.is_none(), "the first phase waits for the last");
     bench.patch(&bench.config_maps(), "last", json!({"metadata": {"finalizers": null}})).await?;
@@ -38,13 +34,8 @@ async fn removal_deletes_phases_in_reverse_one_by_one() -> Result<()> {
 async fn removal_deletes_custom_resources_before_the_operator() -> Result<()> {
     let bench = Bench::new("crfirst").await?;
     let group = format!("{}/v1", bench.group());
-    bench
-        .revision(1)
-        .default_probes()
-        .phase("crds", [bench.crd("Widget")])
-        .phase("deploy", [bench.deployment("operator", "i:1")])
-        .roll_out()
-        .await?;
+    let (crds, deploy) = ([bench.crd("Widget")], [bench.deployment("operator", "i:1")]);
+    bench.revision(1).default_probes().phase("crds", crds).phase("deploy", deploy).roll_out().await?;
     let mut widget = bench.custom_resource("Widget", "w");
     widget["metadata"]["finalizers"] = json!(["test/operator"]);
     bench.create(&widget).await?;
@@ -69,13 +60,8 @@ async fn removal_deletes_custom_resources_before_the_operator() -> Result<()> {
 #[tokio::test]
 async fn removal_bounds_the_wait_for_custom_resources() -> Result<()> {
     let bench = Bench::new("bounded").await?;
-    bench
-        .revision(1)
-        .default_probes()
-        .phase("crds", [bench.crd("Widget")])
-        .phase("deploy", [bench.config_map("operator", json!({}))])
-        .roll_out()
-        .await?;
+    let (crds, deploy) = ([bench.crd("Widget")], [bench.config_map("operator", json!({}))]);
+    bench.revision(1).default_probes().phase("crds", crds).phase("deploy", deploy).roll_out().await?;
     let mut widget = bench.custom_resource("Widget", "w");
     widget["metadata"]["finalizers"] = json!(["test/nobody"]);
     bench.create(&widget).await?;
@@ -108,12 +94,8 @@ async fn removal_is_blocked_by_protected_custom_resources() -> Result<()> {
 async fn removal_strips_owner_and_labels_from_kept_objects() -> Result<()> {
     let bench = Bench::new("keep").await?;
     let uid = bench.extension(json!({"olm.operatorframework.io/deletion-policy": "keep"})).await?;
-    bench
-        .revision(1)
-        .owned_by(&uid)
-        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .roll_out()
-        .await?;
+    let configuration = [bench.config_map("config", json!({"a": "1"}))];
+    bench.revision(1).owned_by(&uid).phase("configuration", configuration).roll_out().await?;
     bench.delete(1).await?;
     bench.gone(1).await?;
     let kept = bench.config_maps().get("config").await?;
@@ -146,11 +128,8 @@ async fn removal_keeps_a_manifest_that_asks_for_it() -> Result<()> {
 #[tokio::test]
 async fn removal_with_orphaning_leaves_the_objects() -> Result<()> {
     let bench = Bench::new("orphan").await?;
-    bench
-        .revision(1)
-        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .roll_out()
-        .await?;
+    let configuration = [bench.config_map("config", json!({"a": "1"}))];
+    bench.revision(1).phase("configuration", configuration).roll_out().await?;
     bench.revisions().delete(&bench.name(1), &DeleteParams::orphan()).await?;
     bench.gone(1).await?;
     let left = bench.config_maps().get("config").await?;
@@ -220,12 +199,8 @@ async fn removal_keeps_objects_if_the_extension_went_first() -> Result<()> {
     let bench = Bench::new("deserted").await?;
     let uid = bench.extension(json!({})).await?;
     let extensions: Api<ClusterExtension> = Api::all(bench.client.clone());
-    bench
-        .revision(1)
-        .owned_by(&uid)
-        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .roll_out()
-        .await?;
+    let configuration = [bench.config_map("config", json!({"a": "1"}))];
+    bench.revision(1).owned_by(&uid).phase("configuration", configuration).roll_out().await?;
     // no finalizer holds it
     extensions.delete(&bench.extension, &DeleteParams::default()).await?;
     bench.gone(1).await?;
@@ -253,9 +228,8 @@ async fn removal_deletes_the_latest_revision_first() -> Result<()> {
     extensions.delete(&bench.extension, &DeleteParams::default()).await?;
     bench.until_cached("being deleted", |metadata| metadata.deletion_timestamp.is_some()).await?;
     bench.delete(1).await?;
-    bench
-        .message(1, "Progressing", &format!("; waiting for revision {} to be removed", bench.name(2)))
-        .await?;
+    let text = format!("; waiting for revision {} to be removed", bench.name(2));
+    bench.message(1, "Progressing", &text).await?;
     assert!(bench.config_maps().get("old").await?.metadata.deletion_timestamp.is_none());
     bench.delete(2).await?;
     bench.gone(2).await?;

@@ -78,11 +78,8 @@ async fn rest_of_a_revision_costs_nothing_and_heals() -> Result<()> {
 async fn archived_revision_is_not_torn_down_again() -> Result<()> {
     let bench = Bench::new("done").await?;
     let config = |version: &str| bench.config_map("config", json!({"version": version}));
-    bench
-        .revision(1)
-        .phase("configuration", [config("1"), bench.config_map("goes", json!({}))])
-        .roll_out()
-        .await?;
+    let configuration = [config("1"), bench.config_map("goes", json!({}))];
+    bench.revision(1).phase("configuration", configuration).roll_out().await?;
     bench.revision(2).phase("configuration", [config("2")]).roll_out().await?;
     Wait::new(&bench.revisions(), &bench.name(1))
         .until("finalised", |found| found.finalizers().is_empty())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use olm_kit::{Wait, condition, unique};
 use serde_json::json;
 
@@ -27,18 +27,14 @@ async fn rollout_creates_labelled_objects_and_succeeds() -> Result<()> {
         ("Succeeded", "Succeeded", "Revision succeeded rolling out."),
     ] {
         let found = condition(&revision, kind).unwrap_or_else(|| panic!("{kind}"));
-        assert_eq!(
-            (found.status.as_str(), found.reason.as_str(), found.message.as_str()),
-            ("True", reason, message)
-        );
+        let texts = (found.status.as_str(), found.reason.as_str(), found.message.as_str());
+        assert_eq!(texts, ("True", reason, message));
         assert_eq!(found.observed_generation, Some(1));
     }
     assert_eq!(revision.finalizers(), ["olm.operatorframework.io/teardown"]);
     let observed = &revision.status.as_ref().expect("a status").observed_phases;
-    assert_eq!(
-        observed.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>(),
-        ["configuration", "deploy"]
-    );
+    let phases: Vec<&str> = observed.iter().map(|phase| phase.name.as_str()).collect();
+    assert_eq!(phases, ["configuration", "deploy"]);
     assert!(observed.iter().all(|phase| phase.digest.starts_with("sha256:")));
 
     let config = bench.config_maps().get("config").await?;
@@ -64,10 +60,8 @@ async fn rollout_waits_for_probes_before_the_next_phase() -> Result<()> {
     let revision = bench.reason(1, "Available", "False", "ProbeFailure").await?;
     let text = format!("Object ConfigMap.v1 {}/gate: missing key: \"data.ready\"", bench.namespace);
     assert_eq!(condition(&revision, "Available").map(|condition| condition.message), Some(text));
-    assert_eq!(
-        condition(&revision, "Progressing").map(|condition| condition.reason),
-        Some("RollingOut".to_owned())
-    );
+    let reason = condition(&revision, "Progressing").map(|condition| condition.reason);
+    assert_eq!(reason.as_deref(), Some("RollingOut"));
     assert!(!bench.has_config_map("after").await?, "the second phase waits");
     bench.patch(&bench.config_maps(), "gate", json!({"data": {"ready": "yes"}})).await?;
     bench.succeeded(1).await?;
@@ -91,16 +85,11 @@ async fn rollout_reports_an_unbound_claim() -> Result<()> {
         .phase("configuration", [bench.config_map("after", json!({}))])
         .create()
         .await?;
-    bench
-        .message(
-            1,
-            "Available",
-            &format!(
-                "Object PersistentVolumeClaim.v1 {}/test-pvc: value at key \"status.phase\" != \"Bound\"; expected: \"Bound\" got: \"Pending\"",
-                bench.namespace
-            ),
-        )
-        .await?;
+    let text = format!(
+        "Object PersistentVolumeClaim.v1 {}/test-pvc: value at key \"status.phase\" != \"Bound\"; expected: \"Bound\" got: \"Pending\"",
+        bench.namespace
+    );
+    bench.message(1, "Available", &text).await?;
     Ok(())
 }
 
@@ -122,19 +111,12 @@ async fn drift_is_corrected_and_foreign_fields_stay() -> Result<()> {
     assert_eq!(healed.data["data"]["extra"], "kept");
 
     // a label of ours that is taken away comes back, also the one that the watch selects by
-    bench
-        .patch(
-            &config_maps,
-            "config",
-            json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": null, "mine": "a"}}}),
-        )
-        .await?;
-    Wait::new(&config_maps, "config")
-        .until("labelled again", |found| {
-            found.labels().contains_key("olm.operatorframework.io/owner-name")
-                && found.labels().contains_key("mine")
-        })
-        .await?;
+    let labels = json!({"olm.operatorframework.io/owner-name": null, "mine": "a"});
+    bench.patch(&config_maps, "config", json!({"metadata": {"labels": labels}})).await?;
+    let has = |found: &DynamicObject, key: &str| found.labels().contains_key(key);
+    let is_labelled =
+        |found: &DynamicObject| has(found, "olm.operatorframework.io/owner-name") && has(found, "mine");
+    Wait::new(&config_maps, "config").until("labelled again", is_labelled).await?;
 
     // the same after deletion
     config_maps.delete("config", &DeleteParams::default()).await?;
@@ -142,20 +124,12 @@ async fn drift_is_corrected_and_foreign_fields_stay() -> Result<()> {
     assert_eq!(again.data["data"].get("extra"), None);
 
     // scale and rollout restart are not ours
-    bench
-        .patch(
-            &deployments,
-            "operator",
-            json!({"spec": {"replicas": 2, "template": {"metadata": {"annotations": {"restartedAt": "now"}}}}}),
-        )
-        .await?;
-    bench
-        .patch(
-            &deployments,
-            "operator",
-            json!({"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "evil:1"}]}}}}),
-        )
-        .await?;
+    let restarted = json!({"metadata": {"annotations": {"restartedAt": "now"}}});
+    let patch = json!({"spec": {"replicas": 2, "template": restarted}});
+    bench.patch(&deployments, "operator", patch).await?;
+    let patch =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "evil:1"}]}}}});
+    bench.patch(&deployments, "operator", patch).await?;
     let healed = Wait::new(&deployments, "operator")
         .until("image is back", |found| {
             found.data.pointer("/spec/template/spec/containers/0/image").is_some_and(|image| image == "i:1")
@@ -186,13 +160,8 @@ async fn rollout_waits_for_a_missing_namespace() -> Result<()> {
 #[tokio::test]
 async fn rollout_of_a_crd_and_its_resource_succeeds() -> Result<()> {
     let bench = Bench::new("crd").await?;
-    bench
-        .revision(1)
-        .default_probes()
-        .phase("crds", [bench.crd("Widget")])
-        .phase("deploy", [bench.custom_resource("Widget", "w")])
-        .roll_out()
-        .await?;
+    let (crds, deploy) = ([bench.crd("Widget")], [bench.custom_resource("Widget", "w")]);
+    bench.revision(1).default_probes().phase("crds", crds).phase("deploy", deploy).roll_out().await?;
     let group = format!("{}/v1", bench.group());
     assert!(bench.api(&group, "Widget").get_opt("w").await?.is_some());
     Ok(())
@@ -255,12 +224,8 @@ async fn rollout_rejects_invalid_content_before_applying_anything() -> Result<()
 async fn rollout_stops_while_the_extension_is_paused() -> Result<()> {
     let bench = Bench::new("paused").await?;
     let uid = bench.extension(json!({})).await?;
-    bench
-        .revision(1)
-        .owned_by(&uid)
-        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .roll_out()
-        .await?;
+    let configuration = [bench.config_map("config", json!({"a": "1"}))];
+    bench.revision(1).owned_by(&uid).phase("configuration", configuration).roll_out().await?;
     bench.extension(json!({"olm.operatorframework.io/paused": "true"})).await?;
     bench.patch(&bench.config_maps(), "config", json!({"data": {"a": "by hand"}})).await?;
     bench.reason(1, "Progressing", "True", "RollingOut").await?;
@@ -301,11 +266,8 @@ async fn rollout_continues_without_an_extension() -> Result<()> {
 #[tokio::test]
 async fn rollout_limits_corrections_of_a_contested_object() -> Result<()> {
     let bench = Bench::new("fight").await?;
-    bench
-        .revision(1)
-        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .roll_out()
-        .await?;
+    let configuration = [bench.config_map("config", json!({"a": "1"}))];
+    bench.revision(1).phase("configuration", configuration).roll_out().await?;
     let contested = "another client changes it again and again; it is left alone for a while";
     let config_maps = bench.config_maps();
     let mut corrected = 0;
@@ -332,12 +294,8 @@ async fn rollout_limits_corrections_of_a_contested_object() -> Result<()> {
 #[tokio::test]
 async fn rollout_deadline_is_reported_and_cleared_by_success() -> Result<()> {
     let bench = Bench::new("late-rollout").await?;
-    bench
-        .revision(1)
-        .probe("", "ConfigMap", "data.ready", "yes")
-        .phase("first", [bench.config_map("gate", json!({}))])
-        .create()
-        .await?;
+    let first = [bench.config_map("gate", json!({}))];
+    bench.revision(1).probe("", "ConfigMap", "data.ready", "yes").phase("first", first).create().await?;
     let deadline = Patch::Merge(json!({"spec": {"progressDeadlineMinutes": 10}}));
     bench.revisions().patch(&bench.name(1), &PatchParams::default(), &deadline).await?;
     let late = Wait::new(&bench.revisions(), &bench.name(1))
@@ -345,10 +303,8 @@ async fn rollout_deadline_is_reported_and_cleared_by_success() -> Result<()> {
         .for_reason("Progressing", "False", "ProgressDeadlineExceeded")
         .await?;
     let found = condition(&late, "Progressing").expect("Progressing");
-    assert_eq!(
-        found.message,
-        "Revision has not rolled out for 10 minute(s). Last status: Revision 1.0.0 is rolling out."
-    );
+    let text = "Revision has not rolled out for 10 minute(s). Last status: Revision 1.0.0 is rolling out.";
+    assert_eq!(found.message, text);
     let conditions = late.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let stored = olm_api::condition::find(conditions, "Progressing").expect("Progressing");
     let reported = stored.last_transition_time.0.as_second();
