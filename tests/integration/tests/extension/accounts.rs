@@ -20,16 +20,13 @@ async fn world(prefix: &str) -> Result<World> {
     let account = format!("{}-sa", world.name);
     let rule =
         |resource: &str, verbs: &[&str]| json!({"apiGroups": [""], "resources": [resource], "verbs": verbs});
+    let permission = |rule: Value| [json!({"serviceAccountName": account, "rules": [rule]})];
     let bundle = |version: &str| {
         world
             .bundle(version)
             .crds([Crd::new("Gadget", &format!("{}.example.com", world.name))])
-            .permissions([
-                json!({"serviceAccountName": account, "rules": [rule("configmaps", &["get", "update"])]}),
-            ])
-            .cluster_permissions([
-                json!({"serviceAccountName": account, "rules": [rule("nodes", &["get", "list"])]}),
-            ])
+            .permissions(permission(rule("configmaps", &["get", "update"])))
+            .cluster_permissions(permission(rule("nodes", &["get", "list"])))
     };
     let (first, second) = (bundle("1.0.0"), bundle("2.0.0").deployment("another"));
     world.serve_chain([("1.0.0", first), ("2.0.0", second)]).await?;
@@ -219,25 +216,14 @@ async fn account_can_be_required_or_ignored() -> Result<()> {
 async fn account_policy_requires_the_right_to_impersonate() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.install_olm().await?;
-    let root = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../manifests/policies/clusterextension-service-account.yaml"
-    );
-    cluster.apply(&std::fs::read_to_string(root)?).await?;
+    let policy = olm_kit::repository().join("manifests/policies/clusterextension-service-account.yaml");
+    cluster.apply(&std::fs::read_to_string(policy)?).await?;
     let admin = cluster.client().await?;
-    allow(
-        &admin,
-        "tenants",
-        json!([{"apiGroups": ["olm.operatorframework.io"], "resources": ["clusterextensions"],
-        "verbs": ["create", "get", "patch", "update", "delete"]}]),
-    )
-    .await?;
-    allow(
-        &admin,
-        "trusted",
-        json!([{"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["installer"], "verbs": ["impersonate"]}]),
-    )
-    .await?;
+    let extensions = json!([{"apiGroups": ["olm.operatorframework.io"], "resources": ["clusterextensions"],
+        "verbs": ["create", "get", "patch", "update", "delete"]}]);
+    allow(&admin, "tenants", extensions).await?;
+    let installer = json!([{"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["installer"], "verbs": ["impersonate"]}]);
+    allow(&admin, "trusted", installer).await?;
     let trusted = Cluster::client_from(&cluster.kubeconfig_as("ann", &["tenants", "trusted"])?).await?;
     let other = Cluster::client_from(&cluster.kubeconfig_as("bob", &["tenants"])?).await?;
 

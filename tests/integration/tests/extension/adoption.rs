@@ -74,12 +74,9 @@ async fn helm_release_is_adopted_and_its_objects_keep_their_uids() -> Result<()>
     let helm = Helm::new(&world).await?;
     let objects = helm.objects(&one)?;
     helm.create(&objects).await?;
-    let release = |version, status, bundle_version, chunk| Release {
-        version,
-        status,
-        bundle_version,
-        objects: objects.clone(),
-        chunk,
+    let release = |version, status, bundle_version, chunk| {
+        let objects = objects.clone();
+        Release { version, status, bundle_version, objects, chunk }
     };
     helm.store(&release(1, "superseded", "0.9.0", 1 << 20)).await?;
     helm.store(&release(2, "deployed", "1.0.0", 400)).await?;
@@ -151,13 +148,9 @@ async fn helm_release_that_is_unreadable_blocks_until_fixed() -> Result<()> {
     let helm = Helm::new(&world).await?;
     let objects = helm.objects(&bundle)?;
     helm.create(&objects).await?;
-    let release = Release {
-        version: 1,
-        status: "deployed",
-        bundle_version: "1.0.0",
-        objects: objects.clone(),
-        chunk: 600,
-    };
+    let all = objects.clone();
+    let release =
+        Release { version: 1, status: "deployed", bundle_version: "1.0.0", objects: all, chunk: 600 };
     helm.store(&release).await?;
     let good = helm.secrets_of(&release)?;
     let index = good[0].name_any();
@@ -363,12 +356,9 @@ async fn helm_releases_not_in_force_or_foreign_are_ignored() -> Result<()> {
     world.pause(true).await?;
     let helm = Helm::new(&world).await?;
     let objects = helm.objects(&bundle)?;
-    let release = |version, status| Release {
-        version,
-        status,
-        bundle_version: "1.0.0",
-        objects: objects.clone(),
-        chunk: 1 << 20,
+    let release = |version, status| {
+        let (objects, chunk) = (objects.clone(), 1 << 20);
+        Release { version, status, bundle_version: "1.0.0", objects, chunk }
     };
     // one that failed and one of Helm itself, in the same namespace and under the same name
     helm.store(&release(1, "failed")).await?;

@@ -22,21 +22,16 @@ fn crds(client: kube::Client) -> Api<DynamicObject> {
 async fn serve(world: &World, properties: &[(&str, Value)], others: Vec<Package>) -> Result<()> {
     let pushed = world.push("1.0.0", &world.bundle("1.0.0")).await?;
     let properties = properties.iter().map(|(kind, value)| json!({"type": kind, "value": value}));
-    let package = Package::new(&world.name).channel("stable", [Entry::new("1.0.0")]).bundle_with(
-        "1.0.0",
-        &pushed,
-        properties.collect::<Vec<_>>(),
-    );
+    let package = Package::new(&world.name).channel("stable", [Entry::new("1.0.0")]);
+    let package = package.bundle_with("1.0.0", &pushed, properties);
     world.serve_packages(&[vec![package], others].concat()).await
 }
 
 /// A package that no extension installs, whose bundle provides this API.
 fn provider(name: &str, api: &Value) -> Package {
-    Package::new(name).channel("stable", [Entry::new("2.3.0")]).bundle_with(
-        "2.3.0",
-        "example.invalid/x@sha256:0",
-        [json!({"type": "olm.gvk", "value": api})],
-    )
+    let package = Package::new(name).channel("stable", [Entry::new("2.3.0")]);
+    let provides = [json!({"type": "olm.gvk", "value": api})];
+    package.bundle_with("2.3.0", "example.invalid/x@sha256:0", provides)
 }
 
 #[tokio::test]
@@ -127,12 +122,8 @@ async fn dependencies_unreadable_or_too_large_are_rejected() -> Result<()> {
     let world = World::new("needs-bad").await?;
     let message = "x".repeat(140_000);
     let large = json!({"failureMessage": message, "gvk": {"group": "", "version": "v1", "kind": "Pod"}});
-    serve(
-        &world,
-        &[("olm.constraint", large), ("olm.constraint", json!({"failureMessage": "m"}))],
-        Vec::new(),
-    )
-    .await?;
+    let constraints = [large, json!({"failureMessage": "m"})].map(|value| ("olm.constraint", value));
+    serve(&world, &constraints, Vec::new()).await?;
     world.want(json!({})).await?;
     let text = world.progressing("Retrying", "olm.constraint").await?;
     assert!(text.contains("olm.constraint value is greater than max constraint size 131072 bytes"), "{text}");

@@ -58,19 +58,14 @@ async fn bundle_cannot_grant_rights_that_its_account_lacks() -> Result<()> {
         let permissions = json!({"serviceAccountName": account, "rules": rules});
         (version.to_owned(), world.bundle(version).cluster_permissions([permissions]))
     };
-    let rbac = "rbac.authorization.k8s.io";
+    let (rbac, token) = ("rbac.authorization.k8s.io", "serviceaccounts/token");
     let cases = [
         ("2.0.0", "everything", json!([rule("*", "*", "*")]), "* *: *"),
         ("2.0.1", "other users", json!([rule("", "users", "impersonate")]), "users: impersonate"),
         ("2.0.2", "rights to give rights", json!([rule(rbac, "clusterroles", "escalate")]), ": escalate"),
         ("2.0.3", "rights to bind", json!([rule(rbac, "clusterroles", "bind")]), ": bind"),
         ("2.0.4", "secrets", json!([rule("", "secrets", "get")]), "secrets: get"),
-        (
-            "2.0.5",
-            "tokens",
-            json!([rule("", "serviceaccounts/token", "create")]),
-            "serviceaccounts/token: create",
-        ),
+        ("2.0.5", "tokens", json!([rule("", token, "create")]), "serviceaccounts/token: create"),
     ];
     let mut bundles = vec![with("1.0.0", json!([rule("", "nodes", "list")]))];
     let mut entries = vec![Entry::new("1.0.0")];

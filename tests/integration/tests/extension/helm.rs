@@ -140,12 +140,8 @@ impl<'a> Helm<'a> {
         }
         let secret = |name: &str, labels: Value, type_: &str, data| -> Result<Secret> {
             let metadata = json!({"name": name, "labels": labels, "ownerReferences": [self.owner()]});
-            Ok(Secret {
-                metadata: serde_json::from_value(metadata)?,
-                type_: Some(type_.to_owned()),
-                data: Some(data),
-                ..Secret::default()
-            })
+            let (metadata, type_) = (serde_json::from_value(metadata)?, Some(type_.to_owned()));
+            Ok(Secret { metadata, type_, data: Some(data), ..Secret::default() })
         };
         let mut all = vec![secret(&key, labels("index"), "operatorframework.io/index.v1", index)?];
         for (name, bytes) in further {

@@ -138,10 +138,8 @@ async fn uninstall_costs_few_requests(
         request.user.ends_with(&account) && request.verb != "watch" && request.resource != "leases"
     })?;
     let of_one = about(&names[3])?;
-    let lines: Vec<String> = of_one
-        .iter()
-        .map(|r| format!("{} {} {} {} {}", r.user, r.verb, r.resource, r.name, r.code))
-        .collect();
+    let line = |r: &Request| format!("{} {} {} {} {}", r.user, r.verb, r.resource, r.name, r.code);
+    let lines: Vec<String> = of_one.iter().map(line).collect();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for request in &ours {
         *counts.entry(format!("{} {} {}", request.verb, request.resource, request.code)).or_default() += 1;
@@ -152,12 +150,10 @@ async fn uninstall_costs_few_requests(
         .iter()
         .filter(|r| r.verb == "patch" && r.uri.contains("/clusterobjectsets/") && r.uri.contains("/status"));
     let late: BTreeSet<&str> = reports.map(|request| request.name.as_str()).collect();
+    let (requests, uninstalls, one) = (ours.len(), names.len(), &names[3]);
     ensure!(
-        ours.len() <= MAX_REQUESTS * names.len() + REPORT_OF_A_LATE_COLLECTOR * late.len(),
-        "{} requests of {} uninstalls: {counts:#?}\nthose about {}: {lines:#?}",
-        ours.len(),
-        names.len(),
-        names[3]
+        requests <= MAX_REQUESTS * uninstalls + REPORT_OF_A_LATE_COLLECTOR * late.len(),
+        "{requests} requests of {uninstalls} uninstalls: {counts:#?}\nthose about {one}: {lines:#?}"
     );
     for name in names {
         let requests = about(name)?;
@@ -167,18 +163,11 @@ async fn uninstall_costs_few_requests(
             deletions.position(|request| request.resource == resource)
         };
         let operator = first("deployments");
-        for resource in [
-            "customresourcedefinitions",
-            "serviceaccounts",
-            "clusterroles",
-            "clusterrolebindings",
-            "configmaps",
-        ] {
+        let later = "customresourcedefinitions serviceaccounts clusterroles clusterrolebindings configmaps";
+        for resource in later.split(' ') {
             let deleted = first(resource);
-            ensure!(
-                operator.is_some() && deleted.is_none_or(|at| Some(at) > operator),
-                "{resource} of {name}: {deleted:?}, {operator:?}"
-            );
+            let is_later = operator.is_some() && deleted.is_none_or(|at| Some(at) > operator);
+            ensure!(is_later, "{resource} of {name}: {deleted:?}, {operator:?}");
         }
     }
     Ok(())

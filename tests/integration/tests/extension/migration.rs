@@ -303,20 +303,13 @@ async fn check_definitions(reference: &Reference) -> Result<()> {
 /// The file creates what was removed.
 fn check_backup(reference: &Reference, file: &Path) -> Result<()> {
     let text = std::fs::read_to_string(file)?;
-    for kind in
-        ["MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
-    {
+    let kinds = "MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding";
+    for kind in kinds.split(' ') {
         has(&text, &[&format!("kind: {kind}\n")]);
     }
     let file = file.display().to_string();
-    let applied = reference.kubectl(&[
-        "apply",
-        "--server-side",
-        "--dry-run=server",
-        "--validate=strict",
-        "-f",
-        &file,
-    ])?;
+    let (dry, strict) = ("--dry-run=server", "--validate=strict");
+    let applied = reference.kubectl(&["apply", "--server-side", dry, strict, "-f", &file])?;
     assert_eq!(applied.lines().count(), 3, "{applied}");
     Ok(())
 }

@@ -49,13 +49,8 @@ async fn status_of_an_installed_extension_is_exact() -> Result<()> {
     );
     let mut finalizers = extension.finalizers().to_vec();
     finalizers.sort();
-    assert_eq!(
-        finalizers,
-        [
-            "olm.operatorframework.io/cleanup-contentmanager-cache",
-            "olm.operatorframework.io/cleanup-unpack-cache"
-        ]
-    );
+    let cleanups = ["contentmanager", "unpack"];
+    assert_eq!(finalizers, cleanups.map(|of| format!("olm.operatorframework.io/cleanup-{of}-cache")));
     let status = serde_json::to_value(&extension.status)?;
     assert_eq!(status["install"], json!({"bundle": {"name": format!("{name}.v1.0.0"), "version": "1.0.0"}}));
     assert_eq!(status["activeRevisions"], json!([{"name": format!("{name}-1")}]));
@@ -72,10 +67,8 @@ async fn status_of_an_installed_extension_is_exact() -> Result<()> {
     let found = secrets.list(&ListParams::default().labels(&of_revision)).await?.items;
     let [secret] = found.as_slice() else { anyhow::bail!("{} Secrets", found.len()) };
     assert_eq!(secret.type_.as_deref(), Some("olm.operatorframework.io/object-data"));
-    assert_eq!(
-        (secret.immutable, secret.labels()["olm.operatorframework.io/owner-name"].as_str()),
-        (Some(true), name.as_str())
-    );
+    let owner_name = secret.labels()["olm.operatorframework.io/owner-name"].as_str();
+    assert_eq!((secret.immutable, owner_name), (Some(true), name.as_str()));
     let by: std::collections::BTreeSet<&str> =
         secret.managed_fields().iter().filter_map(|entry| entry.manager.as_deref()).collect();
     assert_eq!(Vec::from_iter(by), ["operator-controller"]);
@@ -91,22 +84,12 @@ async fn status_of_an_installed_extension_is_exact() -> Result<()> {
         all.iter().filter(|(key, _)| known(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
     };
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-    assert_eq!(
-        ours(object.labels()),
-        [
-            pair("app.kubernetes.io/managed-by", "olm.operatorframework.io"),
-            pair("olm.operatorframework.io/owner-kind", "ClusterExtension"),
-            pair("olm.operatorframework.io/owner-name", name),
-        ]
-    );
-    assert_eq!(
-        ours(object.annotations()),
-        [
-            pair("olm.operatorframework.io/bundle-version", "1.0.0"),
-            pair("olm.operatorframework.io/package-name", name),
-            pair("olm.operatorframework.io/revision", "1"),
-        ]
-    );
+    let own = |key: &str, value: &str| pair(&format!("olm.operatorframework.io/{key}"), value);
+    let manager = pair("app.kubernetes.io/managed-by", "olm.operatorframework.io");
+    let labels = [manager, own("owner-kind", "ClusterExtension"), own("owner-name", name)];
+    assert_eq!(ours(object.labels()), labels);
+    let annotations = [own("bundle-version", "1.0.0"), own("package-name", name), own("revision", "1")];
+    assert_eq!(ours(object.annotations()), annotations);
     let by: Vec<&str> = object.managed_fields().iter().filter_map(|entry| entry.manager.as_deref()).collect();
     assert_eq!(by, ["olm.operatorframework.io"]);
     Ok(())

@@ -146,14 +146,8 @@ async fn gate_waits_until_the_api_appears() -> Result<()> {
     assert_eq!(asked.iter().filter(|verb| *verb == "list").count(), 2, "no second look: {asked:?}");
 
     // and when the API goes, so does the work
-    let crds: Api<DynamicObject> = Api::all_with(
-        client.clone(),
-        &ApiResource::from_gvk(&GroupVersionKind::gvk(
-            "apiextensions.k8s.io",
-            "v1",
-            "CustomResourceDefinition",
-        )),
-    );
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let crds: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
     crds.delete("clusteroperators.config.openshift.io", &DeleteParams::default()).await?;
     olm_kit::Wait::new(&crds, "clusteroperators.config.openshift.io").within(LIMIT).to_be_gone().await?;
     cluster.install_openshift_kinds().await?;
@@ -368,11 +362,9 @@ async fn gate_writes_once_for_many_extensions() -> Result<()> {
     let found =
         view.upgradeable("False", "Declared to run on at most: 4.17 (100); upgrade or remove them").await?;
     assert_eq!(found.message.matches("ClusterExtension \"").count(), 100);
-    assert!(
-        found.message.contains("bundle \"b000.v1\" for ClusterExtension \"e000\",bundle \"b005.v1\""),
-        "{}",
-        found.message
-    );
+    let message = &found.message;
+    let bundles = "bundle \"b000.v1\" for ClusterExtension \"e000\",bundle \"b005.v1\"";
+    assert!(message.contains(bundles), "{message}");
     // the status may be seen before the record of it is written
     let writes = eventually("the record has an update", LIMIT, || async {
         let writes = view.writes()?;

@@ -15,14 +15,9 @@ const VERSIONS: [(&str, &str); 3] = [("1.0.0", "4.18"), ("1.1.0", "4.18"), ("1.2
 
 /// A catalog with three versions of a package, of which only the last runs on 4.19.
 async fn serve(stack: &Stack, name: &str) -> Result<()> {
-    let mut package = Package::new(name).channel(
-        "stable",
-        [
-            Entry::new("1.0.0"),
-            Entry::new("1.1.0").replaces("1.0.0"),
-            Entry::new("1.2.0").replaces("1.1.0").skips("1.0.0"),
-        ],
-    );
+    let second = Entry::new("1.1.0").replaces("1.0.0");
+    let third = Entry::new("1.2.0").replaces("1.1.0").skips("1.0.0");
+    let mut package = Package::new(name).channel("stable", [Entry::new("1.0.0"), second, third]);
     for (version, limit) in VERSIONS {
         let bundle = BundleImage::new(name, version).crds([]);
         let properties = json!([{"type": "olm.maxOpenShiftVersion", "value": limit}]).to_string();

@@ -87,12 +87,8 @@ async fn fault_failover_applies_once_and_stops_the_old_leader() -> Result<()> {
         for (what, times) in &now {
             // a write whose answer was lost may be asked for again only if it changes nothing: the object's own content decides
             let usually = usual.touched.get(what).copied().unwrap_or_default();
-            ensure!(
-                *times <= usually,
-                "{}: {what}: {times} times instead of {usually}\n{}",
-                about(),
-                lines(&seen)
-            );
+            let (about, lines) = (about(), lines(&seen));
+            ensure!(*times <= usually, "{about}: {what}: {times} times instead of {usually}\n{lines}");
         }
         site.controllers[old].relaunch()?;
         site.controllers[old].wait_ready().await?;

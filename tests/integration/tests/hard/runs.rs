@@ -39,15 +39,9 @@ impl Case {
             None => few,
         };
         let seed = std::env::var("OLM_HARD_SEED").ok().and_then(|text| text.parse().ok());
-        let case = Self {
-            name,
-            runs: requested.clamp(1, all),
-            seed: seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
-            converged: 0,
-            helped: 0,
-            longest: Duration::ZERO,
-            started: Instant::now(),
-        };
+        let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+        let (runs, longest, started) = (requested.clamp(1, all), Duration::ZERO, Instant::now());
+        let case = Self { name, runs, seed, converged: 0, helped: 0, longest, started };
         case.log(&format!("{} runs, OLM_HARD_SEED={}", case.runs, case.seed));
         case
     }
@@ -94,14 +88,8 @@ impl Drop for Case {
             0 => self.converged.to_string(),
             helped => format!("{} ({helped} with help)", self.converged),
         };
-        let row = format!(
-            "| {} | {} | {} | {:.1} s | {} |\n",
-            self.name,
-            self.runs,
-            converged,
-            self.longest.as_secs_f64(),
-            self.seed
-        );
+        let (Self { name, runs, seed, .. }, longest) = (&*self, self.longest.as_secs_f64());
+        let row = format!("| {name} | {runs} | {converged} | {longest:.1} s | {seed} |\n");
         self.log(&row);
         let Some(path) = std::env::var_os("OLM_HARD_TABLE") else { return };
         // one write, so that rows of other threads do not get in between

@@ -77,12 +77,8 @@ impl Published<'_> {
     /// The programs start, and their bills of materials name every crate that has left a trace in them.
     fn programs(&self) -> Result<()> {
         let folder = self.files.join(self.programs_archive());
-        must(
-            Command::new("tar")
-                .arg("-xzf")
-                .arg(folder.with_file_name(format!("{}.tar.gz", self.programs_archive())))
-                .current_dir(self.files),
-        )?;
+        let archive = folder.with_file_name(format!("{}.tar.gz", self.programs_archive()));
+        must(Command::new("tar").arg("-xzf").arg(archive).current_dir(self.files))?;
         let plugin_bill = krew::archive_name(self.version, &here().to_string())?;
         for program in PROGRAMS.iter().chain(&[krew::PROGRAM]) {
             let path = folder.join(program);
@@ -95,14 +91,10 @@ impl Published<'_> {
                 format!("{program}-{}.cdx.json", here().architecture())
             };
             let bill: Value = serde_json::from_slice(&std::fs::read(self.files.join(bill))?)?;
-            let named: BTreeSet<String> = bill["components"]
-                .as_array()
-                .context("no components")?
-                .iter()
-                .map(|it| {
-                    format!("{}-{}", it["name"].as_str().unwrap_or(""), it["version"].as_str().unwrap_or(""))
-                })
-                .collect();
+            let components = bill["components"].as_array().context("no components")?;
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let name = |it: &Value| format!("{}-{}", text(&it["name"]), text(&it["version"]));
+            let named: BTreeSet<String> = components.iter().map(name).collect();
             let traces = crates_in(&std::fs::read(&path)?);
             ensure!(traces.len() > 20, "{program} has traces of {} crates only: {traces:?}", traces.len());
             let missing: Vec<&String> = traces.difference(&named).collect();
@@ -150,33 +142,22 @@ impl Published<'_> {
 
     fn helm(&self, arguments: &[&str]) -> Result<String> {
         let home = tempfile::tempdir()?;
-        must(
-            Tools::locate()?
-                .command("helm")?
-                .args(arguments)
-                .current_dir(self.files)
-                .env("HOME", home.path())
-                .env("DOCKER_CONFIG", self.docker_config),
-        )
+        let mut command = Tools::locate()?.command("helm")?;
+        command.args(arguments).current_dir(self.files).env("HOME", home.path());
+        must(command.env("DOCKER_CONFIG", self.docker_config))
     }
 
     /// The chart, from its file and from the registry.
     fn chart(&self) -> Result<()> {
         let archive = self.chart_archive();
         self.objects(&archive, &self.helm(&["template", "olm-rs", &archive, "--namespace", NAMESPACE])?, 2)?;
-        let values = must(
-            Command::new("tar")
-                .args(["-xzOf", &archive, "olm-rs/presets/openshift.yaml"])
-                .current_dir(self.files),
-        )?;
+        let preset = ["-xzOf", &archive, "olm-rs/presets/openshift.yaml"];
+        let values = must(Command::new("tar").args(preset).current_dir(self.files))?;
         let preset = tempfile::NamedTempFile::new()?;
         std::fs::write(preset.path(), values)?;
         let preset = preset.path().display().to_string();
-        self.objects(
-            &archive,
-            &self.helm(&["template", "olm-rs", &archive, "--namespace", NAMESPACE, "--values", &preset])?,
-            3,
-        )?;
+        let install = ["template", "olm-rs", &archive, "--namespace", NAMESPACE, "--values", &preset];
+        self.objects(&archive, &self.helm(&install)?, 3)?;
 
         let address = format!("oci://{}/charts/olm-rs", self.to);
         let ca_file = format!("--ca-file={}", Ca::shared()?.certificate().display());

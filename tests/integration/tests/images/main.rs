@@ -256,15 +256,9 @@ async fn images_and_release_of_make_start_programs() -> Result<()> {
     assert_eq!(first, again, "the same commit gives the same images");
     let made_files = target_dir().join("release-files");
     must(Command::new("cp").arg("-r").arg(&made_files).arg(&files))?;
-    let published = files::Published {
-        files: &files,
-        version: VERSION,
-        registry: &registry,
-        to: format!("{}/olm", registry.address()),
-        digests: &first,
-        docker_config: dir.path(),
-    };
-    published.check().await
+    let (files, digests, docker_config) = (&files, &first, dir.path());
+    let (registry, to) = (&registry, format!("{}/olm", registry.address()));
+    files::Published { files, version: VERSION, registry, to, digests, docker_config }.check().await
 }
 
 /// The digests by program that `olm-images` printed, among what make printed.

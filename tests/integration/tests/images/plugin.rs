@@ -85,14 +85,8 @@ fn stand_in(folder: &Path, archive: &str, text: &str) -> Result<()> {
     must(Command::new("chmod").arg("755").arg(&program))?;
     std::fs::copy(repository().join("LICENSE"), content.path().join("LICENSE"))?;
     let archive = folder.join(archive);
-    must(
-        Command::new("tar")
-            .arg("-czf")
-            .arg(archive)
-            .arg("-C")
-            .arg(content.path())
-            .args([krew::PROGRAM, "LICENSE"]),
-    )?;
+    let mut tar = Command::new("tar");
+    must(tar.arg("-czf").arg(archive).arg("-C").arg(content.path()).args([krew::PROGRAM, "LICENSE"]))?;
     Ok(())
 }
 

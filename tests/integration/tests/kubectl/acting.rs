@@ -177,13 +177,8 @@ async fn report_is_written(stack: &Stack, cli: &Cli<'_>, home: &Path) -> Result<
     let path = folder.display().to_string();
     cli.yes(&["report", "--output", &path]).await?;
     let summary = std::fs::read_to_string(folder.join("summary.txt"))?;
-    for part in [
-        "ClusterExtension: 1\n",
-        "  demo ",
-        "Deployment: 1\n",
-        "example.invalid/main:v1",
-        "metrics and profiles: ",
-    ] {
+    let counts = ["ClusterExtension: 1\n", "  demo ", "Deployment: 1\n"];
+    for part in counts.into_iter().chain(["example.invalid/main:v1", "metrics and profiles: "]) {
         assert!(summary.contains(part), "{part}: {summary}");
     }
     let revision = std::fs::read_to_string(folder.join("clusterobjectsets/demo-1.yaml"))?;
@@ -233,35 +228,10 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     assert_eq!(serde_json::from_slice::<Value>(&refused.stdout)?["kind"], "ClusterExtension");
 
     // an account that may do nothing: its roles are printed before there is a revision, from the bundle that would be chosen
-    stack
-        .cluster
-        .apply(r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}"#)
-        .await?;
-    cli.yes(&[
-        "install",
-        "demo",
-        "--name",
-        "other",
-        "--namespace",
-        "other",
-        "--service-account",
-        "installer",
-    ])
-    .await?;
-    let roles = cli
-        .yes(&[
-            "rbac",
-            "other",
-            "--ca-file",
-            &ca,
-            "--catalogd-url",
-            &url,
-            "--catalogd-cas-dir",
-            &cas,
-            "--cache-dir",
-            &home,
-        ])
-        .await?;
+    stack.cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: other}}").await?;
+    let other = "install demo --name other --namespace other --service-account installer";
+    cli.yes(&other.split(' ').collect::<Vec<_>>()).await?;
+    let roles = cli.yes(&[&["rbac", "other"][..], &flags].concat()).await?;
     assert!(roles.contains(r#""resources":["deployments"],"verbs":["create"]"#), "{roles}");
     cli.yes(&["uninstall", "other", "--wait"]).await?;
     rbac_includes_objects_of_the_issuer(&stack, &cli, &[&ca, &url, &cas, &home]).await?;

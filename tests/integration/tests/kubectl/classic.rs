@@ -130,11 +130,8 @@ async fn check_status(cluster: &Cluster, namespace: &str) -> Result<()> {
         (&row["subscription"], &row["csv"], &row["phase"]),
         (&json!("demo"), &json!("demo.v1.0.0"), &json!("Succeeded"))
     );
-    assert_eq!(
-        (&row["state"], &row["ready"], &row["edited"]),
-        (&json!("AtLatestKnown"), &json!(true), &Value::Null),
-        "{row}"
-    );
+    let state = (&row["state"], &row["ready"], &row["edited"]);
+    assert_eq!(state, (&json!("AtLatestKnown"), &json!(true), &Value::Null), "{row}");
 
     let edit = json!({"spec": {"replicas": 2}});
     let all: Api<Deployment> = Api::namespaced(client.clone(), namespace);

@@ -249,11 +249,8 @@ async fn kubectl_plan_matches_what_follows_and_changes_nothing() -> Result<()> {
     .await?;
     let after = cli.objects(&titles).await?;
     for object in plan["objects"].as_array().context("no objects")? {
-        let title = format!(
-            "{} {}",
-            object["kind"].as_str().unwrap_or_default(),
-            object["name"].as_str().unwrap_or_default()
-        );
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let title = format!("{} {}", text("kind"), text("name"));
         match object["action"].as_str().unwrap_or_default() {
             "Add" => assert!(!before.contains_key(&title) && after.contains_key(&title), "{title}"),
             "Remove" => assert!(before.contains_key(&title) && !after.contains_key(&title), "{title}"),
@@ -286,11 +283,8 @@ async fn kubectl_plan_matches_what_follows_and_changes_nothing() -> Result<()> {
 
     // two revisions, by what they hold
     let difference = cli.document(1, &["diff", "demo", "--revision", "1", "--revision", "2"]).await?;
-    assert!(
-        titles_with(&difference, "Add").contains(&"new")
-            && titles_with(&difference, "Remove").contains(&"old"),
-        "{difference}"
-    );
+    let has = |action: &str, title: &str| titles_with(&difference, action).contains(&title);
+    assert!(has("Add", "new") && has("Remove", "old"), "{difference}");
     assert_eq!(planned, difference, "the plan is what was created");
     let back = cli.document(1, &["diff", "demo", "--to-revision", "1"]).await?;
     assert_eq!((&back["from"], &back["to"]), (&json!("demo-2"), &json!("demo-1")));

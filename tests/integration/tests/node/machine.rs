@@ -12,13 +12,9 @@ use olm_kit::{ForeignProcess, Tools, built, eventually};
 use crate::site::{LIMIT, must, report};
 
 /// Settings that change by themselves.
+#[rustfmt::skip]
 const CHANGING: [&str; 6] = [
-    "kernel/random/",
-    "kernel/ns_last_pid",
-    "kernel/pty/nr",
-    "kernel/perf_",
-    "vm/stat_refresh",
-    "nf_conntrack_count",
+    "kernel/random/", "kernel/ns_last_pid", "kernel/pty/nr", "kernel/perf_", "vm/stat_refresh", "nf_conntrack_count",
 ];
 /// Folders in which programs of a node could leave something.
 const FOLDERS: [&str; 9] =

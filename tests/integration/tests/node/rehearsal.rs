@@ -140,18 +140,8 @@ async fn rehearsal_release_installs_from_its_files() -> Result<()> {
     std::fs::write(&file, json!({"catalogd": program, "operatorController": program}).to_string())?;
     let (name, authority) = (format!("oci://{}", chart.repository), site.node.authority());
     let (file, authority) = (file.display().to_string(), authority.display().to_string());
-    site.helm(&[
-        "install",
-        "olm-rs",
-        &name,
-        "--version",
-        &chart.tag,
-        "--ca-file",
-        &authority,
-        "--values",
-        &file,
-    ])
-    .await?;
+    let flags = ["--version", &chart.tag, "--ca-file", &authority, "--values", &file];
+    site.helm(&[&["install", "olm-rs", &name][..], &flags].concat()).await?;
     site.trust_registry().await?;
     site.rolled_out(&PROGRAMS).await?;
     report("the chart is installed and all pods are Ready", started);

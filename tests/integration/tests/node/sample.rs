@@ -70,12 +70,8 @@ pub(crate) fn with_webhooks(bundle: BundleImage, package: &str) -> BundleImage {
         definition
     };
     let rules = json!([{"apiGroups": [group], "apiVersions": ["v1", "v2"], "resources": ["widgets"], "operations": ["CREATE", "UPDATE"]}]);
-    let validating = webhook(
-        "ValidatingAdmissionWebhook",
-        "v",
-        "/validate",
-        json!({"failurePolicy": "Fail", "rules": rules}),
-    );
+    let strict = json!({"failurePolicy": "Fail", "rules": rules});
+    let validating = webhook("ValidatingAdmissionWebhook", "v", "/validate", strict);
     let converting = webhook("ConversionWebhook", "c", "/convert", json!({"conversionCRDs": [crd.name()]}));
     bundle.crds([crd]).webhook(validating).webhook(converting)
 }
