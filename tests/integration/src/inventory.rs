@@ -15,16 +15,9 @@ use olm_api::labels;
 use serde_json::Value;
 
 /// Kinds that Kubernetes itself creates and deletes.
+#[rustfmt::skip]
 const PASSING: [&str; 9] = [
-    "Event",
-    "Lease",
-    "Pod",
-    "ReplicaSet",
-    "Endpoints",
-    "EndpointSlice",
-    "ControllerRevision",
-    "IPAddress",
-    "ComponentStatus",
+    "Event", "Lease", "Pod", "ReplicaSet", "Endpoints", "EndpointSlice", "ControllerRevision", "IPAddress", "ComponentStatus",
 ];
 /// Field managers of Kubernetes itself.
 pub const KUBERNETES: [&str; 5] =

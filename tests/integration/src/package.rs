@@ -79,9 +79,8 @@ impl Package {
                 "packageName": self.name, "selector": {"matchLabels": {"test": self.name}}}}},
         });
         for (pointer, members) in [("/spec/source/catalog", catalog), ("/spec", spec)] {
-            if let (Some(Value::Object(whole)), Value::Object(members)) =
-                (extension.pointer_mut(pointer), members)
-            {
+            let whole = extension.pointer_mut(pointer).and_then(Value::as_object_mut);
+            if let (Some(whole), Value::Object(members)) = (whole, members) {
                 whole.extend(members);
             }
         }
@@ -178,13 +177,8 @@ async fn apply_catalog(catalogs: &Api<ClusterCatalog>, name: &str, reference: &s
 }
 
 /// Pushes a catalog, applies the ClusterCatalog of this name, with the label `test`, and waits until it serves that image.
-pub async fn serve_catalog(
-    client: &Client,
-    registry: &Registry,
-    name: &str,
-    image: &CatalogImage,
-) -> Result<()> {
-    let pushed = registry.push(&format!("{name}/catalog"), "latest", &image.image()).await?;
+pub async fn serve_catalog(client: &Client, to: &Registry, name: &str, image: &CatalogImage) -> Result<()> {
+    let pushed = to.push(&format!("{name}/catalog"), "latest", &image.image()).await?;
     let catalogs: Api<ClusterCatalog> = Api::all(client.clone());
     apply_catalog(&catalogs, name, &pushed.by_digest()).await?;
     let served = |catalog: &ClusterCatalog| {

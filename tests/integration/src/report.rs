@@ -33,12 +33,8 @@ impl Reported {
             let (_, rest) = fields.split_once(&format!("{name}=\""))?;
             Some(rest.split_once('"')?.0.to_owned())
         };
-        Some(Self {
-            controller: field("controller")?,
-            name: field("name")?,
-            state: field("state")?,
-            described: field("described")?,
-        })
+        let (controller, name) = (field("controller")?, field("name")?);
+        Some(Self { controller, name, state: field("state")?, described: field("described")? })
     }
 
     /// Whether it is the object with this name, or a revision of it.

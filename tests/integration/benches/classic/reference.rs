@@ -143,13 +143,8 @@ impl Served {
         }
         let mut command = Tools::locate()?.command("opm")?;
         command.arg("serve").arg(root.join("configs"));
-        command.args([
-            "--pprof-addr",
-            "",
-            "--cache-enforce-integrity=false",
-            "--port",
-            &self.port.to_string(),
-        ]);
+        command.args(["--pprof-addr", "", "--cache-enforce-integrity=false", "--port"]);
+        command.arg(self.port.to_string());
         command.arg("--cache-dir").arg(root.join("cache")).arg("--termination-log").arg(root.join("end"));
         let child = self.child.insert(Child::spawn("opm", &mut command, &self.dir.path().join("opm.log"))?);
         let address = ("127.0.0.1", self.port);

@@ -43,14 +43,9 @@ pub(crate) async fn measure(size: usize, catalogs: usize, bounds: &mut Bounds) -
     let kubeconfig = account(&cluster).await?;
     let process = Program::operator_controller(&cluster)?.kubeconfig(&kubeconfig).start().await?;
     let client = cluster.client().await?;
-    let mut bench = Bench {
-        size,
-        namespace,
-        extensions: Api::all(client.clone()),
-        user: format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"),
-        process,
-        cluster,
-    };
+    let user = format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}");
+    let extensions = Api::all(client.clone());
+    let mut bench = Bench { size, namespace, extensions, user, process, cluster };
     let group = format!("{size} extensions, {catalogs} catalogs");
     bench.wait_until_idle().await?;
     let before = bench.mark()?;
@@ -104,11 +99,9 @@ pub(crate) async fn measure(size: usize, catalogs: usize, bounds: &mut Bounds) -
     tokio::time::sleep(Duration::from_secs(5)).await;
     bench.wait_until_idle().await?;
     let woken = bench.passes(&kubeconfig).await? - passes;
-    println!(
-        "fleet: update of a catalog {:.0} CPU ms, {} requests to the apiserver",
-        (bench.process.cpu()? - cpu).as_secs_f64() * 1000.0,
-        bench.counted(before)?.requests
-    );
+    let spent = (bench.process.cpu()? - cpu).as_secs_f64() * 1000.0;
+    let requests = bench.counted(before)?.requests;
+    println!("fleet: update of a catalog {spent:.0} CPU ms, {requests} requests to the apiserver");
     ensure!(woken >= 1, "the extension of the package that changed was not reconciled");
     bounds.add(&group, "passes after an update of one package in one catalog", "", woken as f64, 1.0);
 

@@ -133,14 +133,9 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
     let process =
         Program::operator_controller(&cluster)?.kubeconfig(&account(&cluster).await?).start().await?;
     let client = cluster.client().await?;
-    let mut bench = Bench {
-        size,
-        namespace: name,
-        extensions: Api::all(client.clone()),
-        user: format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"),
-        process,
-        cluster,
-    };
+    let user = format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}");
+    let extensions = Api::all(client.clone());
+    let mut bench = Bench { size, namespace: name, extensions, user, process, cluster };
     bench.wait_until_idle().await?;
     let idle = bench.process.memory()?;
 

@@ -40,12 +40,9 @@ async fn foreign_olm_blocks_the_start() -> Result<()> {
         hold(&cluster, namespace, lease, 0).await?;
         let mut refused = program()?.launch()?;
         ensure!(refused.child().wait(LIMIT), "it runs: {}", refused.log_text());
-        ensure!(
-            refused.child().exited().is_some_and(|status| status.code() == Some(1)),
-            "{}",
-            refused.log_text()
-        );
+        let has_failed = refused.child().exited().is_some_and(|status| status.code() == Some(1));
         let log = refused.log_text();
+        ensure!(has_failed, "{log}");
         let error = format!(
             "Error: another OLM v1 manages the same objects: Lease {lease} in namespace {namespace} is held by {HOLDER:?} (another \
              implementation); scale the Deployments"

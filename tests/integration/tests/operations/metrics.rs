@@ -135,11 +135,8 @@ fn described(process: &str, text: &str) -> Result<()> {
     for metric in expected() {
         let events = ["olm_events_total", "olm_webhook_certificate_expiry_timestamp_seconds"];
         let optional = events.contains(&metric.name) || metric.name.starts_with("catalogd_http");
-        assert!(
-            optional || text.contains(&format!("# TYPE {} ", metric.name)),
-            "{process} does not show {}",
-            metric.name
-        );
+        let is_shown = text.contains(&format!("# TYPE {} ", metric.name));
+        assert!(optional || is_shown, "{process} does not show {}", metric.name);
     }
     Ok(())
 }

@@ -79,11 +79,8 @@ async fn uids(client: &Client, extension: &str) -> Result<Vec<String>> {
 /// Names of the content Secrets of an extension.
 async fn content(client: &Client, extension: &str) -> Result<Vec<String>> {
     let api: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let of_extension = ListParams::default().labels(&format!(
-        "{}={extension},{}",
-        labels::OWNER_NAME,
-        labels::REVISION_NAME
-    ));
+    let of_extension = format!("{}={extension},{}", labels::OWNER_NAME, labels::REVISION_NAME);
+    let of_extension = ListParams::default().labels(&of_extension);
     Ok(api.list_metadata(&of_extension).await?.items.iter().map(|secret| secret.name_any()).collect())
 }
 

@@ -178,11 +178,8 @@ async fn secrets_are_in_no_log_event_or_object() -> Result<()> {
     // the processes logged everything they can
     eventually("logs have been written", LIMIT, || async {
         for process in &processes {
-            ensure!(
-                process.log_text().contains("TRACE"),
-                "{} does not log at its most verbose",
-                process.name()
-            );
+            let is_verbose = process.log_text().contains("TRACE");
+            ensure!(is_verbose, "{} does not log at its most verbose", process.name());
         }
         Ok(())
     })

@@ -236,12 +236,9 @@ async fn serving_certificate_rejects_a_foreign_secret() -> Result<()> {
     let mut process = self_issued(Program::catalogd(&cluster)?, NAME).launch()?;
     assert!(process.child().wait(Duration::from_secs(30)), "it ends");
     let log = process.log_text();
-    assert!(
-        log.contains(
-            "Secret olmv1-system/catalogd-serving-cert exists and was not written by this program; delete it"
-        ),
-        "{log}"
-    );
+    let why =
+        "Secret olmv1-system/catalogd-serving-cert exists and was not written by this program; delete it";
+    assert!(log.contains(why), "{log}");
     let kept = secrets.get(NAME).await?.data.context("no data")?;
     assert_eq!(kept["tls.crt"].0, b"theirs");
     Ok(())

@@ -165,13 +165,8 @@ impl Tally {
             "{what}: {} catalogs, {} refused by opm, differences {:?}",
             self.cases, self.refused, self.differences
         );
-        assert!(
-            self.wrong.is_empty(),
-            "{} of {} differ:\n{}",
-            self.wrong.len(),
-            self.cases,
-            self.wrong.join("\n")
-        );
+        let Self { wrong, cases, .. } = self;
+        assert!(wrong.is_empty(), "{} of {cases} differ:\n{}", wrong.len(), wrong.join("\n"));
     }
 }
 
@@ -378,16 +373,10 @@ fn unsettle(objects: &mut [Value], random: &mut Random) {
     }
     let at = *random.pick(&bundles);
     let Some(properties) = objects[at]["properties"].as_array_mut() else { return };
+    #[rustfmt::skip]
     let kinds = [
-        "olm.package",
-        "olm.gvk",
-        "olm.gvk.required",
-        "olm.package.required",
-        "olm.channel",
-        "olm.bundle.object",
-        "olm.csv.metadata",
-        "olm.constraint",
-        "features.example.com",
+        "olm.package", "olm.gvk", "olm.gvk.required", "olm.package.required", "olm.channel", "olm.bundle.object", "olm.csv.metadata",
+        "olm.constraint", "features.example.com",
     ];
     let kind = *random.pick(&kinds);
     let place = random.below(properties.len() + 1);

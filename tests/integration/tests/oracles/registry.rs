@@ -114,11 +114,8 @@ impl Opm {
             }
             let ended = child.try_wait().unwrap();
             let log = fs::read_to_string(&log).unwrap();
-            assert!(
-                ended.is_none() && begun.elapsed() < START,
-                "opm does not serve {}: {log}",
-                catalog.display()
-            );
+            let catalog = catalog.display();
+            assert!(ended.is_none() && begun.elapsed() < START, "opm does not serve {catalog}: {log}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
         // else a request waits for the acknowledgement of its headers, 40 ms
@@ -188,11 +185,8 @@ impl Comparison<'_> {
             }
             (Err(theirs), Err(ours)) => {
                 self.errors += 1;
-                assert_eq!(
-                    (theirs.code(), theirs.message()),
-                    (ours.code(), ours.message()),
-                    "{method} {message:?}"
-                );
+                let (their, our) = ((theirs.code(), theirs.message()), (ours.code(), ours.message()));
+                assert_eq!(their, our, "{method} {message:?}");
                 assert_eq!(ours.code(), Code::Unknown);
                 Vec::new()
             }

@@ -135,12 +135,8 @@ async fn row(name: &str, folder: &Path, bare: &Taker, ready: &Taker) -> Result<(
         sizes.push(objects.len());
         let missing = objects.iter().filter(|object| !bare.knows(object));
         // what our own issuer of choice brings along is no need of the bundle
-        kinds.extend(
-            missing
-                .filter(|object| !object.api_version().starts_with("cert-manager.io/"))
-                .map(Object::kind)
-                .map(str::to_owned),
-        );
+        let missing = missing.filter(|object| !object.api_version().starts_with("cert-manager.io/"));
+        kinds.extend(missing.map(|object| object.kind().to_owned()));
         // many renderings share most of their objects
         let fresh: Vec<&Object> =
             objects.iter().filter(|object| offered.insert(object.to_value().to_string())).collect();

@@ -79,14 +79,8 @@ impl Lab {
             versions.push(new);
         }
         let text: String = blobs.iter().map(|blob| format!("{blob}\n")).collect();
-        let run = OperatorRun {
-            operator,
-            versions,
-            made,
-            rejections: Vec::new(),
-            objects: Vec::new(),
-            issuer: "–".to_owned(),
-        };
+        let (rejections, objects, issuer) = (Vec::new(), Vec::new(), "–".to_owned());
+        let run = OperatorRun { operator, versions, made, rejections, objects, issuer };
         Ok((catalog.file(&format!("{package}/catalog.json"), &text), run))
     }
 
@@ -217,11 +211,8 @@ impl Lab {
         let mut images = Vec::new();
         for deployment in api.list(&of).await?.items {
             let available = olm_kit::condition(&deployment, "Available").map(|it| it.status);
-            ensure!(
-                available.as_deref() == Some("True"),
-                "{package}: {} is not available",
-                deployment.name_any()
-            );
+            let name = deployment.name_any();
+            ensure!(available.as_deref() == Some("True"), "{package}: {name} is not available");
             let pod = deployment.spec.and_then(|spec| spec.template.spec).context("no pod")?;
             images.extend(pod.containers.into_iter().filter_map(|container| container.image));
         }
@@ -322,13 +313,9 @@ impl OperatorRun {
             outcome.push_str("accepted with `enforcement: None`; ");
         }
         outcome.push_str("installed, upgraded, removed");
-        format!(
-            "| {} | {} | {scope} | {} | {} | {outcome} |\n",
-            self.operator.package,
-            steps.join(" → "),
-            objects.join(" → "),
-            self.issuer,
-        )
+        let (steps, objects) = (steps.join(" → "), objects.join(" → "));
+        let (package, issuer) = (self.operator.package, &self.issuer);
+        format!("| {package} | {steps} | {scope} | {objects} | {issuer} | {outcome} |\n")
     }
 }
 

@@ -19,11 +19,8 @@ pub(crate) fn check(part: &str, text: &str) -> Result<()> {
         std::fs::write(&path, format!("{head}{begin}{text}{end}{tail}"))?;
         return Ok(());
     }
-    ensure!(
-        now == text,
-        "{} is not current; OLM_WRITE_DOCS=1 writes it. Now:\n{text}\nthere:\n{now}",
-        path.display()
-    );
+    let page = path.display();
+    ensure!(now == text, "{page} is not current; OLM_WRITE_DOCS=1 writes it. Now:\n{text}\nthere:\n{now}");
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt as _};
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterObjectSet, condition, labels};
 use olm_integration::inventory::Inventory;
-use olm_kit::{SYSTEM_NAMESPACE, eventually};
+use olm_kit::{Request, SYSTEM_NAMESPACE, eventually};
 
 use crate::shelf::{has_webhook, objects, version};
 use crate::target::Want;
@@ -192,15 +192,8 @@ async fn rest(world: &mut World) -> Result<()> {
             let counts = request.resource != "leases" && !request.resource.ends_with("reviews");
             if request.writes() && counts {
                 last_write = Instant::now();
-                written.push(format!(
-                    "{} {program} {} {} {}/{} -> {}",
-                    request.received,
-                    request.verb,
-                    request.resource,
-                    request.namespace,
-                    request.name,
-                    request.code
-                ));
+                let Request { received, verb, resource, namespace, name, code, .. } = &request;
+                written.push(format!("{received} {program} {verb} {resource} {namespace}/{name} -> {code}"));
             }
         }
         if since.elapsed() > REST_LIMIT {
@@ -261,28 +254,17 @@ fn revisions(world: &World, sets: &[ClusterObjectSet]) -> Result<()> {
             own.partition(|set| set.spec.lifecycle_state == LifecycleState::Archived);
         let names = || active.iter().map(|set| set.name_any()).collect::<Vec<_>>().join(", ");
         let expected = usize::from(target.highest().is_some());
-        ensure!(
-            active.len() == expected,
-            "{}: {expected} active revision expected, found: {}",
-            target.name,
-            names()
-        );
-        ensure!(archived.len() <= MAX_ARCHIVED, "{}: {} archived revisions", target.name, archived.len());
-        ensure!(
-            expected == 1 || archived.is_empty(),
-            "{}: archived revisions without extension",
-            target.name
-        );
+        let (name, found) = (&target.name, names());
+        ensure!(active.len() == expected, "{name}: {expected} active revision expected, found: {found}");
+        ensure!(archived.len() <= MAX_ARCHIVED, "{name}: {} archived revisions", archived.len());
+        ensure!(expected == 1 || archived.is_empty(), "{name}: archived revisions without extension");
     }
     let known: BTreeSet<&str> = world.targets.iter().map(|target| target.name.as_str()).collect();
     let stray = sets
         .iter()
         .find(|set| set.labels().get(labels::OWNER_NAME).is_none_or(|owner| !known.contains(owner.as_str())));
-    ensure!(
-        stray.is_none(),
-        "revision {} belongs to no extension",
-        stray.map(|set| set.name_any()).unwrap_or_default()
-    );
+    let name = stray.map(|set| set.name_any()).unwrap_or_default();
+    ensure!(stray.is_none(), "revision {name} belongs to no extension");
     Ok(())
 }
 
@@ -350,11 +332,8 @@ async fn content(world: &World) -> Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &target.name);
         let map = maps.get(&format!("{}-config", target.name)).await?;
         let shown = map.data.as_ref().and_then(|data| data.get("version")).cloned();
-        ensure!(
-            shown == Some(version(installed)),
-            "{}: the ConfigMap has {shown:?}, not 1.{installed}.0",
-            target.name
-        );
+        let (name, is_shown) = (&target.name, shown == Some(version(installed)));
+        ensure!(is_shown, "{name}: the ConfigMap has {shown:?}, not 1.{installed}.0");
     }
     Ok(())
 }
@@ -380,12 +359,9 @@ fn caches(world: &World) -> Result<usize> {
         entries(&cache.join("packages"))?.into_iter().filter(|name| name.starts_with('.')).collect();
     ensure!(unfinished.is_empty(), "unfinished package content: {unfinished:?}");
     let installed = world.targets.iter().filter(|target| target.highest().is_some()).count();
-    ensure!(
-        kept.len() <= installed + MAX_SPARE_BUNDLES,
-        "{} bundles are kept, {installed} are installed",
-        kept.len()
-    );
-    Ok(kept.len())
+    let kept = kept.len();
+    ensure!(kept <= installed + MAX_SPARE_BUNDLES, "{kept} bundles are kept, {installed} are installed");
+    Ok(kept)
 }
 
 fn same(what: &str, found: &BTreeSet<String>, expected: &BTreeSet<String>) -> Result<()> {

@@ -19,20 +19,10 @@ use crate::world::{PROGRAMS, World};
 
 /// A kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[rustfmt::skip]
 pub(crate) enum Operation {
-    Create,
-    Upgrade,
-    FollowNewest,
-    RollBack,
-    WantUnmatchedVersion,
-    CreateUnknownPackage,
-    Pause,
-    Resume,
-    Delete,
-    DeleteManagedObject,
-    ChangeManagedObject,
-    PushCatalog,
-    ReplaceCatalog,
+    Create, Upgrade, FollowNewest, RollBack, WantUnmatchedVersion, CreateUnknownPackage, Pause, Resume, Delete, DeleteManagedObject,
+    ChangeManagedObject, PushCatalog, ReplaceCatalog,
 }
 
 /// How often each is tried, in proportion.

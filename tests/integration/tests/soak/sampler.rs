@@ -71,16 +71,9 @@ impl Sampler {
 
     /// A process began to live.
     pub(crate) fn born(&self, process: &str, pid: u32, late: bool) {
-        let life = Life {
-            process: process.to_owned(),
-            pid,
-            began: Instant::now(),
-            ended: false,
-            late,
-            samples: Vec::new(),
-            rests: Vec::new(),
-            cpu: Duration::ZERO,
-        };
+        let (process, began, cpu) = (process.to_owned(), Instant::now(), Duration::ZERO);
+        let (samples, rests) = (Vec::new(), Vec::new());
+        let life = Life { process, pid, began, ended: false, late, samples, rests, cpu };
         self.update(|lives| lives.push(life));
     }
 

@@ -24,14 +24,8 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) fn new(client: Client) -> Self {
-        Self {
-            client,
-            message: Value::Null,
-            rewrites: 0,
-            last: BTreeMap::new(),
-            uids: BTreeMap::new(),
-            versions: BTreeMap::new(),
-        }
+        let (last, uids, versions) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { client, message: Value::Null, rewrites: 0, last, uids, versions }
     }
 
     /// Sends a request: the status code and the body.

@@ -328,12 +328,9 @@ impl Sequence<'_> {
         let collection = kind.path(&self.namespace);
         let path = format!("{collection}/{name}");
         let manager = self.pick(&MANAGERS);
-        let step = |method, path: &str, query: String, content_type, body| Step {
-            method,
-            path: path.to_owned(),
-            query,
-            content_type,
-            body,
+        let step = |method, path: &str, query: String, content_type, body| {
+            let path = path.to_owned();
+            Step { method, path, query, content_type, body }
         };
         let own = format!("fieldManager={manager}");
         match self.random.random_range(0..22) {

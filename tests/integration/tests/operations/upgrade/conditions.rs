@@ -38,12 +38,8 @@ impl Observed {
             let key = (object.to_owned(), text("type"));
             match self.conditions.insert(key, value.clone()) {
                 Some(before) if before != value => {
-                    let line = format!(
-                        "{} {object} {}: {before} -> {value}: {}",
-                        now(),
-                        text("type"),
-                        text("message")
-                    );
+                    let (time, type_, message) = (now(), text("type"), text("message"));
+                    let line = format!("{time} {object} {type_}: {before} -> {value}: {message}");
                     self.changes.push(line);
                 }
                 Some(_) | None => {}

@@ -84,18 +84,10 @@ impl Own {
             "" => String::new(),
             user => format!(" as {user}"),
         };
-        format!(
-            "{} {} {} ({}){acting}: {} {} {}/{} -> {}",
-            request.received,
-            self.version.name(),
-            self.program,
-            request.agent,
-            request.verb,
-            request.resource,
-            request.namespace,
-            request.name,
-            request.code
-        )
+        let Request { received, agent, verb, resource, namespace, name, code, .. } = request;
+        let (version, program) = (self.version.name(), self.program);
+        let client = format!("{received} {version} {program} ({agent}){acting}");
+        format!("{client}: {verb} {resource} {namespace}/{name} -> {code}")
     }
 }
 
@@ -155,11 +147,8 @@ fn upgrade_writes_exclude_reads_leases_and_reviews() {
         ("patch", "clustercatalogs/status", "x", "/", Some(Effect::Writes)),
         ("create", "events", "", "/", Some(Effect::Writes)),
     ] {
-        assert_eq!(
-            own(verb, resource, name, uri).map(|own| own.effect()),
-            want,
-            "{verb} {resource} {name} {uri}"
-        );
+        let effect = own(verb, resource, name, uri).map(|own| own.effect());
+        assert_eq!(effect, want, "{verb} {resource} {name} {uri}");
     }
     let line = own("patch", "secrets", "x", "/").map(|own| own.describe());
     assert_eq!(line.as_deref(), Some("now new catalogd (agent): patch secrets olmv1-system/x -> 200"));

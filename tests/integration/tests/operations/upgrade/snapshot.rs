@@ -151,13 +151,9 @@ fn difference(before: &DynamicObject, after: &DynamicObject) -> Option<String> {
     let mut fields = Vec::new();
     inventory::compare("", &without_versions(before), &without_versions(after), &mut fields);
     let version = |object: &DynamicObject| object.resource_version().unwrap_or_default();
-    let text = format!(
-        "resourceVersion {} -> {}, written by [{}]: {}",
-        version(before),
-        version(after),
-        writers.join(", "),
-        fields.join("; ").replace('\n', " ")
-    );
+    let (before, after) = (version(before), version(after));
+    let (writers, fields) = (writers.join(", "), fields.join("; ").replace('\n', " "));
+    let text = format!("resourceVersion {before} -> {after}, written by [{writers}]: {fields}");
     Some(text.chars().take(LINE).collect())
 }
 
@@ -308,13 +304,8 @@ mod tests {
             -  .metadata .labels .l: \"x\" +  .metadata .labels .l: \"y\"";
         assert_eq!(before.changes(&ours).lines, [line]);
         // a write that only the resourceVersion shows
-        assert_eq!(
-            before
-                .changes(&snapshot("2", &[("ours", early), ("kube-controller-manager", early)], "x"))
-                .lines
-                .len(),
-            1
-        );
+        let touched = snapshot("2", &[("ours", early), ("kube-controller-manager", early)], "x");
+        assert_eq!(before.changes(&touched).lines.len(), 1);
         assert_eq!(before.changes(&Snapshot(BTreeMap::new())).lines, ["v1 ConfigMap ns/a: deleted"]);
         assert_eq!(Snapshot(BTreeMap::new()).changes(&ours).lines.len(), 1);
     }

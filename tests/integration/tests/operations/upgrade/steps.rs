@@ -104,16 +104,12 @@ impl Checks {
         }
         let served = served(system).await?;
         let served = served.into_iter().next().context("catalogd does not serve")?;
-        self.baseline = Some(Baseline {
-            snapshot,
-            requests,
-            reference: BTreeSet::new(),
-            conditions,
-            files,
-            first_pull,
-            registry_log,
-            served,
-        });
+        let reference = BTreeSet::new();
+        #[rustfmt::skip]
+        let baseline = Baseline {
+            snapshot, requests, reference, conditions, files, first_pull, registry_log, served,
+        };
+        self.baseline = Some(baseline);
         Ok(())
     }
 
