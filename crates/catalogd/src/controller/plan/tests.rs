@@ -48,6 +48,7 @@ fn held(reference: &str, source: &str) -> Held {
     Held { reference: reference.to_owned(), source: Some(source.to_owned()), last_unpacked: 5 }
 }
 
+#[derive(Clone)]
 struct Case {
     catalog: ClusterCatalog,
     leader: bool,
@@ -112,177 +113,58 @@ fn pull_of(reference: &str) -> Plan {
 }
 
 #[test]
+#[rustfmt::skip]
 fn plan_leader_pulls_only_with_a_reason() {
+    fn new_generation(c: &mut Case) { c.catalog.metadata.generation = Some(4); }
+    fn no_polling(c: &mut Case) { c.catalog.spec.source.image.as_mut().unwrap().poll_interval_minutes = None; }
+    fn request(c: &mut Case) { c.catalog.annotations_mut().insert(annotations::REQUESTED_AT.into(), "1".into()); }
+    fn switch_off(c: &mut Case) { c.catalog.spec.availability_mode = AvailabilityMode::Unavailable; }
+    fn delete(c: &mut Case) { c.catalog.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)); }
     let start = base();
     let due = start.now + Duration::from_secs(603);
     let seconds = Duration::from_secs;
+    let wait = || Plan::Rest { until: Some(due) };
+    let no_image = "terminal error: error parsing ClusterCatalog \"cat\", image source is nil";
     let table: Vec<(&str, Change, Plan)> = vec![
-        ("settled", Box::new(|_| {}), Plan::Rest { until: Some(due) }),
-        (
-            "no polling",
-            Box::new(|c| c.catalog.spec.source.image.as_mut().unwrap().poll_interval_minutes = None),
-            Plan::Rest { until: None },
-        ),
+        ("settled", Box::new(|_| {}), wait()),
+        ("no polling", Box::new(no_polling), Plan::Rest { until: None }),
         ("poll due", Box::new(move |c| c.now = due), pull(Why::PollDue)),
-        ("just before", Box::new(move |c| c.now = due - seconds(1)), Plan::Rest { until: Some(due) }),
+        ("just before", Box::new(move |c| c.now = due - seconds(1)), wait()),
         ("after a restart", Box::new(|c| c.memory.polled = None), pull(Why::PollDue)),
-        ("priority changed", Box::new(|c| c.catalog.metadata.generation = Some(4)), pull(Why::SpecChanged)),
-        (
-            "priority changed, and resolved since",
-            Box::new(|c| {
-                c.catalog.metadata.generation = Some(4);
-                c.memory.generation = Some(4);
-            }),
-            Plan::Rest { until: Some(due) },
-        ),
-        (
-            "priority changed before the start",
-            Box::new(|c| {
-                c.catalog.metadata.generation = Some(4);
-                c.memory.polled = None;
-                c.catalog.spec.source.image.as_mut().unwrap().poll_interval_minutes = None;
-            }),
-            pull(Why::SpecChanged),
-        ),
-        (
-            "priority changed, retry later",
-            Box::new(move |c| {
-                c.catalog.metadata.generation = Some(4);
-                c.memory.failure = Some(failure(Some(due), TAG));
-            }),
-            pull(Why::SpecChanged),
-        ),
+        ("priority changed", Box::new(new_generation), pull(Why::SpecChanged)),
+        ("priority changed, and resolved since", Box::new(|c| { new_generation(c); c.memory.generation = Some(4); }), wait()),
+        ("priority changed before the start", Box::new(|c| { new_generation(c); c.memory.polled = None; no_polling(c); }),
+            pull(Why::SpecChanged)),
+        ("priority changed, retry later", Box::new(move |c| { new_generation(c); c.memory.failure = Some(failure(Some(due), TAG)); }),
+            pull(Why::SpecChanged)),
         ("template", templated("example.com/c:v{kube_minor_version}"), pull_of("example.com/c:v33")),
-        ("template that does not resolve", templated("example.com/c:{foo}"), Plan::Rest { until: Some(due) }),
-        ("template that is no reference", templated("no reference"), Plan::Rest { until: Some(due) }),
-        (
-            "template and no image",
-            Box::new(|c| {
-                templated("example.com/c:v{kube_minor_version}")(c);
-                c.catalog.spec.source.image = None;
-            }),
-            pull_of("example.com/c:v33"),
-        ),
+        ("template that does not resolve", templated("example.com/c:{foo}"), wait()),
+        ("template that is no reference", templated("no reference"), wait()),
+        ("template and no image",
+            Box::new(|c| { templated("example.com/c:v{kube_minor_version}")(c); c.catalog.spec.source.image = None; }),
+            pull_of("example.com/c:v33")),
         ("nothing served", Box::new(|c| c.held = None), pull(Why::NoContent)),
-        (
-            "other reference",
-            Box::new(|c| c.held = Some(held(FIRST, "example.com/c:old"))),
-            pull(Why::NewReference),
-        ),
+        ("other reference", Box::new(|c| c.held = Some(held(FIRST, "example.com/c:old"))), pull(Why::NewReference)),
         ("unknown source", Box::new(|c| c.held.as_mut().unwrap().source = None), pull(Why::NewReference)),
-        (
-            "status names other content",
-            Box::new(|c| c.held = Some(held(SECOND, TAG))),
-            pull(Why::StatusDiffers),
-        ),
-        ("status is empty", Box::new(|c| c.catalog.status = None), Plan::Rest { until: Some(due) }),
-        (
-            "requested",
-            Box::new(|c| {
-                drop(c.catalog.annotations_mut().insert(annotations::REQUESTED_AT.into(), "1".into()))
-            }),
-            pull(Why::Requested),
-        ),
-        (
-            "requested before the start",
-            Box::new(|c| {
-                c.memory.requested = None;
-                c.catalog.annotations_mut().insert(annotations::REQUESTED_AT.into(), "1".into());
-            }),
-            Plan::Rest { until: Some(due) },
-        ),
-        (
-            "a request was taken back",
-            Box::new(|c| c.memory.requested = Some(Some("1".to_owned()))),
-            Plan::Rest { until: Some(due) },
-        ),
-        (
-            "a request that was acted upon",
-            Box::new(|c| {
-                c.memory.requested = Some(Some("1".to_owned()));
-                c.catalog.annotations_mut().insert(annotations::REQUESTED_AT.into(), "1".into());
-            }),
-            Plan::Rest { until: Some(due) },
-        ),
-        (
-            "failed, retry later",
-            Box::new(move |c| {
-                c.held = None;
-                c.memory.failure = Some(failure(Some(due), TAG));
-            }),
-            Plan::Rest { until: Some(due) },
-        ),
-        (
-            "failed, retry now",
-            Box::new(|c| c.memory.failure = Some(failure(Some(c.now), TAG))),
-            pull(Why::Retry),
-        ),
-        (
-            "blocked",
-            Box::new(|c| {
-                c.held = None;
-                c.memory.failure = Some(failure(None, TAG));
-            }),
-            Plan::Rest { until: None },
-        ),
-        (
-            "blocked, then changed",
-            Box::new(|c| {
-                c.held = None;
-                c.memory.failure = Some(failure(None, FIRST));
-            }),
-            pull(Why::NoContent),
-        ),
-        (
-            "blocked, requested",
-            Box::new(|c| {
-                c.memory.failure = Some(failure(None, TAG));
-                c.catalog.annotations_mut().insert(annotations::REQUESTED_AT.into(), "1".into());
-            }),
-            pull(Why::Requested),
-        ),
-        (
-            "switched off",
-            Box::new(|c| c.catalog.spec.availability_mode = AvailabilityMode::Unavailable),
-            Plan::SwitchOff,
-        ),
-        (
-            "deleted",
-            Box::new(|c| c.catalog.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))),
-            Plan::TearDown,
-        ),
-        (
-            "deleted, switched off",
-            Box::new(|c| {
-                c.catalog.spec.availability_mode = AvailabilityMode::Unavailable;
-                c.catalog.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-            }),
-            Plan::SwitchOff,
-        ),
-        (
-            "deleted, waiting for others",
-            Box::new(|c| {
-                c.catalog.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-                c.catalog.metadata.finalizers = None;
-            }),
-            Plan::LeaveAlone,
-        ),
-        (
-            "no image",
-            Box::new(|c| c.catalog.spec.source.image = None),
-            Plan::Refuse(
-                "terminal error: error parsing ClusterCatalog \"cat\", image source is nil".to_owned(),
-            ),
-        ),
+        ("status names other content", Box::new(|c| c.held = Some(held(SECOND, TAG))), pull(Why::StatusDiffers)),
+        ("status is empty", Box::new(|c| c.catalog.status = None), wait()),
+        ("requested", Box::new(request), pull(Why::Requested)),
+        ("requested before the start", Box::new(|c| { c.memory.requested = None; request(c); }), wait()),
+        ("a request was taken back", Box::new(|c| c.memory.requested = Some(Some("1".to_owned()))), wait()),
+        ("a request that was acted upon", Box::new(|c| { c.memory.requested = Some(Some("1".to_owned())); request(c); }), wait()),
+        ("failed, retry later", Box::new(move |c| { c.held = None; c.memory.failure = Some(failure(Some(due), TAG)); }), wait()),
+        ("failed, retry now", Box::new(|c| c.memory.failure = Some(failure(Some(c.now), TAG))), pull(Why::Retry)),
+        ("blocked", Box::new(|c| { c.held = None; c.memory.failure = Some(failure(None, TAG)); }), Plan::Rest { until: None }),
+        ("blocked, then changed", Box::new(|c| { c.held = None; c.memory.failure = Some(failure(None, FIRST)); }), pull(Why::NoContent)),
+        ("blocked, requested", Box::new(|c| { c.memory.failure = Some(failure(None, TAG)); request(c); }), pull(Why::Requested)),
+        ("switched off", Box::new(switch_off), Plan::SwitchOff),
+        ("deleted", Box::new(delete), Plan::TearDown),
+        ("deleted, switched off", Box::new(|c| { switch_off(c); delete(c); }), Plan::SwitchOff),
+        ("deleted, waiting for others", Box::new(|c| { delete(c); c.catalog.metadata.finalizers = None; }), Plan::LeaveAlone),
+        ("no image", Box::new(|c| c.catalog.spec.source.image = None), Plan::Refuse(no_image.to_owned())),
     ];
     for (name, change, want) in table {
-        let mut case = Case {
-            catalog: start.catalog.clone(),
-            leader: true,
-            held: start.held.clone(),
-            memory: start.memory.clone(),
-            now: start.now,
-        };
+        let mut case = start.clone();
         change(&mut case);
         assert_eq!(case.plan(), want, "{name}");
     }
