@@ -145,6 +145,7 @@ async fn grpc_package_has_channels_and_deprecations() {
 }
 
 #[tokio::test]
+#[rustfmt::skip]
 async fn grpc_bundle_is_an_entry_of_a_channel() {
     let bench = bench();
     let get = async |package: &str, channel: &str, bundle: &str| {
@@ -163,12 +164,7 @@ async fn grpc_bundle_is_an_entry_of_a_channel() {
         ("a", "other", "a.v1", r#"package "a", channel "other" not found"#),
         ("a", "beta", "a.v3", r#"package "a", channel "beta", bundle "a.v3" not found"#),
         ("a", "two-heads", "a.absent", r#"package "a", channel "two-heads", bundle "a.absent" not found"#),
-        (
-            "broken",
-            "stable",
-            "broken.v1",
-            r#"bundle "broken.v1": bundle "broken.v1" has no property of type "olm.package""#,
-        ),
+        ("broken", "stable", "broken.v1", r#"bundle "broken.v1": bundle "broken.v1" has no property of type "olm.package""#),
     ] {
         assert_eq!(get(package, channel, bundle).await.unwrap_err(), want);
     }

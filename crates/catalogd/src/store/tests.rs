@@ -370,37 +370,14 @@ fn store_collection_spares_writers_and_leases() {
 fn store_finds_damage() {
     use std::os::unix::fs::FileExt;
     type Damage = fn(&Path);
+    #[rustfmt::skip]
     let cases: [(&str, Damage, bool); 6] = [
         ("no manifest", |dir| std::fs::remove_file(dir.join("manifest.json")).unwrap(), false),
-        (
-            "cut manifest",
-            |dir| File::options().write(true).open(dir.join("manifest.json")).unwrap().set_len(40).unwrap(),
-            false,
-        ),
-        (
-            "cut catalog",
-            |dir| File::options().write(true).open(dir.join("catalog.jsonl")).unwrap().set_len(9).unwrap(),
-            false,
-        ),
-        (
-            "changed index",
-            |dir| {
-                File::options().write(true).open(dir.join("index")).unwrap().write_all_at(b"x", 30).unwrap()
-            },
-            false,
-        ),
-        (
-            "changed catalog",
-            |dir| {
-                File::options()
-                    .write(true)
-                    .open(dir.join("catalog.jsonl"))
-                    .unwrap()
-                    .write_all_at(b"x", 30)
-                    .unwrap()
-            },
-            true,
-        ),
+        ("cut manifest", |dir| File::options().write(true).open(dir.join("manifest.json")).unwrap().set_len(40).unwrap(), false),
+        ("cut catalog", |dir| File::options().write(true).open(dir.join("catalog.jsonl")).unwrap().set_len(9).unwrap(), false),
+        ("changed index", |dir| File::options().write(true).open(dir.join("index")).unwrap().write_all_at(b"x", 30).unwrap(), false),
+        ("changed catalog", |dir| File::options().write(true).open(dir.join("catalog.jsonl")).unwrap().write_all_at(b"x", 30).unwrap(),
+            true),
         (
             "changed copy",
             |dir| {

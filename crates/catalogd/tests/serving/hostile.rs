@@ -38,33 +38,16 @@ const GET: &str = "GET /catalogs/cat/api/v1/metas?schema=none HTTP/1.1\r\nHost: 
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
 #[tokio::test]
+#[rustfmt::skip]
 async fn hostile_ambiguous_requests_get_one_answer() -> Result<()> {
     let limits = Limits { head: Duration::from_secs(2), ..LIMITS };
     let world = World::new(limits, 1).await?;
     for (name, request, want) in [
-        (
-            "length and chunks",
-            format!("{GET}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}"),
-            200,
-        ),
-        (
-            "chunks and length",
-            format!("{GET}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n{HIDDEN}"),
-            200,
-        ),
+        ("length and chunks", format!("{GET}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}"), 200),
+        ("chunks and length", format!("{GET}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n{HIDDEN}"), 200),
         ("chunks alone", format!("{GET}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}"), 200),
-        (
-            "chunks with extensions",
-            format!("{GET}Transfer-Encoding: chunked\r\n\r\n0;a=b;c=\"\r\n\r\n{HIDDEN}"),
-            200,
-        ),
-        (
-            "chunks under two names",
-            format!(
-                "{GET}Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n{HIDDEN}"
-            ),
-            400,
-        ),
+        ("chunks with extensions", format!("{GET}Transfer-Encoding: chunked\r\n\r\n0;a=b;c=\"\r\n\r\n{HIDDEN}"), 200),
+        ("chunks under two names", format!("{GET}Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n{HIDDEN}"), 400),
         ("an unknown coding", format!("{GET}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n{HIDDEN}"), 400),
         ("chunks not last", format!("{GET}Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n{HIDDEN}"), 400),
         ("two lengths", format!("{GET}Content-Length: 0\r\nContent-Length: 44\r\n\r\n{HIDDEN}"), 400),
@@ -72,32 +55,16 @@ async fn hostile_ambiguous_requests_get_one_answer() -> Result<()> {
         ("a signed length", format!("{GET}Content-Length: +0\r\n\r\n{HIDDEN}"), 400),
         ("a negative length", format!("{GET}Content-Length: -1\r\n\r\n{HIDDEN}"), 400),
         ("a hexadecimal length", format!("{GET}Content-Length: 0x0\r\n\r\n{HIDDEN}"), 400),
-        (
-            "a length without end",
-            format!("{GET}Content-Length: 99999999999999999999999\r\n\r\n{HIDDEN}"),
-            400,
-        ),
+        ("a length without end", format!("{GET}Content-Length: 99999999999999999999999\r\n\r\n{HIDDEN}"), 400),
         ("a folded header", format!("{GET}X: a\r\n Content-Length: 4\r\n\r\n{HIDDEN}"), 400),
         ("a space before the colon", format!("{GET}Content-Length : 4\r\n\r\n{HIDDEN}"), 400),
         ("a header without a name", format!("{GET}: x\r\n\r\n{HIDDEN}"), 400),
         ("a lone carriage return", format!("{GET}X: a\rContent-Length: 4\r\n\r\n{HIDDEN}"), 400),
         ("NUL in a value", format!("{GET}X: a\0b\r\n\r\n{HIDDEN}"), 400),
-        (
-            "NUL in the path",
-            format!("GET /catalogs/cat\0/api/v1/all HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}"),
-            400,
-        ),
-        (
-            "a space in the path",
-            format!("GET /catalogs/c at/api/v1/all HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}"),
-            400,
-        ),
+        ("NUL in the path", format!("GET /catalogs/cat\0/api/v1/all HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}"), 400),
+        ("a space in the path", format!("GET /catalogs/c at/api/v1/all HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}"), 400),
         ("no such version", format!("GET / HTTP/3.7\r\nHost: x\r\n\r\n{HIDDEN}"), 400),
-        (
-            "an older version with chunks",
-            format!("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}"),
-            400,
-        ),
+        ("an older version with chunks", format!("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}"), 400),
     ] {
         let received = world.exchange(request.as_bytes()).await.context(name)?;
         assert_eq!(statuses(&received), [want], "{name}: {received}");
