@@ -91,17 +91,12 @@ async fn redirected(
 
 /// The connection decides which names a registry may give, and the addresses that a name leads to are those that are judged.
 #[tokio::test]
+#[rustfmt::skip]
 async fn redirect_names_are_checked_by_address() {
     let (port, servers) = servers().await;
     for (registry, to, want) in [
         ("far", "far", Ok(200)),
-        (
-            "far",
-            "near",
-            Err(
-                "near.test, named by far.test:{port}, leads to 127.0.0.1, an address of this machine or link",
-            ),
-        ),
+        ("far", "near", Err("near.test, named by far.test:{port}, leads to 127.0.0.1, an address of this machine or link")),
         // a further address of the registry's name changes nothing: the connection was made to the other one
         ("far-near", "near", Err("leads to 127.0.0.1")),
         ("far", "far-near", Err("leads to 127.0.0.1")),

@@ -125,37 +125,21 @@ fn layer_links_inside_become_files() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn layer_rejects_hostile_entries() {
     let special = |flag| TarOf::new().entry(flag, "configs/x", "", b"").tar();
     for (layer, want) in [
         (TarOf::new().symlink("configs/x", "/etc/passwd").tar(), "not one of the unpacked files"),
-        (
-            TarOf::new().symlink("configs/x", "../../etc/passwd").tar(),
-            r#"link "configs/x" leads out of the image"#,
-        ),
-        (
-            TarOf::new().hard_link("configs/x", "../etc/passwd").tar(),
-            r#"hard link "configs/x" leads out of the image"#,
-        ),
+        (TarOf::new().symlink("configs/x", "../../etc/passwd").tar(), r#"link "configs/x" leads out of the image"#),
+        (TarOf::new().hard_link("configs/x", "../etc/passwd").tar(), r#"hard link "configs/x" leads out of the image"#),
         (TarOf::new().hard_link("configs/x", "etc/passwd").tar(), "not one of the unpacked files"),
         (TarOf::new().hard_link("configs/x", "configs/x").tar(), "points to itself"),
-        (
-            TarOf::new().file("configs/x/y", "1").hard_link("configs/x", "configs/x/y").tar(),
-            "replaces the directory of its target",
-        ),
+        (TarOf::new().file("configs/x/y", "1").hard_link("configs/x", "configs/x/y").tar(), "replaces the directory of its target"),
         (TarOf::new().symlink("configs/x", "x").tar(), "leads through more than 40 links"),
-        (
-            TarOf::new().symlink("configs/l", "/tmp").file("configs/l/x", "").tar(),
-            r#"lies beneath the link "configs/l""#,
-        ),
-        (
-            TarOf::new().file("configs/f", "").file("configs/f/x", "").tar(),
-            r#"lies beneath the file "configs/f""#,
-        ),
-        (
-            TarOf::new().file("configs/a", "").hard_link(".", "configs/a").tar(),
-            r#"entry "." makes something else than a directory of the image's root"#,
-        ),
+        (TarOf::new().symlink("configs/l", "/tmp").file("configs/l/x", "").tar(), r#"lies beneath the link "configs/l""#),
+        (TarOf::new().file("configs/f", "").file("configs/f/x", "").tar(), r#"lies beneath the file "configs/f""#),
+        (TarOf::new().file("configs/a", "").hard_link(".", "configs/a").tar(),
+            r#"entry "." makes something else than a directory of the image's root"#),
         (TarOf::new().file("configs/a", "").symlink("./", "configs/a").tar(), "of the image's root"),
         (special(b'S'), r#"entry "configs/x" is a sparse file"#),
         (special(b'V'), "unhandled tar header type 86"),
@@ -332,6 +316,7 @@ fn layer_rejects_hard_link_to_replaced_file() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn limit_errors_name_the_limit() {
     let small = Limits {
         unpacked_bytes: 100_000,
@@ -350,54 +335,21 @@ fn limit_errors_name_the_limit() {
     };
     let noise: Vec<u8> = (0..120_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     for (name, layer, want) in [
-        (
-            "bomb",
-            gzip(&many("other", 1, 90_000).tar()),
-            "compression ratio of the layer exceeds the limit of 50 to 1",
-        ),
+        ("bomb", gzip(&many("other", 1, 90_000).tar()), "compression ratio of the layer exceeds the limit of 50 to 1"),
         ("zstd bomb", zstd(&many("other", 1, 90_000).tar()), "compression ratio of the layer exceeds"),
-        (
-            "large",
-            TarOf::new().file("other", noise).tar(),
-            "decompressed content of the image exceeds the limit of 100000 bytes",
-        ),
+        ("large", TarOf::new().file("other", noise).tar(), "decompressed content of the image exceeds the limit of 100000 bytes"),
         ("file", many("configs", 1, 7_000).tar(), r#"file "configs/0" exceeds the limit of 6000 bytes"#),
-        (
-            "selected",
-            many("configs", 3, 5_000).tar(),
-            "selected content of the image exceeds the limit of 10000 bytes",
-        ),
+        ("selected", many("configs", 3, 5_000).tar(), "selected content of the image exceeds the limit of 10000 bytes"),
         ("entries", many("other", 51, 0).tar(), "number of tar entries exceeds the limit of 50 entries"),
-        (
-            "wanted",
-            many("configs", 21, 0).tar(),
-            "number of selected entries exceeds the limit of 20 entries",
-        ),
+        ("wanted", many("configs", 21, 0).tar(), "number of selected entries exceeds the limit of 20 entries"),
         ("whiteouts", many("configs/.wh.x", 21, 0).tar(), "number of selected entries exceeds"),
-        (
-            "name",
-            many(&format!("configs/{}", "n".repeat(70)), 1, 0).tar(),
-            "length of a name in the image exceeds the limit of 60 bytes",
-        ),
-        (
-            "depth",
-            many("configs/a/b/c/d/e", 1, 0).tar(),
-            "depth of a name in the image exceeds the limit of 5 components",
-        ),
-        (
-            "links cost as much as files",
-            (0..3)
-                .fold(many("configs", 1, 5_000), |tar, i| {
-                    tar.hard_link(&format!("configs/l{i}"), "configs/0")
-                })
-                .tar(),
-            "selected content of the image exceeds",
-        ),
-        (
-            "soft links too",
-            (0..3).fold(many("configs", 1, 5_000), |tar, i| tar.symlink(&format!("configs/l{i}"), "0")).tar(),
-            "selected content of the image exceeds",
-        ),
+        ("name", many(&format!("configs/{}", "n".repeat(70)), 1, 0).tar(), "length of a name in the image exceeds the limit of 60 bytes"),
+        ("depth", many("configs/a/b/c/d/e", 1, 0).tar(), "depth of a name in the image exceeds the limit of 5 components"),
+        ("links cost as much as files",
+            (0..3).fold(many("configs", 1, 5_000), |tar, i| tar.hard_link(&format!("configs/l{i}"), "configs/0")).tar(),
+            "selected content of the image exceeds"),
+        ("soft links too", (0..3).fold(many("configs", 1, 5_000), |tar, i| tar.symlink(&format!("configs/l{i}"), "0")).tar(),
+            "selected content of the image exceeds"),
     ] {
         let got = unpacked(&[layer], &["configs"], &small);
         let got = got.map(|files| files.len()).map_err(|error| error.to_string());

@@ -5,22 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::support;
 use crate::support::pki::Authority;
-use crate::support::{Body, Client, Pushed, Registry, Reply, layer};
+use crate::support::{Body, Client, Registry, Reply, image, layer, pull};
 use olm_core::ImageRef;
-use olm_oci::{Error, Puller, Selection};
-
-fn image() -> Pushed {
-    Pushed::new([layer(&[("configs/a", "1")])])
-}
-
-async fn pull(puller: &Puller, reference: &ImageRef) -> Result<usize, Error> {
-    let image = puller.open(reference).await?;
-    Ok(support::read_files(&image, Selection::everything()).await?.len())
-}
-
-fn with_password(registry: &Registry) -> String {
-    format!(r#"{{"auths":{{"{}":{{"username":"user","password":"password"}}}}}}"#, registry.address)
-}
 
 /// A reference names a repository of a host, whatever is written into it.
 #[test]
@@ -64,7 +50,7 @@ fn reference_rejects_credentials_schemes_and_paths() {
 #[tokio::test]
 async fn layer_urls_are_never_requested() {
     let (registry, spy) = (Registry::start().await, Registry::start().await);
-    let client = Client::new(&[&registry, &spy]).auth(&with_password(&registry));
+    let client = Client::new(&[&registry, &spy]).with_password(&registry);
     let blob = layer(&[("configs/a", "1")]);
     let name = spy.blob(&blob);
     let config = registry.blob(b"{}");
@@ -98,12 +84,8 @@ async fn redirect_never_drops_encryption_or_scheme() {
     let spy = Registry::start().await;
     registry.push("cat", Some("1"), &image());
     spy.push("cat", Some("1"), &image());
-    let mut client = Client::new(&[]).auth(&with_password(&registry));
-    let directory = client.path("cas");
-    std::fs::create_dir_all(&directory).unwrap();
-    std::fs::write(directory.join("ca.crt"), &authority.pem).unwrap();
-    client.config.certificates =
-        olm_oci::CertificateDirs { every_host: Some(directory), ..olm_oci::CertificateDirs::default() };
+    let mut client = Client::new(&[]).with_password(&registry);
+    client.trust(&authority);
     let targets = [
         (format!("http://{}", spy.address), "is not https"),
         ("file:///etc/passwd?".to_owned(), "scheme \"file\""),
@@ -137,7 +119,7 @@ async fn redirect_never_drops_encryption_or_scheme() {
 #[tokio::test]
 async fn token_service_redirects_and_bodies_are_bounded() {
     let (registry, spy) = (Registry::start().await, Registry::start().await);
-    let client = Client::new(&[&registry, &spy]).auth(&with_password(&registry));
+    let client = Client::new(&[&registry, &spy]).with_password(&registry);
     let (address, elsewhere) = (registry.address, spy.address);
     let serve = |token: Box<dyn Fn() -> Reply + Send>| {
         registry.hook(move |request| {
@@ -167,8 +149,7 @@ async fn token_service_redirects_and_bodies_are_bounded() {
 /// Answers that would take memory or time without end.
 #[tokio::test]
 async fn registry_headers_and_documents_are_bounded() {
-    let registry = Registry::start().await;
-    let mut client = Client::new(&[&registry]);
+    let (registry, mut client) = support::start().await;
     client.config.timeouts.answer = Duration::from_secs(2);
     client.config.retries.server_error = 0;
     let huge = || Reply::new(200, "{}").header("X-Huge", "a".repeat(4 << 20));

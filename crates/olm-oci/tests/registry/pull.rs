@@ -34,8 +34,7 @@ fn want() -> Vec<String> {
 
 #[tokio::test]
 async fn resolve_costs_one_request_per_tag() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     let digest = registry.push("cat", Some("latest"), &catalog());
     let puller = client.puller();
     for _ in 0..3 {
@@ -49,8 +48,7 @@ async fn resolve_costs_one_request_per_tag() {
 
 #[tokio::test]
 async fn resolve_reads_manifest_without_head_or_digest_header() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     let pushed = registry.push("cat", Some("latest"), &catalog());
     for status in [200, 404, 405] {
         registry.hook(move |request| (request.method == "HEAD").then(|| Reply::new(status, "")));
@@ -61,8 +59,7 @@ async fn resolve_reads_manifest_without_head_or_digest_header() {
 
 #[tokio::test]
 async fn image_reads_docker_and_oci() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     for docker in [false, true] {
         let image = Pushed { docker, ..catalog() };
         let plain = registry.push("plain", Some("1"), &image);
@@ -90,8 +87,7 @@ async fn image_reads_docker_and_oci() {
 
 #[tokio::test]
 async fn unpack_writes_selected_files() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     registry.push("cat", Some("1"), &catalog());
     let image = client.puller().open(&registry.reference("cat:1")).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -105,8 +101,7 @@ async fn unpack_writes_selected_files() {
 
 #[tokio::test]
 async fn pull_errors_name_missing_content() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     let place = format!("{}/bundles/x", registry.address);
     for result in [
         client.puller().resolve(&registry.reference("bundles/x:v1")).await.map(|_| ()),
@@ -131,6 +126,8 @@ async fn pull_errors_name_missing_content() {
         format!("error creating image source: reading manifest 1 in {gone}/x: connection refused")
     );
 }
+
+type MakeReply = Box<dyn Fn(Vec<u8>) -> Reply + Send>;
 
 /// A hook that spoils the answers to blob requests (of more than 1000 bytes) `times` times.
 fn spoil(
@@ -158,28 +155,19 @@ fn big() -> (Pushed, Vec<u8>, Vec<String>) {
 
 #[tokio::test]
 async fn download_resumes_where_it_broke() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     let (image, layer, want) = big();
     registry.push("cat", Some("1"), &image);
     let half = layer.len() / 2;
-    for (name, reply) in [
-        (
-            "cut",
-            Box::new(move |b: Vec<u8>| {
-                Reply::body(Body::Cut { bytes: b[..half].to_vec(), declared: b.len() })
-            }) as Box<dyn Fn(Vec<u8>) -> Reply + Send>,
-        ),
-        (
-            "stalled",
-            Box::new(move |b: Vec<u8>| {
-                Reply::body(Body::Stall { bytes: b[..half].to_vec(), declared: b.len() })
-            }),
-        ),
-        ("short without length", Box::new(move |b: Vec<u8>| Reply::new(200, &b[..half]))),
+    #[rustfmt::skip]
+    let cases: [(&str, MakeReply); 5] = [
+        ("cut", Box::new(move |b| Reply::body(Body::Cut { bytes: b[..half].to_vec(), declared: b.len() }))),
+        ("stalled", Box::new(move |b| Reply::body(Body::Stall { bytes: b[..half].to_vec(), declared: b.len() }))),
+        ("short without length", Box::new(move |b| Reply::new(200, &b[..half]))),
         ("server error", Box::new(|_| Reply::new(503, ""))),
         ("busy", Box::new(|_| Reply::new(429, "").header("Retry-After", "0"))),
-    ] {
+    ];
+    for (name, reply) in cases {
         spoil(&registry, 1, reply, layer.clone());
         assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), want, "{name}");
         let ranges: Vec<_> =
@@ -194,8 +182,7 @@ async fn download_resumes_where_it_broke() {
 
 #[tokio::test]
 async fn request_is_retried_once_on_broken_connection() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     registry.push("cat", Some("1"), &catalog());
     let puller = client.puller();
     puller.resolve(&registry.reference("cat:1")).await.unwrap();
@@ -212,8 +199,7 @@ async fn request_is_retried_once_on_broken_connection() {
 
 #[tokio::test]
 async fn download_restarts_without_range_support() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     let (image, layer, want) = big();
     registry.push("cat", Some("1"), &image);
     let name = digest(&layer).to_string();
@@ -262,64 +248,25 @@ async fn download_rejects_another_range() {
 
 #[tokio::test]
 async fn download_gives_up_with_error_message() {
-    let registry = Registry::start().await;
-    let mut client = Client::new(&[&registry]);
+    let (registry, mut client) = support::start().await;
     client.config.retries.resume = 1;
     client.config.retries.server_error = 1;
     let (image, layer, _) = big();
     registry.push("cat", Some("1"), &image);
     let size = layer.len();
     let wrong = noise(size).into_bytes();
-    type Reply_ = Box<dyn Fn(Vec<u8>) -> Reply + Send>;
-    let cases: [(&str, Reply_, &str, Retry); 8] = [
-        (
-            "stall",
-            Box::new(move |_| Reply::body(Body::Stall { bytes: vec![], declared: size })),
-            "stalled: 0 bytes in 0 s",
-            Retry::Backoff,
-        ),
-        (
-            "drip",
-            Box::new(move |b| Reply::body(Body::Drip { bytes: b, pause: Duration::from_millis(100) })),
-            "stalled: ",
-            Retry::Backoff,
-        ),
-        (
-            "cut",
-            Box::new(move |_| Reply::body(Body::Cut { bytes: vec![], declared: size })),
-            "error copying image: reading blob sha256:",
-            Retry::Backoff,
-        ),
-        (
-            "server error",
-            Box::new(|_| Reply::new(500, "<html>")),
-            "unexpected HTTP status 500",
-            Retry::Backoff,
-        ),
-        (
-            "gone",
-            Box::new(|_| Reply::error(404, "BLOB_UNKNOWN")),
-            "blob_unknown: blob_unknown (HTTP status 404)",
-            Retry::Backoff,
-        ),
-        (
-            "long wait",
-            Box::new(|_| Reply::new(429, "").header("Retry-After", "3600")),
-            "toomanyrequests",
-            Retry::After(Duration::from_secs(3600)),
-        ),
-        (
-            "too long",
-            Box::new(|b| Reply::new(200, [b, vec![0; 10]].concat())),
-            "longer than the",
-            Retry::Backoff,
-        ),
-        (
-            "endless",
-            Box::new(move |_| Reply::body(Body::Endless(wrong.clone()))),
-            "longer than the",
-            Retry::Backoff,
-        ),
+    #[rustfmt::skip]
+    let cases: [(&str, MakeReply, &str, Retry); 8] = [
+        ("stall", Box::new(move |_| Reply::body(Body::Stall { bytes: vec![], declared: size })), "stalled: 0 bytes in 0 s", Retry::Backoff),
+        ("drip", Box::new(move |b| Reply::body(Body::Drip { bytes: b, pause: Duration::from_millis(100) })), "stalled: ", Retry::Backoff),
+        ("cut", Box::new(move |_| Reply::body(Body::Cut { bytes: vec![], declared: size })), "error copying image: reading blob sha256:",
+            Retry::Backoff),
+        ("server error", Box::new(|_| Reply::new(500, "<html>")), "unexpected HTTP status 500", Retry::Backoff),
+        ("gone", Box::new(|_| Reply::error(404, "BLOB_UNKNOWN")), "blob_unknown: blob_unknown (HTTP status 404)", Retry::Backoff),
+        ("long wait", Box::new(|_| Reply::new(429, "").header("Retry-After", "3600")), "toomanyrequests",
+            Retry::After(Duration::from_secs(3600))),
+        ("too long", Box::new(|b| Reply::new(200, [b, vec![0; 10]].concat())), "longer than the", Retry::Backoff),
+        ("endless", Box::new(move |_| Reply::body(Body::Endless(wrong.clone()))), "longer than the", Retry::Backoff),
     ];
     for (name, reply, want, retry) in cases {
         spoil(&registry, usize::MAX, reply, layer.clone());
@@ -332,8 +279,7 @@ async fn download_gives_up_with_error_message() {
 
 #[tokio::test]
 async fn download_rejects_digest_mismatch() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     let good = layer(&[("configs/a", "good")]);
     let evil = layer(&[("configs/a", "evil")]);
     assert_eq!(good.len(), evil.len());
@@ -351,8 +297,7 @@ async fn download_rejects_digest_mismatch() {
 
 #[tokio::test]
 async fn manifest_size_is_bounded() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     registry.hook(|_| Some(Reply::body(Body::Endless(vec![b' '; 65536]))));
     let error = client.puller().open(&registry.reference("cat:1")).await.unwrap_err();
     assert!(error.to_string().contains("exceeds the limit of 4194304 bytes"), "{error}");
@@ -360,8 +305,7 @@ async fn manifest_size_is_bounded() {
 
 #[tokio::test]
 async fn retry_waits_as_registry_asks() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     registry.push("cat", Some("1"), &catalog());
     let mut first = true;
     registry
@@ -383,8 +327,7 @@ async fn retry_waits_as_registry_asks() {
 
 #[tokio::test]
 async fn retry_leaves_long_pauses_to_the_caller() {
-    let registry = Registry::start().await;
-    let mut client = Client::new(&[&registry]);
+    let (registry, mut client) = support::start().await;
     client.config.retries.first_pause = Duration::from_millis(400);
     client.config.retries.longest_pause = Duration::from_millis(1100);
     for (header, pause, requests) in [
@@ -433,8 +376,7 @@ async fn stalled_registry_does_not_block_others() {
 
 #[tokio::test]
 async fn download_keeps_order_and_bounds_parallel_layers() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     let layers: Vec<Vec<u8>> = (0..20)
         .map(|n| layer(&[("configs/same", &n.to_string()), (&format!("configs/{n:02}"), &noise(50_000))]))
         .collect();
@@ -471,8 +413,7 @@ impl Drop for Blocked {
 
 #[tokio::test]
 async fn visitor_ends_when_pull_is_dropped() {
-    let registry = Registry::start().await;
-    let mut client = Client::new(&[&registry]);
+    let (registry, mut client) = support::start().await;
     client.config.timeouts.stall = Duration::from_secs(3600);
     let (image, layer, _) = big();
     registry.push("cat", Some("1"), &image);
@@ -511,8 +452,7 @@ async fn visitor_error_is_returned() {
             Ok(())
         }
     }
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     registry.push("cat", Some("1"), &catalog());
     let image = client.puller().open(&registry.reference("cat:1")).await.unwrap();
     let result = image.visit(Selection::everything(), &Limits::default(), Picky).await;
@@ -520,9 +460,9 @@ async fn visitor_error_is_returned() {
 }
 
 #[tokio::test]
+#[rustfmt::skip]
 async fn manifest_rejects_unsupported_content() {
-    let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let (registry, client) = support::start().await;
     let blob = registry.blob(b"{}");
     let layer = |media_type: &str| {
         format!(
@@ -554,26 +494,16 @@ async fn manifest_rejects_unsupported_content() {
     );
     for (name, body, want) in [
         ("many layers", many, "image with 501 layers exceeds the limit of 500 layers"),
-        (
-            "artifact",
-            layer("application/vnd.cncf.helm.chart"),
-            r#"error applying image: error reading layer[0]: layer has the unsupported media type "application/vnd.cncf.helm.chart""#,
-        ),
-        (
-            "encrypted",
-            layer("application/vnd.oci.image.layer.v1.tar+gzip+encrypted"),
-            "encrypted layers are not supported",
-        ),
+        ("artifact", layer("application/vnd.cncf.helm.chart"),
+            r#"error applying image: error reading layer[0]: layer has the unsupported media type "application/vnd.cncf.helm.chart""#),
+        ("encrypted", layer("application/vnd.oci.image.layer.v1.tar+gzip+encrypted"), "encrypted layers are not supported"),
         ("nested", index(&nested), "image indexes are nested more than 3 deep"),
         ("broken", "{".into(), "error getting manifest: manifest is not valid JSON"),
         ("schema 1", r#"{"schemaVersion":1,"name":"x","tag":"y"}"#.into(), "Docker schema 1"),
         ("huge", huge, "download of 9223372036854775807 bytes exceeds the limit of"),
         ("huge config", bad_config, "exceeds the limit of 4194304 bytes"),
-        (
-            "other platforms",
-            format!(r#"{{"mediaType":"{}","manifests":[]}}"#, support::INDEX),
-            r#"no image found in image index for architecture "amd64""#,
-        ),
+        ("other platforms", format!(r#"{{"mediaType":"{}","manifests":[]}}"#, support::INDEX),
+            r#"no image found in image index for architecture "amd64""#),
     ] {
         registry.manifest("odd", Some("1"), support::MANIFEST, body.as_bytes());
         let error = pull(&client.puller(), &registry.reference("odd:1")).await.unwrap_err();

@@ -6,7 +6,7 @@ use olm_core::{Digest, ImageRef};
 use olm_oci::{Error, Puller, Retry, SignaturePolicy};
 use serde_json::{Value, json};
 
-use crate::support::{Client, INDEX, MANIFEST, Pushed, Registry, Reply, layer};
+use crate::support::{self, Client, INDEX, MANIFEST, Pushed, Registry, Reply, layer};
 use olm_signature::testing::{self as signing, BEGIN, EMAIL, Fulcio, ISSUER, Key, Rekor};
 
 const SIMPLE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
@@ -85,9 +85,8 @@ fn rejected(got: Result<impl std::fmt::Debug, Error>) -> String {
 /// The error of a policy that cannot be used names file and flag. GPG fails only the images that need it.
 #[tokio::test]
 async fn policy_that_cannot_be_used_names_file_and_flag() {
-    let registry = Registry::start().await;
+    let (registry, mut client) = support::start().await;
     registry.push("cat", Some("1"), &image("x"));
-    let mut client = Client::new(&[&registry]);
     let file = client.path("policy.json");
     client.config.signature_policy = SignaturePolicy::File(file.clone());
     let puller = client.puller();

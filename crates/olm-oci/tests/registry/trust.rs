@@ -5,31 +5,16 @@ use std::time::Duration;
 
 use crate::support;
 use crate::support::pki::Authority;
-use crate::support::{Body, Client, Pushed, Registry, Reply, Request, layer};
-use olm_oci::{
-    CertificateDirs, Error, ImageError, Keyring, Proxies, Puller, Retry, Selection, SharedKeyring,
-};
+use crate::support::{Body, Client, Registry, Reply, Request, auths, image, pull};
+use olm_oci::{ImageError, Keyring, Proxies, Retry, Selection, SharedKeyring};
 use rcgen::ExtendedKeyUsagePurpose;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-fn image() -> Pushed {
-    Pushed::new([layer(&[("configs/a", "1")])])
-}
-
-async fn pull(puller: &Puller, reference: &olm_core::ImageRef) -> Result<usize, Error> {
-    let image = puller.open(reference).await?;
-    Ok(support::read_files(&image, Selection::everything()).await?.len())
-}
 
 /// `user:password`.
 const BASIC: &str = "Basic dXNlcjpwYXNzd29yZA==";
 
 fn demand(header: &str) -> Reply {
     Reply::error(401, "UNAUTHORIZED").header("WWW-Authenticate", header)
-}
-
-fn auths(registry: &Registry, entry: &str) -> String {
-    format!(r#"{{"auths":{{"{}":{entry}}}}}"#, registry.address)
 }
 
 #[tokio::test]
@@ -63,10 +48,9 @@ async fn credentials_are_sent_when_asked_for() {
 
 #[tokio::test]
 async fn credentials_change_applies_to_next_pull() {
-    let registry = Registry::start().await;
+    let (registry, mut client) = support::start().await;
     registry.push("cat", Some("1"), &image());
     registry.hook(|r| (r.header("authorization") != Some(BASIC)).then(|| demand("Basic")));
-    let mut client = Client::new(&[&registry]);
     let shared = SharedKeyring::default();
     client.config.credentials.shared = Some(shared.clone());
     let puller = client.puller();
@@ -147,9 +131,8 @@ async fn token_is_fetched_once_per_repository() {
 
 #[tokio::test]
 async fn pull_bounds_token_answers_and_error_bodies() {
-    let registry = Registry::start().await;
+    let (registry, client) = support::start().await;
     let address = registry.address;
-    let client = Client::new(&[&registry]);
     registry.hook(move |r: &Request| {
         Some(match r.target.starts_with("/token") {
             true => Reply::body(Body::Endless(vec![b' '; 65536])),
@@ -175,8 +158,7 @@ async fn token_uses_scope_of_the_challenge() {
     let registry = Registry::start().await;
     registry.push("cat", Some("1"), &image());
     token_service(&registry, "repository:cat:pull repository:base:pull");
-    let client =
-        Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
+    let client = Client::new(&[&registry]).with_password(&registry);
     let puller = client.puller();
     assert_eq!(pull(&puller, &registry.reference("cat:1")).await.unwrap(), 1);
     // the scope changes: the old token is rejected, a new one is fetched
@@ -191,8 +173,8 @@ async fn credentials_are_never_sent_in_the_clear() {
     let spy = Registry::start().await;
     let realm = format!("Bearer realm=\"http://{}/token\"", spy.address);
     registry.hook(move |_| Some(demand(&realm)));
-    let mut client = Client::new(&[]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
-    trust(&mut client, &authority);
+    let mut client = Client::new(&[]).with_password(&registry);
+    client.trust(&authority);
     let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
     assert!(error.contains("token service is refused: 127.0.0.1 is not https"), "{error}");
     assert!(spy.take_log().is_empty());
@@ -215,8 +197,7 @@ async fn redirect_to_another_host_drops_credentials() {
         let to = format!("http://{elsewhere}{}", r.target);
         Some(Reply::new(307, "").header("Location", to))
     });
-    let client =
-        Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
+    let client = Client::new(&[&registry]).with_password(&registry);
     assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
     let seen = store.take_requests();
     assert_eq!(seen.len(), 2);
@@ -244,8 +225,7 @@ async fn redirect_within_registry_keeps_credentials() {
         let target = r.target.strip_prefix("/v2/cat/")?;
         Some(Reply::new(302, "").header("Location", format!("/v2/moved/{target}")))
     });
-    let client =
-        Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
+    let client = Client::new(&[&registry]).with_password(&registry);
     assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
     registry.hook(|r| Some(Reply::new(302, "").header("Location", r.target.clone())));
     registry.take_log();
@@ -255,14 +235,6 @@ async fn redirect_within_registry_keeps_credentials() {
     registry.hook(|_| Some(Reply::new(302, "").header("Location", "ftp://127.0.0.1/x")));
     let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
     assert!(error.contains("redirect of 127.0.0.1 is refused: scheme \"ftp\""), "{error}");
-}
-
-fn trust(client: &mut Client, authority: &Authority) {
-    let directory = client.path("cas");
-    std::fs::create_dir_all(&directory).unwrap();
-    std::fs::write(directory.join("ca.crt"), &authority.pem).unwrap();
-    client.config.certificates =
-        CertificateDirs { every_host: Some(directory), ..CertificateDirs::default() };
 }
 
 #[tokio::test]
@@ -278,7 +250,7 @@ async fn certificates_are_checked_and_rotate_without_restart() {
     assert_eq!(error.retry(), Retry::Backoff);
 
     let mut client = Client::new(&[]);
-    trust(&mut client, &old);
+    client.trust(&old);
     let puller = client.puller();
     assert_eq!(pull(&puller, &reference).await.unwrap(), 1);
 
@@ -294,7 +266,7 @@ async fn certificates_are_checked_and_rotate_without_restart() {
 async fn tls_errors_have_familiar_words() {
     let (trusted, other) = (Authority::new("ca"), Authority::new("other"));
     let mut client = Client::new(&[]);
-    trust(&mut client, &trusted);
+    client.trust(&trusted);
     let name =
         trusted.issue(&["registry.invalid", "*.registry.invalid"], ExtendedKeyUsagePurpose::ServerAuth);
     let same_name = Authority::new("ca");
@@ -370,7 +342,7 @@ async fn client_certificate_is_for_the_registry_only() {
     let registry = Registry::start_with(Some(authority.server(Some(&clients)))).await;
     registry.push("cat", Some("1"), &image());
     let mut client = Client::new(&[]);
-    trust(&mut client, &authority);
+    client.trust(&authority);
     assert!(pull(&client.puller(), &registry.reference("cat:1")).await.is_err());
     let pair = clients.issue(&["client"], ExtendedKeyUsagePurpose::ClientAuth);
     std::fs::write(client.path("cas/me.cert"), &pair.certificate).unwrap();
@@ -598,7 +570,7 @@ async fn proxies_tunnel_encrypted_registries() {
     registry.push("cat", Some("1"), &image());
     let (proxy, asked) = tunnel(registry.address).await;
     let mut client = Client::new(&[]);
-    trust(&mut client, &authority);
+    client.trust(&authority);
     client.config.proxies =
         Proxies { http: None, https: Some(format!("http://user:pass@{proxy}")), no_proxy: String::new() };
     assert_eq!(pull(&client.puller(), &"registry.invalid/cat:1".parse().unwrap()).await.unwrap(), 1);
@@ -610,9 +582,8 @@ async fn proxies_tunnel_encrypted_registries() {
 
 #[tokio::test]
 async fn policy_is_checked_before_the_registry() {
-    let registry = Registry::start().await;
+    let (registry, mut client) = support::start().await;
     registry.push("cat", Some("1"), &image());
-    let mut client = Client::new(&[&registry]);
     let file = client.path("policy.json");
     client.config.signature_policy = file.to_str().unwrap().parse().unwrap();
     let puller = client.puller();

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use olm_core::{Digest, DigestAlgorithm, ImageRef};
-use olm_oci::{Config, Error, Image, Limits, Puller, RegistriesFiles, Retries, Selection, Timeouts};
+use olm_oci::{
+    CertificateDirs, Config, Error, Image, Limits, Puller, RegistriesFiles, Retries, Selection, Timeouts,
+};
 use sha2::Digest as _;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -21,6 +23,24 @@ pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 pub(crate) const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// A registry, and a client that calls it insecure.
+pub(crate) async fn start() -> (Registry, Client) {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    (registry, client)
+}
+
+/// An image of one file.
+pub(crate) fn image() -> Pushed {
+    Pushed::new([layer(&[("configs/a", "1")])])
+}
+
+/// Pulls an image; the number of its files.
+pub(crate) async fn pull(puller: &Puller, reference: &ImageRef) -> Result<usize, Error> {
+    let image = puller.open(reference).await?;
+    Ok(read_files(&image, Selection::everything()).await?.len())
+}
 
 /// The selected files of an image, by path.
 pub(crate) async fn read_files(
@@ -269,6 +289,11 @@ impl Pushed {
     }
 }
 
+/// The credentials `entry` for a registry, as a file of the container tools has them.
+pub(crate) fn auths(registry: &Registry, entry: &str) -> String {
+    format!(r#"{{"auths":{{"{}":{entry}}}}}"#, registry.address)
+}
+
 pub(crate) fn digest(bytes: &[u8]) -> Digest {
     Digest::from_hash(DigestAlgorithm::Sha256, sha2::Sha256::digest(bytes).as_slice()).unwrap()
 }
@@ -351,6 +376,20 @@ impl Client {
         self
     }
 
+    /// Sends `user:password` to `registry`.
+    pub(crate) fn with_password(self, registry: &Registry) -> Self {
+        self.auth(&auths(registry, r#"{"username":"user","password":"password"}"#))
+    }
+
+    /// Trusts the certificates of `authority` only.
+    pub(crate) fn trust(&mut self, authority: &pki::Authority) {
+        let directory = self.path("cas");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("ca.crt"), &authority.pem).unwrap();
+        self.config.certificates =
+            CertificateDirs { every_host: Some(directory), ..CertificateDirs::default() };
+    }
+
     pub(crate) fn puller(&self) -> Puller {
         Puller::new(self.config.clone())
     }
@@ -367,10 +406,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, state: Arc<Mute
         let reply = {
             let mut state = state.lock().unwrap();
             state.log.push(request.clone());
-            let hooked = match state.hook.as_mut() {
-                Some(hook) => hook(&request),
-                None => None,
-            };
+            let hooked = state.hook.as_mut().and_then(|hook| hook(&request));
             close = state.close;
             hooked.unwrap_or_else(|| reply_to(&state, &request))
         };
