@@ -71,18 +71,10 @@ fn outcomes_of_fbc_8_5() {
         (&[("image: quay.io/foo/foo:v0.1.0\n", "")], &["bundle image must be set"]),
         (&[("version: 0.1.0", "version: 0.1.0, release: '1'")], &["name \"foo.v0.1.0\" does not match normalized name \"foo-v0.1.0-1\""]),
         (&[("version: 0.1.0", "version: 0.1.0, release: '1'"), ("foo.v0.1.0", "foo-v0.1.0-1")], &[]),
-        (
-            &[("version: 0.1.0", "version: 0.1.0, release: 1")],
-            &[
-                "parse properties for bundle \"foo.v0.1.0\": parse property[0] of type \"olm.package\": json: cannot unmarshal number into Go struct field Package.release of type string",
-            ],
-        ),
-        (
-            &[("{name: foo.v0.1.0}", "{name: foo.v0.1.0, skipRange: '>=1.0'}")],
-            &[
-                "invalid skipRange \">=1.0\": Could not parse Range \">=1.0\": Could not parse version \"1.0\" in \">=1.0\": No Major.Minor.Patch elements found",
-            ],
-        ),
+        (&[("version: 0.1.0", "version: 0.1.0, release: 1")],
+            &["parse properties for bundle \"foo.v0.1.0\": parse property[0] of type \"olm.package\": json: cannot unmarshal number into Go struct field Package.release of type string"]),
+        (&[("{name: foo.v0.1.0}", "{name: foo.v0.1.0, skipRange: '>=1.0'}")],
+            &["invalid skipRange \">=1.0\": Could not parse Range \">=1.0\": Could not parse version \"1.0\" in \">=1.0\": No Major.Minor.Patch elements found"]),
         (&[("{name: foo.v0.1.0}", "{name: foo.v0.1.0, skipRange: '*'}")], &["invalid skipRange \"*\": Last element in range is '||'"]),
         (&[("schema: olm.package", "Schema: olm.package"), ("defaultChannel", "DefaultChannel")], &[]),
         (&[("name: foo\n", "name: foo\nunknown: [1, {a: b}]\n")], &[]),
@@ -106,6 +98,7 @@ fn outcomes_of_fbc_8_5() {
 
 /// Each rule of phase B by its message (fbc §8.2), where fbc §8.5 has no case for it.
 #[test]
+#[rustfmt::skip]
 fn validate_messages_of_fbc_8_2() {
     let silent = |reference: &str| {
         format!(
@@ -118,16 +111,9 @@ fn validate_messages_of_fbc_8_2() {
     };
     let no_message = "invalid deprecation: message must be set";
     for (catalog, path, message) in [
-        (
-            but("{name: foo.v0.1.0}", "{name: foo.v0.1.0, skips: ['']}"),
-            "package channel bundle",
-            "skip[0] is empty",
-        ),
-        (
-            but("version: 0.1.0", "version: 0.1.0+b, release: '1'").replace("foo.v0.1.0", "foo-v0.1.0+b-1"),
-            "package channel bundle",
-            "cannot use build metadata in version with a release version",
-        ),
+        (but("{name: foo.v0.1.0}", "{name: foo.v0.1.0, skips: ['']}"), "package channel bundle", "skip[0] is empty"),
+        (but("version: 0.1.0", "version: 0.1.0+b, release: '1'").replace("foo.v0.1.0", "foo-v0.1.0+b-1"), "package channel bundle",
+            "cannot use build metadata in version with a release version"),
         (but("foo.v0.1.0", "''"), "package channel bundle", "name must be set"),
         (silent("olm.package"), "package", no_message),
         (silent("olm.channel, name: stable"), "package channel", no_message),
@@ -297,11 +283,8 @@ fn validate_rules_of_fbc_8_1_have_messages() {
             "cannot deprecate channel \"c\" for package \"foo\": channel not found"),
         ("A28", with(deprecated(&bundle_ref("whole").replace("bundle", "package"))),
             "package name must be empty for deprecated package \"foo\" (specified \"whole\")"),
-        (
-            "A29",
-            with(deprecated("{reference: {schema: x}, message: old}")),
-            "cannot deprecate object declcfg.PackageScopedReference{Schema:\"x\", Name:\"\"} referenced by entry 0 for package \"foo\": object schema unknown",
-        ),
+        ("A29", with(deprecated("{reference: {schema: x}, message: old}")),
+            "cannot deprecate object declcfg.PackageScopedReference{Schema:\"x\", Name:\"\"} referenced by entry 0 for package \"foo\": object schema unknown"),
     ];
     for (rule, catalog, text) in cases {
         let found = findings(&catalog);
@@ -326,18 +309,10 @@ fn validate_rules_for_any_object() {
         (other("properties: null"), &[]),
         (other("package: ''"), &["Error empty-package package is empty"]),
         ("schema: olm.csv\npackage: foo".to_owned(), &["Warning reserved-schema schema \"olm.csv\" is none of OLM's"]),
-        (
-            other("properties: {type: any}"),
-            &[
-                "Error properties properties are no list of properties: json: cannot unmarshal object into Go struct field Meta.properties of type []property.Property",
-            ],
-        ),
-        (
-            other("properties: [{type: 5, value: 1}]"),
-            &[
-                "Error properties properties are no list of properties: json: cannot unmarshal number into Go struct field Property.properties.type of type string",
-            ],
-        ),
+        (other("properties: {type: any}"),
+            &["Error properties properties are no list of properties: json: cannot unmarshal object into Go struct field Meta.properties of type []property.Property"]),
+        (other("properties: [{type: 5, value: 1}]"),
+            &["Error properties properties are no list of properties: json: cannot unmarshal number into Go struct field Property.properties.type of type string"]),
         (other("properties: [{type: '', value: 1}]"), &["Error property property[0] has no type"]),
         (other("properties: [{value: null}]"),
             &["Error property property[0] has no type", "Error property property[0] has the value null"]),
@@ -412,11 +387,9 @@ fn findings_have_the_position_of_their_object() {
         assert_eq!(positions, [want], "{rule}: {found:#?}");
     }
     // several files, and objects of one line
+    #[rustfmt::skip]
     let files = [
-        (
-            "a/x.json",
-            "{\"schema\": \"olm.package\", \"name\": \"p\", \"defaultChannel\": \"c\"}  {\"schema\": \"x\", \"package\": \"\"}",
-        ),
+        ("a/x.json", "{\"schema\": \"olm.package\", \"name\": \"p\", \"defaultChannel\": \"c\"}  {\"schema\": \"x\", \"package\": \"\"}"),
         ("b.yaml", "schema: x\n---\nschema: olm.channel\npackage: q\nname: c\n"),
     ];
     let found = validate(&load_files(files, IngestLimits::default()).unwrap());
