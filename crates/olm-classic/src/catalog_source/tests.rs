@@ -77,6 +77,7 @@ fn sync_reports_service_and_connection() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn sync_reports_what_is_wrong() {
     let interval = |text: &str| json!({"sourceType": "grpc", "image": "i", "updateStrategy": {"registryPoll": {"interval": text}}});
     let observed = SourceObserved { is_served: true, ..SourceObserved::default() };
@@ -86,12 +87,8 @@ fn sync_reports_what_is_wrong() {
     let with_map = SourceObserved { config_map: Some(&config_map), ..down };
     for (spec, observed, reason, message) in [
         (json!({"sourceType": "x"}), observed, "SpecInvalidError", "unknown sourcetype: x"),
-        (
-            json!({"sourceType": "configmap", "configMap": "c"}),
-            observed,
-            "ConfigMapError",
-            "failed to get catalog config map c: configmaps ns/c not found",
-        ),
+        (json!({"sourceType": "configmap", "configMap": "c"}), observed, "ConfigMapError",
+            "failed to get catalog config map c: configmaps ns/c not found"),
         (json!({"sourceType": "grpc", "image": "i"}), broken, "RegistryServerError", "disk full"),
         (json!({"sourceType": "grpc", "address": "a:1"}), broken, "RegistryServerError", "disk full"),
         (json!({"sourceType": "grpc", "address": "a:1"}), down, "", "disk full"),

@@ -223,8 +223,7 @@ fn group_check_has_a_row_for_each_outcome() {
     for (name, csv, groups, want) in [
         ("row 1", demo(), vec![other("")], failed(Reason::NoOperatorGroup, "csv in namespace with no operatorgroups")),
         ("row 2", demo(), vec![plain(), group("ns", "second", json!({}), json!(["ns"]))],
-            failed(Reason::TooManyOperatorGroups,
-                "csv created in namespace with multiple operatorgroups, can't pick one automatically")),
+            failed(Reason::TooManyOperatorGroups, "csv created in namespace with multiple operatorgroups, can't pick one automatically")),
         ("no status", demo(), vec![group("ns", "og", json!({}), json!(null))], GroupState::Unresolved),
         ("row 3, no targets: no annotation that means all namespaces", demo(), vec![group("ns", "og", json!({}), json!([]))],
             GroupState::Annotate(BTreeMap::from([annotation("olm.operatorGroup", "og"), annotation("olm.operatorNamespace", "ns")]))),
@@ -239,23 +238,20 @@ fn group_check_has_a_row_for_each_outcome() {
             failed(Reason::InvalidInstallModes,
                 "spec.installModes has more than one entry for Other, OwnNamespace; keep one of each type")),
         ("row 5", annotated(csv("ns", &["AllNamespaces"], &["A"]), &plain()), vec![plain()],
-            failed(Reason::UnsupportedOperatorGroup,
-                "OwnNamespace InstallModeType not supported, cannot configure to watch own namespace")),
+            failed(Reason::UnsupportedOperatorGroup, "OwnNamespace InstallModeType not supported, cannot configure to watch own namespace")),
         ("row 7, provided already", member(), vec![with_apis(plain(), "A.v1.x.io")], GroupState::Member),
         ("row 7, no API", annotated(csv("ns", &ALL_MODES, &[]), &plain()), vec![plain()], GroupState::Member),
         ("row 7, new API", member(), vec![with_apis(plain(), "B.v1.x.io"), other("C.v1.x.io")],
             GroupState::SetProvidedApis("A.v1.x.io,B.v1.x.io".to_owned())),
         ("row 7, static", member(), vec![fixed()],
-            failed(Reason::CannotModifyStaticProvidedApis,
-                "static provided api operatorgroup cannot be modified by these apis")),
+            failed(Reason::CannotModifyStaticProvidedApis, "static provided api operatorgroup cannot be modified by these apis")),
         ("row 7, static and provided", member(), vec![with_apis(fixed(), "A.v1.x.io")], GroupState::Member),
         ("row 7, of another group", member(), vec![plain(), other("A.v1.x.io")],
             failed(Reason::InterOperatorGroupOwnerConflict, "intersecting operatorgroups provide the same apis")),
         ("row 7, of both groups", member(), vec![with_apis(plain(), "A.v1.x.io,B.v1.x.io"), other("A.v1.x.io")],
             GroupState::SetProvidedApis("B.v1.x.io".to_owned())),
         ("row 7, of both groups, static", member(), vec![with_apis(fixed(), "A.v1.x.io"), other("A.v1.x.io")],
-            failed(Reason::CannotModifyStaticProvidedApis,
-                "static provided api operatorgroup cannot be modified by these apis")),
+            failed(Reason::CannotModifyStaticProvidedApis, "static provided api operatorgroup cannot be modified by these apis")),
     ] {
         if let GroupState::Failed { reason, .. } = &want {
             assert!(reason.is_of_the_group(), "{name}");
@@ -266,6 +262,7 @@ fn group_check_has_a_row_for_each_outcome() {
 
 /// rule: classic-apis §7.5
 #[test]
+#[rustfmt::skip]
 fn group_annotation_is_pruned_when_providers_end() {
     let plain = || group("ns", "og", json!({}), json!(["ns"]));
     let phase = |phase: &str| {
@@ -297,12 +294,7 @@ fn group_annotation_is_pruned_when_providers_end() {
         ("a pending provider", with_apis(plain(), both), vec![unsupported("Pending")], None),
         ("of another namespace", with_apis(plain(), both), vec![csv("other", &ALL_MODES, &["A"])], Some("")),
         ("static", fixed, vec![], None),
-        (
-            "malformed entries",
-            with_apis(plain(), "B.v1.x.io,nonsense"),
-            vec![phase("Succeeded")],
-            Some("B.v1.x.io"),
-        ),
+        ("malformed entries", with_apis(plain(), "B.v1.x.io,nonsense"), vec![phase("Succeeded")], Some("B.v1.x.io")),
     ] {
         let got = prune(&group, std::slice::from_ref(&group), &csvs);
         assert_eq!(got.as_deref(), want, "{name}");

@@ -159,21 +159,17 @@ fn approval_of_namespace_is_manual_if_one_is() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn plan_error_names_bundle_object_and_fix() {
     let twice = [csv_object("a.v1"), plain("v1", "ConfigMap", "c"), plain("v1", "ConfigMap", "c")];
     let mut broken = csv_object("a.v1");
     broken.0.insert("spec".into(), json!({"install": 5}));
     for (objects, want) in [
         (&[][..], "bundle a.v1: 0 ClusterServiceVersions among its objects; publish the bundle with one"),
-        (
-            &[csv_object("b.v1")],
-            "bundle a.v1: its ClusterServiceVersion is named b.v1; publish the bundle with one name",
-        ),
+        (&[csv_object("b.v1")], "bundle a.v1: its ClusterServiceVersion is named b.v1; publish the bundle with one name"),
         (&twice, "bundle a.v1: ConfigMap c is there 2 times; publish the bundle with it once"),
-        (
-            &[csv_object("a.v1"), object(json!({"kind": "Service"}))],
-            "bundle a.v1: object 1 has no metadata.name; publish the bundle with complete objects",
-        ),
+        (&[csv_object("a.v1"), object(json!({"kind": "Service"}))],
+            "bundle a.v1: object 1 has no metadata.name; publish the bundle with complete objects"),
     ] {
         assert_eq!(plan_of(objects, "", None).unwrap_err().to_string(), want);
     }

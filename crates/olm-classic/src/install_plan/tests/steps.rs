@@ -72,6 +72,7 @@ fn pull_secret_is_that_of_the_catalog() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn decide_step_names_what_cannot_be_done() {
     let plan = plan_with(
         "Installing",
@@ -87,19 +88,15 @@ fn decide_step_names_what_cannot_be_done() {
     assert_eq!(unsupported.to_string(), "the InstallPlan contains invalid data");
     assert!(unsupported.is_final() && !unsupported.is_forbidden());
     for (error, want) in [
-        (
-            decide(1, &service).unwrap_err(),
-            "ClusterServiceVersion a.v1, which owns Service x, is not there; delete the InstallPlan, a new one is made",
-        ),
+        (decide(1, &service).unwrap_err(),
+            "ClusterServiceVersion a.v1, which owns Service x, is not there; delete the InstallPlan, a new one is made"),
         (
             decide(1, &plain("v1", "Service", "y")).unwrap_err(),
             "manifest of step 1 (Service y): it names another object than the step; delete the InstallPlan, a new one is \
              made",
         ),
-        (
-            decide(9, &service).unwrap_err(),
-            "manifest of step 9 (Service x): the plan has no such step; delete the InstallPlan, a new one is made",
-        ),
+        (decide(9, &service).unwrap_err(),
+            "manifest of step 9 (Service x): the plan has no such step; delete the InstallPlan, a new one is made"),
     ] {
         assert_eq!(error.to_string(), want);
     }
