@@ -43,6 +43,7 @@ fn request(ask: Ask<'_>, constraints: EnvironmentConstraints) -> Request {
 }
 
 #[test]
+#[rustfmt::skip]
 fn environment_decides_between_bundles() {
     use EnvironmentConstraints::{Ignore, Refuse, Skip};
     let newest = package(&[("1.0.0", ""), ("1.1.0", "1.33.0"), ("1.2.0", "1.40.0")]);
@@ -63,13 +64,8 @@ fn environment_decides_between_bundles() {
         (&newest, installed("1.2.0"), Skip, "1.2.0@a", None),
         (&newest, installed("1.2.0"), Refuse, "1.2.0@a", None),
         // and is not replaced by a lower one, even if the catalog does not have it
-        (
-            &lower,
-            Ask { self_certified: true, ..installed("1.1.0") },
-            Skip,
-            "E: error upgrading from currently installed version \"1.1.0\": no bundles found for package \"p\"",
-            Some("p.v1.2.0"),
-        ),
+        (&lower, Ask { self_certified: true, ..installed("1.1.0") }, Skip,
+            "E: error upgrading from currently installed version \"1.1.0\": no bundles found for package \"p\"", Some("p.v1.2.0")),
         // but the user may ask for one
         (&newest, Ask { self_certified: true, range: "<1.1.0", ..installed("1.1.0") }, Skip, "1.0.0@a", None),
     ] {

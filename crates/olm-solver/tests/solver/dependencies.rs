@@ -224,6 +224,7 @@ fn dependency_moves_what_is_installed_together() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn dependency_conflicts_are_explained() {
     let channels = pkg("p", "").channel("a", "1.0.0").channel("b", "2.0.0");
     let twice = space()
@@ -248,16 +249,10 @@ fn dependency_conflicts_are_explained() {
              subscription sub-p requires own/ns/stable/p.v1.0.0, subscription sub-q exists, \
              subscription sub-q requires own/ns/stable/q.v1.0.0",
         ),
-        (
-            "D26",
-            missing(|it| it.catalog = "missing".to_owned()),
-            "no operators found from catalog missing in namespace ns referenced by subscription sub-p, subscription sub-p exists",
-        ),
-        (
-            "D26",
-            missing(|it| it.package = "missing".to_owned()),
-            "no operators found in package missing in the catalog referenced by subscription sub-p, subscription sub-p exists",
-        ),
+        ("D26", missing(|it| it.catalog = "missing".to_owned()),
+            "no operators found from catalog missing in namespace ns referenced by subscription sub-p, subscription sub-p exists"),
+        ("D26", missing(|it| it.package = "missing".to_owned()),
+            "no operators found in package missing in the catalog referenced by subscription sub-p, subscription sub-p exists"),
         (
             "several candidates",
             space()
@@ -303,6 +298,7 @@ fn dependency_conflicts_are_explained() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn dependency_facts_of_the_wrong_shape_do_not_count() {
     let (number, text) = (json!({"group": "g", "version": "v1", "kind": 5}), json!("text"));
     let of = |name: &str| property("olm.package", json!({"packageName": name, "version": "1.0.0"}));
@@ -325,11 +321,7 @@ fn dependency_facts_of_the_wrong_shape_do_not_count() {
         // the package that publishes a bundle counts, too
         ("no package at all", q(property("olm.package", text)), "a 1.0.0, q 1.0.0"),
         ("another package", q(of("z")), "a 1.0.0, q 1.0.0"),
-        (
-            "the other package",
-            a(needs_package("z", ">=0.1.0"), [only("q", vec![of("z")])]),
-            "a 1.0.0, q 1.0.0",
-        ),
+        ("the other package", a(needs_package("z", ">=0.1.0"), [only("q", vec![of("z")])]), "a 1.0.0, q 1.0.0"),
         ("Subscription", space().catalog("own", [only("p", vec![of("z")])]).subscribe("p"), "p 1.0.0"),
     ]);
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::common::{Space, api, constraint, needs, needs_package, pkg, property, provides, space};
 
 #[test]
+#[rustfmt::skip]
 fn hostile_properties_name_bundle_field_and_fix() {
     let raw = |kind: &str, value: &str| Property { kind: kind.into(), value: value.into() };
     for (property, want) in [
@@ -16,15 +17,10 @@ fn hostile_properties_name_bundle_field_and_fix() {
         (raw("olm.gvk.required", "{"), "parse olm.gvk.required: EOF while parsing"),
         (constraint(json!({"nope": 1})), r#"parse olm.constraint: json: unknown field "nope""#),
         (constraint(json!({"failureMessage": "x"})), "parse olm.constraint: constraint is empty"),
-        (
-            constraint(json!({"cel": {"rule": "1"}})),
-            "parse olm.constraint: cel expressions must have type Bool",
-        ),
+        (constraint(json!({"cel": {"rule": "1"}})), "parse olm.constraint: cel expressions must have type Bool"),
         (constraint(json!({"cel": {"rule": "true &&"}})), "parse olm.constraint: cel rule ends too early"),
-        (
-            constraint(json!({"gvk": api("Foo")["gvk"], "failureMessage": "x".repeat(140_000)})),
-            "olm.constraint value is greater than max constraint size 131072 bytes",
-        ),
+        (constraint(json!({"gvk": api("Foo")["gvk"], "failureMessage": "x".repeat(140_000)})),
+            "olm.constraint value is greater than max constraint size 131072 bytes"),
     ] {
         // also on a candidate that would not be chosen
         let package = pkg("p", "1.0.0; 1.1.0 r 1.0.0").with_properties("1.0.0", &[property]);

@@ -149,17 +149,13 @@ fn upgrades_are_entries_with_an_edge() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn graph_starting_csv_counts_on_first_install() {
     for (entries, installed, starting, want) in [
         (CHAIN, "none", "1.0.0", "1.0.0"),
         (CHAIN, "1.0.0", "1.0.0", "1.0.1"),
         ("1.0.0; 1.0.1; 1.0.3 sr >=1.0.0 <1.0.3", "none", "1.0.0", "1.0.0"),
-        (
-            "1.0.3 r 1.0.0 s 1.0.1, 1.0.2",
-            "none",
-            "1.0.1",
-            "E constraints not satisfiable: no operators found with name 1.0.1",
-        ),
+        ("1.0.3 r 1.0.0 s 1.0.1, 1.0.2", "none", "1.0.1", "E constraints not satisfiable: no operators found with name 1.0.1"),
     ] {
         let got = next(pkg("p", entries), "stable", installed, starting);
         assert!(got.starts_with(want), "{entries} from {installed} starting at {starting}: {got}");
@@ -257,6 +253,7 @@ fn graph_names_count_without_versions() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn graph_fail_forward_hides_what_failed_replaces() {
     let csv = |version: &str, replaces: &str, phase: &str| {
         let package = json!({"packageName": "p", "version": version});
@@ -274,12 +271,7 @@ fn graph_fail_forward_hides_what_failed_replaces() {
         (true, ("", "Replacing"), "Failed", "p.v1.2.0"),
         (false, ("", "Replacing"), "Failed", two),
         (true, ("", "Replacing"), "Pending", two),
-        (
-            true,
-            ("", "Succeeded"),
-            "Failed",
-            "csv p.v1.0.0 in phase Succeeded instead of Replacing, although p.v1.1.0 replaces it",
-        ),
+        (true, ("", "Succeeded"), "Failed", "csv p.v1.0.0 in phase Succeeded instead of Replacing, although p.v1.1.0 replaces it"),
         (true, ("p.v1.1.0", "Replacing"), "Replacing", "csv p.v1.1.0 replaces itself"),
     ] {
         let entries = "1.0.0; 1.1.0 r 1.0.0; 1.2.0 r 1.1.0";
