@@ -138,6 +138,7 @@ fn contains(content: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test]
+#[rustfmt::skip]
 async fn report_holds_no_planted_secret() {
     let (client, paths) = cluster();
     let endpoints = Endpoints { urls: Vec::new(), token_file: None, cas_dir: None };
@@ -150,10 +151,7 @@ async fn report_holds_no_planted_secret() {
     }
     // what is not secret is there
     for (path, want) in [
-        (
-            "summary.txt",
-            &["Kubernetes v1.36.0", "sample   sample    1.2.3", "clustercatalogs: ", "Not read", "Files"][..],
-        ),
+        ("summary.txt", &["Kubernetes v1.36.0", "sample   sample    1.2.3", "clustercatalogs: ", "Not read", "Files"][..]),
         ("clusterextensions/sample.yaml", &["packageName: sample", "adminPassword: \"[redacted]\""]),
         ("clusterobjectsets/sample-1.yaml", &["kind: ConfigMap"]),
         ("deployments/catalogd.yaml", &["--leader-elect", "name: HTTPS_PROXY"]),
