@@ -47,11 +47,9 @@ fn generated(number: usize) -> RegistryV1 {
             (format!("field{field}"), json!({"type": "string", "description": format!("{number} {field}")}))
         })
         .collect();
+    #[rustfmt::skip]
     let files = [
-        (
-            "metadata/annotations.yaml",
-            "annotations: {operators.operatorframework.io.bundle.package.v1: p}".to_owned(),
-        ),
+        ("metadata/annotations.yaml", "annotations: {operators.operatorframework.io.bundle.package.v1: p}".to_owned()),
         (
             "manifests/csv.yaml",
             json!({

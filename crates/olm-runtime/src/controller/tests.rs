@@ -137,27 +137,17 @@ async fn controller_measures_its_queue() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn report_states_of_an_object() {
     let now = Instant::now() + Duration::from_secs(100);
     let ago = |seconds| now - Duration::from_secs(seconds);
     let done = |outcome, failures| Record { failures, last: Some((ago(30), outcome)) };
     for (record, next, want) in [
         (Record::default(), Next::Running, "last pass: none; failures in a row: 0; next pass: running"),
-        (
-            done(Some(Outcome::Success), 0),
-            Next::OnChange,
-            "last pass: success 30.0 s ago; failures in a row: 0; next pass: on change",
-        ),
-        (
-            done(Some(Outcome::Error), 3),
-            Next::At(now + Duration::from_millis(1_500)),
-            "last pass: error 30.0 s ago; failures in a row: 3; next pass: in 1.5 s",
-        ),
-        (
-            done(None, 1),
-            Next::At(ago(2)),
-            "last pass: panic 30.0 s ago; failures in a row: 1; next pass: due for 2.0 s",
-        ),
+        (done(Some(Outcome::Success), 0), Next::OnChange, "last pass: success 30.0 s ago; failures in a row: 0; next pass: on change"),
+        (done(Some(Outcome::Error), 3), Next::At(now + Duration::from_millis(1_500)),
+            "last pass: error 30.0 s ago; failures in a row: 3; next pass: in 1.5 s"),
+        (done(None, 1), Next::At(ago(2)), "last pass: panic 30.0 s ago; failures in a row: 1; next pass: due for 2.0 s"),
     ] {
         assert_eq!(state(&record, next, now), want);
     }

@@ -151,13 +151,8 @@ fn judge_compares_the_log_entry_with_the_signature() {
         ("another hash", altered(&|entry| entry["spec"]["data"]["hash"]["algorithm"] = json!("sha1")), "of another payload"),
         ("another signature", altered(&|entry| entry["spec"]["signature"]["content"] = json!(STANDARD.encode(&again))),
             "of another signature"),
-        (
-            "another signer",
-            altered(&|entry| {
-                entry["spec"]["signature"]["publicKey"]["content"] = json!(encoded(&Key::new().public()));
-            }),
-            "of another signer",
-        ),
+        ("another signer", altered(&|entry| { entry["spec"]["signature"]["publicKey"]["content"] = json!(encoded(&Key::new().public())); }),
+            "of another signer"),
         ("another kind", altered(&|entry| entry["kind"] = json!("rpm")), "of the kind \"rpm\" \"0.0.1\""),
         ("another version", altered(&|entry| entry["apiVersion"] = json!("0.0.2")), "which is not supported"),
         ("half an entry", altered(&|entry| entry["spec"] = json!({})), "cannot be read"),
