@@ -304,6 +304,7 @@ mod tests {
     const CONTAINER: &str = "/spec/template/spec/containers/0";
 
     #[test]
+    #[rustfmt::skip]
     fn drift_ignores_fields_of_others() {
         for (case, live) in [
             ("as applied", live()),
@@ -311,14 +312,7 @@ mod tests {
             ("foreign label", with_member(live(), "/metadata/labels/mine", json!("a"))),
             ("foreign annotation", with_member(live(), "/metadata/annotations", json!({"mine": "a"}))),
             ("scaled", with_member(live(), "/spec/replicas", json!(5))),
-            (
-                "restarted",
-                with_member(
-                    live(),
-                    "/spec/template/metadata",
-                    json!({"annotations": {"restartedAt": "now"}}),
-                ),
-            ),
+            ("restarted", with_member(live(), "/spec/template/metadata", json!({"annotations": {"restartedAt": "now"}}))),
             (
                 "foreign container",
                 with_member(
@@ -355,6 +349,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn drift_finds_changes_of_our_fields() {
         for (case, live) in [
             ("value", with_member(live(), &format!("{CONTAINER}/image"), json!("evil"))),
@@ -362,28 +357,15 @@ mod tests {
             ("removed", with_member(live(), &format!("{CONTAINER}/args"), Value::Null)),
             ("label removed", with_member(live(), "/metadata/labels", Value::Null)),
             ("container removed", with_member(live(), "/spec/template/spec/containers", json!([]))),
-            (
-                "port changed",
-                with_member(
-                    live(),
-                    &format!("{CONTAINER}/ports"),
-                    json!([{"containerPort": 81, "protocol": "TCP"}]),
-                ),
-            ),
+            ("port changed", with_member(live(), &format!("{CONTAINER}/ports"), json!([{"containerPort": 81, "protocol": "TCP"}]))),
         ] {
             assert_eq!(drift(&object(desired()), &object(live)), Drift::Changed, "{case}");
         }
         for (case, desired) in [
             ("new label", with_member(desired(), "/metadata/labels/new", json!("1"))),
             ("new member", with_member(desired(), &format!("{CONTAINER}/command"), json!(["x"]))),
-            (
-                "new container",
-                with_member(
-                    desired(),
-                    "/spec/template/spec/containers",
-                    json!([desired().pointer(CONTAINER).unwrap(), {"name": "z"}]),
-                ),
-            ),
+            ("new container",
+                with_member(desired(), "/spec/template/spec/containers", json!([desired().pointer(CONTAINER).unwrap(), {"name": "z"}]))),
             ("dropped member", with_member(desired(), &format!("{CONTAINER}/args"), Value::Null)),
             ("dropped labels", with_member(desired(), "/metadata/labels", Value::Null)),
         ] {

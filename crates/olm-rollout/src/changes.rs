@@ -209,47 +209,25 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn changes_name_the_field_of_each_kind_of_change() {
         for (old, new, want) in [
             (json!({"a": 1}), json!({"a": 1}), vec![]),
             (json!({"a": 1}), json!({"a": 2, "b": "x"}), vec!["spec.a 1 2", "spec.b - \"x\""]),
             (json!({"a": {"b": 1}}), json!({"a": {}}), vec!["spec.a.b 1 -"]),
             (json!({"a": []}), json!({}), vec![]),
-            (
-                json!({"containers": [{"name": "a", "image": "x"}, {"name": "b"}]}),
-                json!({"containers": [{"name": "b"}, {"name": "a", "image": "y"}]}),
-                vec!["spec.containers[a].image \"x\" \"y\""],
-            ),
-            (
-                json!({"env": [{"name": "A", "value": "1"}, {"name": "B"}]}),
-                json!({"env": [{"name": "A", "value": "1"}]}),
-                vec!["spec.env[B] {\"name\":\"B\"} -"],
-            ),
-            (
-                json!({"ports": [{"containerPort": 80, "protocol": "TCP"}]}),
-                json!({"ports": [{"containerPort": 80, "protocol": "TCP", "hostPort": 1}]}),
-                vec!["spec.ports[80/TCP].hostPort - 1"],
-            ),
-            (
-                json!({"args": ["a", "b"]}),
-                json!({"args": ["a", "c"]}),
-                vec!["spec.args[1] \"b\" -", "spec.args[1] - \"c\""],
-            ),
-            (
-                json!({"args": ["a", "b"]}),
-                json!({"args": ["b", "a"]}),
-                vec!["spec.args [\"a\",\"b\"] [\"b\",\"a\"]"],
-            ),
-            (
-                json!({"rules": [{"verbs": ["get"]}, {"verbs": ["list"]}]}),
-                json!({"rules": [{"verbs": ["get", "watch"]}, {"verbs": ["list"]}]}),
-                vec!["spec.rules[0].verbs[1] - \"watch\""],
-            ),
-            (
-                json!({"rules": [{"verbs": ["get"]}, {"verbs": ["list"]}]}),
-                json!({"rules": [{"verbs": ["list"]}]}),
-                vec!["spec.rules[0] {\"verbs\":[\"get\"]} -"],
-            ),
+            (json!({"containers": [{"name": "a", "image": "x"}, {"name": "b"}]}),
+                json!({"containers": [{"name": "b"}, {"name": "a", "image": "y"}]}), vec!["spec.containers[a].image \"x\" \"y\""]),
+            (json!({"env": [{"name": "A", "value": "1"}, {"name": "B"}]}), json!({"env": [{"name": "A", "value": "1"}]}),
+                vec!["spec.env[B] {\"name\":\"B\"} -"]),
+            (json!({"ports": [{"containerPort": 80, "protocol": "TCP"}]}),
+                json!({"ports": [{"containerPort": 80, "protocol": "TCP", "hostPort": 1}]}), vec!["spec.ports[80/TCP].hostPort - 1"]),
+            (json!({"args": ["a", "b"]}), json!({"args": ["a", "c"]}), vec!["spec.args[1] \"b\" -", "spec.args[1] - \"c\""]),
+            (json!({"args": ["a", "b"]}), json!({"args": ["b", "a"]}), vec!["spec.args [\"a\",\"b\"] [\"b\",\"a\"]"]),
+            (json!({"rules": [{"verbs": ["get"]}, {"verbs": ["list"]}]}),
+                json!({"rules": [{"verbs": ["get", "watch"]}, {"verbs": ["list"]}]}), vec!["spec.rules[0].verbs[1] - \"watch\""]),
+            (json!({"rules": [{"verbs": ["get"]}, {"verbs": ["list"]}]}), json!({"rules": [{"verbs": ["list"]}]}),
+                vec!["spec.rules[0] {\"verbs\":[\"get\"]} -"]),
             (json!({"a.b/c": 1}), json!({"a.b/c": 2}), vec!["spec[a.b/c] 1 2"]),
             (json!({"a": "1"}), json!({"a": 1}), vec!["spec.a \"1\" 1"]),
         ] {

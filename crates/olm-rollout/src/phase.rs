@@ -215,18 +215,12 @@ mod tests {
             .into_iter()
             .map(|phase| (phase.name, phase.objects.iter().map(|object| object.key().objref()).collect()))
             .collect();
+        #[rustfmt::skip]
         let want: [(&str, &[&str]); 3] = [
             ("namespaces", &["/v1, Kind=Namespace /a"]),
             ("configuration", &["/v1, Kind=ConfigMap a/c", "/v1, Kind=Secret a/s"]),
-            (
-                "deploy",
-                &[
-                    "/v1, Kind=Pod a/p",
-                    "apps/v1, Kind=DaemonSet z/z",
-                    "apps/v1, Kind=Deployment a/z",
-                    "apps/v1, Kind=Deployment b/a",
-                ],
-            ),
+            ("deploy",
+                &["/v1, Kind=Pod a/p", "apps/v1, Kind=DaemonSet z/z", "apps/v1, Kind=Deployment a/z", "apps/v1, Kind=Deployment b/a"]),
         ];
         for ((name, objects), (want_name, want_objects)) in got.iter().zip(want) {
             assert_eq!(

@@ -254,6 +254,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn pod_state_gives_reason_and_exit_code() {
         let ended = |code: i64, reason: &str| json!({"terminated": {"exitCode": code, "reason": reason}});
         let waiting =
@@ -264,66 +265,22 @@ mod tests {
         let mut fine = main(json!({"running": {}}), json!({}));
         fine["conditions"] = ready;
         for (status, reason, cause, failed) in [
-            (
-                main(waiting("CrashLoopBackOff", "back-off 20s restarting"), ended(1, "OOMKilled")),
-                "CrashLoopBackOff",
-                Some("container manager: CrashLoopBackOff (exit code 1, OOMKilled)"),
-                true,
-            ),
-            (
-                main(waiting("CrashLoopBackOff", "back-off 20s restarting"), ended(2, "Error")),
-                "CrashLoopBackOff",
-                Some("container manager: CrashLoopBackOff (exit code 2)"),
-                true,
-            ),
-            (
-                main(waiting("ErrImagePull", "not found\nmore"), json!({})),
-                "ErrImagePull",
-                Some("container manager: ErrImagePull (image quay.io/x:1): not found"),
-                true,
-            ),
-            (
-                main(waiting("CreateContainerConfigError", "secret \"s\" not found"), json!({})),
-                "CreateContainerConfigError",
-                Some("container manager: CreateContainerConfigError: secret \"s\" not found"),
-                true,
-            ),
-            (
-                main(ended(137, "OOMKilled"), json!({})),
-                "OOMKilled",
-                Some("container manager: OOMKilled (exit code 137)"),
-                true,
-            ),
-            (
-                main(ended(0, "Completed"), json!({})),
-                "Completed",
-                Some("container manager: Completed (exit code 0)"),
-                true,
-            ),
-            (
-                main(json!({"running": {}}), ended(137, "OOMKilled")),
-                "Restarted",
-                Some("container manager: restarted (exit code 137, OOMKilled), not ready"),
-                true,
-            ),
-            (
-                main(json!({"running": {}}), json!({})),
-                "NotReady",
-                Some("container manager: running, but not ready"),
-                false,
-            ),
-            (
-                main(waiting("ContainerCreating", ""), json!({})),
-                "ContainerCreating",
-                Some("container manager: ContainerCreating"),
-                false,
-            ),
-            (
-                json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}),
-                "Evicted",
-                Some("Evicted: The node was low on resource: memory."),
-                true,
-            ),
+            (main(waiting("CrashLoopBackOff", "back-off 20s restarting"), ended(1, "OOMKilled")), "CrashLoopBackOff",
+                Some("container manager: CrashLoopBackOff (exit code 1, OOMKilled)"), true),
+            (main(waiting("CrashLoopBackOff", "back-off 20s restarting"), ended(2, "Error")), "CrashLoopBackOff",
+                Some("container manager: CrashLoopBackOff (exit code 2)"), true),
+            (main(waiting("ErrImagePull", "not found\nmore"), json!({})), "ErrImagePull",
+                Some("container manager: ErrImagePull (image quay.io/x:1): not found"), true),
+            (main(waiting("CreateContainerConfigError", "secret \"s\" not found"), json!({})), "CreateContainerConfigError",
+                Some("container manager: CreateContainerConfigError: secret \"s\" not found"), true),
+            (main(ended(137, "OOMKilled"), json!({})), "OOMKilled", Some("container manager: OOMKilled (exit code 137)"), true),
+            (main(ended(0, "Completed"), json!({})), "Completed", Some("container manager: Completed (exit code 0)"), true),
+            (main(json!({"running": {}}), ended(137, "OOMKilled")), "Restarted",
+                Some("container manager: restarted (exit code 137, OOMKilled), not ready"), true),
+            (main(json!({"running": {}}), json!({})), "NotReady", Some("container manager: running, but not ready"), false),
+            (main(waiting("ContainerCreating", ""), json!({})), "ContainerCreating", Some("container manager: ContainerCreating"), false),
+            (json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}), "Evicted",
+                Some("Evicted: The node was low on resource: memory."), true),
             (
                 json!({"phase": "Pending", "conditions": [
                     {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available"}]}),
@@ -393,6 +350,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn failing_pod_is_named_before_pending_one() {
         let creating = pod("a", main(json!({"waiting": {"reason": "ContainerCreating"}}), json!({})));
         let crashing = pod(
@@ -407,10 +365,7 @@ mod tests {
         let mut leaving = crashing.clone();
         leaving.metadata_mut().insert("deletionTimestamp".to_owned(), json!("2030-01-01T00:00:00Z"));
         for (pods, want) in [
-            (
-                vec![&creating, &crashing],
-                Some("pod b: container manager: CrashLoopBackOff (exit code 1, OOMKilled)"),
-            ),
+            (vec![&creating, &crashing], Some("pod b: container manager: CrashLoopBackOff (exit code 1, OOMKilled)")),
             (vec![&creating, &leaving], Some("pod a: container manager: ContainerCreating")),
             (vec![&evicted, &creating], Some("pod a: container manager: ContainerCreating")),
             (vec![&evicted], Some("pod 0: Evicted")),

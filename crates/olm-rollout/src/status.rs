@@ -249,6 +249,7 @@ mod tests {
 
     /// Every outcome with every fact that matters to it, in one text.
     #[test]
+    #[rustfmt::skip]
     fn status_conditions_of_each_outcome() {
         let ready = |name: &str| object(name, false, ProbeResult::yes());
         let unsettled = ObjectState { settled: false, ..ready("w") };
@@ -259,22 +260,10 @@ mod tests {
             ("failed", Outcome::Failed(message())),
             ("refused", Outcome::Refused(message())),
             ("complete", processed(vec![vec![ready("a")], vec![]], 2)),
-            (
-                "complete but mixed",
-                processed(vec![vec![ready("a"), object("b", true, ProbeResult::yes())]], 1),
-            ),
+            ("complete but mixed", processed(vec![vec![ready("a"), object("b", true, ProbeResult::yes())]], 1)),
             ("complete, all progressed", processed(vec![vec![object("b", true, ProbeResult::yes())]], 1)),
-            (
-                "first phase waits",
-                processed(
-                    vec![vec![
-                        ready("a"),
-                        object("b", false, ProbeResult::no("x")),
-                        object("c", false, ProbeResult::no("y")),
-                    ]],
-                    2,
-                ),
-            ),
+            ("first phase waits",
+                processed(vec![vec![ready("a"), object("b", false, ProbeResult::no("x")), object("c", false, ProbeResult::no("y"))]], 2)),
             (
                 "two phases fail",
                 processed(
@@ -325,6 +314,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn status_obstacle_of_a_removal() {
         let removing = |detail: &str| {
             let facts = Facts { version: "1.0.0", had_available: true, deadline: Deadline::None };
@@ -334,13 +324,8 @@ mod tests {
             ("Revision 1.0.0 has rolled out.".to_owned(), None),
             (REMOVING.to_owned(), None),
             (removing("waiting for ConfigMap a/b"), Some(("waiting for ConfigMap a/b", false))),
-            (
-                removing(&format!("{PROTECTED}3 greetings.example.com")),
-                Some((
-                    "custom resources are protected and must be deleted first: 3 greetings.example.com",
-                    true,
-                )),
-            ),
+            (removing(&format!("{PROTECTED}3 greetings.example.com")),
+                Some(("custom resources are protected and must be deleted first: 3 greetings.example.com", true))),
             (format!("{REMOVAL_FAILED}teardown x: forbidden\nmore"), Some(("teardown x: forbidden", true))),
         ] {
             let got = Obstacle::read(&message);

@@ -154,6 +154,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn permissions_new_grants_are_those_not_made_before() {
         let pods = |verbs: Value| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": verbs}]);
         let cluster = |verbs| {
@@ -161,43 +162,16 @@ mod tests {
         };
         let local = |verbs| [role("Role", "r", pods(verbs)), binding("RoleBinding", "Role", "r")];
         for (case, before, after, want) in [
-            (
-                "nothing new",
-                cluster(json!(["get", "list"])).to_vec(),
-                cluster(json!(["get"])).to_vec(),
-                vec![],
-            ),
-            (
-                "a verb",
-                cluster(json!(["get"])).to_vec(),
-                cluster(json!(["get", "list"])).to_vec(),
-                vec!["ServiceAccount n/s Cluster list pods"],
-            ),
+            ("nothing new", cluster(json!(["get", "list"])).to_vec(), cluster(json!(["get"])).to_vec(), vec![]),
+            ("a verb", cluster(json!(["get"])).to_vec(), cluster(json!(["get", "list"])).to_vec(),
+                vec!["ServiceAccount n/s Cluster list pods"]),
             ("had everything", cluster(json!(["*"])).to_vec(), cluster(json!(["list"])).to_vec(), vec![]),
-            (
-                "from everywhere to one namespace",
-                cluster(json!(["get"])).to_vec(),
-                local(json!(["get"])).to_vec(),
-                vec![],
-            ),
-            (
-                "from one namespace to everywhere",
-                local(json!(["get"])).to_vec(),
-                cluster(json!(["get"])).to_vec(),
-                vec!["ServiceAccount n/s Cluster get pods"],
-            ),
-            (
-                "a role of others",
-                vec![],
-                vec![binding("RoleBinding", "ClusterRole", "view")],
-                vec!["ServiceAccount n/s Namespace(\"n\") ClusterRole view"],
-            ),
-            (
-                "a role without a binding",
-                vec![],
-                vec![role("ClusterRole", "r", pods(json!(["get"])))],
-                vec![],
-            ),
+            ("from everywhere to one namespace", cluster(json!(["get"])).to_vec(), local(json!(["get"])).to_vec(), vec![]),
+            ("from one namespace to everywhere", local(json!(["get"])).to_vec(), cluster(json!(["get"])).to_vec(),
+                vec!["ServiceAccount n/s Cluster get pods"]),
+            ("a role of others", vec![], vec![binding("RoleBinding", "ClusterRole", "view")],
+                vec!["ServiceAccount n/s Namespace(\"n\") ClusterRole view"]),
+            ("a role without a binding", vec![], vec![role("ClusterRole", "r", pods(json!(["get"])))], vec![]),
         ] {
             assert_eq!(new_grants(&before, &after), want, "{case}");
         }

@@ -206,51 +206,20 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn permissions_rule_grants_what_the_apiserver_allows() {
         let named = Some("x");
         for (rule, right, want) in [
-            (
-                rule(&["apps"], &["deployments"], &[], &["get"]),
-                Right::on("get", "apps", "deployments", None),
-                true,
-            ),
-            (
-                rule(&["apps"], &["deployments"], &[], &["get"]),
-                Right::on("get", "apps", "deployments", named),
-                true,
-            ),
-            (
-                rule(&["apps"], &["deployments"], &[], &["get"]),
-                Right::on("create", "apps", "deployments", None),
-                false,
-            ),
-            (
-                rule(&["apps"], &["deployments"], &[], &["get"]),
-                Right::on("get", "", "deployments", None),
-                false,
-            ),
-            (
-                rule(&["apps"], &["deployments"], &["x"], &["get"]),
-                Right::on("get", "apps", "deployments", named),
-                true,
-            ),
-            (
-                rule(&["apps"], &["deployments"], &["x"], &["get"]),
-                Right::on("get", "apps", "deployments", None),
-                false,
-            ),
-            (
-                rule(&["apps"], &["deployments"], &["y"], &["get"]),
-                Right::on("get", "apps", "deployments", named),
-                false,
-            ),
+            (rule(&["apps"], &["deployments"], &[], &["get"]), Right::on("get", "apps", "deployments", None), true),
+            (rule(&["apps"], &["deployments"], &[], &["get"]), Right::on("get", "apps", "deployments", named), true),
+            (rule(&["apps"], &["deployments"], &[], &["get"]), Right::on("create", "apps", "deployments", None), false),
+            (rule(&["apps"], &["deployments"], &[], &["get"]), Right::on("get", "", "deployments", None), false),
+            (rule(&["apps"], &["deployments"], &["x"], &["get"]), Right::on("get", "apps", "deployments", named), true),
+            (rule(&["apps"], &["deployments"], &["x"], &["get"]), Right::on("get", "apps", "deployments", None), false),
+            (rule(&["apps"], &["deployments"], &["y"], &["get"]), Right::on("get", "apps", "deployments", named), false),
             (rule(&["*"], &["*"], &[], &["*"]), Right::on("bind", "x", "y/z", named), true),
             // `*` asked for is had only by who has `*`
-            (
-                rule(&["apps"], &["deployments"], &[], &["get", "list"]),
-                Right::on("*", "apps", "deployments", None),
-                false,
-            ),
+            (rule(&["apps"], &["deployments"], &[], &["get", "list"]), Right::on("*", "apps", "deployments", None), false),
             (rule(&["apps"], &["*"], &[], &["*"]), Right::on("*", "apps", "*", None), true),
             (rule(&[""], &["*/scale"], &[], &["get"]), Right::on("get", "", "pods/scale", None), true),
             (rule(&[""], &["*/scale"], &[], &["get"]), Right::on("get", "", "pods", None), false),
@@ -261,6 +230,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn permissions_rule_is_displayed_in_one_line() {
         let urls =
             Rule { urls: vec!["/metrics".to_owned()], verbs: vec!["get".to_owned()], ..Rule::default() };
@@ -268,10 +238,7 @@ mod tests {
         for (rule, want) in [
             (rule(&["apps"], &["deployments"], &[], &["create"]), "apps deployments: create"),
             (rule(&[""], &["pods", "secrets"], &[], &["get", "list"]), "pods, secrets: get, list"),
-            (
-                rule(&["apps"], &["deployments"], &["x", "y"], &["patch"]),
-                "apps deployments \"x\", \"y\": patch",
-            ),
+            (rule(&["apps"], &["deployments"], &["x", "y"], &["patch"]), "apps deployments \"x\", \"y\": patch"),
             (rule(&["*"], &["*"], &[], &["*"]), "* *: *"),
             (rule(&[""], &many, &[], &["get"]), "a, b, c, d and 2 more: get"),
             (urls, "/metrics: get"),

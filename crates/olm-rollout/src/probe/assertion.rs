@@ -143,6 +143,7 @@ mod tests {
 
     /// rule: revisions §8.3, every row
     #[test]
+    #[rustfmt::skip]
     fn probe_assertions_table() {
         let condition = || Assertion::ConditionEqual { condition: "T".into(), status: "True".into() };
         let fields = || Assertion::FieldsEqual { a: "status.a".into(), b: "status.b".into() };
@@ -153,39 +154,16 @@ mod tests {
             (condition(), json!({"conditions": {}}), Ready::Unknown, "malformed .status.conditions"),
             (condition(), json!({"conditions": ["x"]}), Ready::Unknown, "malformed .status.conditions"),
             (condition(), json!({"conditions": []}), Ready::Unknown, r#"missing .status.condition["T"]"#),
-            (
-                condition(),
-                json!({"conditions": [{"type": "U", "status": "True"}]}),
-                Ready::Unknown,
-                r#"missing .status.condition["T"]"#,
-            ),
-            (
-                condition(),
-                json!({"conditions": [{"type": "T", "status": "True", "observedGeneration": 1}]}),
-                Ready::Unknown,
-                r#".status.condition["T"] outdated"#,
-            ),
-            (
-                condition(),
-                json!({"conditions": [{"type": "T", "status": "True", "observedGeneration": 2}]}),
-                Ready::Yes,
-                r#".status.condition["T"] is True"#,
-            ),
-            (
-                condition(),
-                json!({"conditions": [{"type": "T", "status": "Unknown"}]}),
-                Ready::No,
-                r#".status.condition["T"] is Unknown"#,
-            ),
+            (condition(), json!({"conditions": [{"type": "U", "status": "True"}]}), Ready::Unknown, r#"missing .status.condition["T"]"#),
+            (condition(), json!({"conditions": [{"type": "T", "status": "True", "observedGeneration": 1}]}), Ready::Unknown,
+                r#".status.condition["T"] outdated"#),
+            (condition(), json!({"conditions": [{"type": "T", "status": "True", "observedGeneration": 2}]}), Ready::Yes,
+                r#".status.condition["T"] is True"#),
+            (condition(), json!({"conditions": [{"type": "T", "status": "Unknown"}]}), Ready::No, r#".status.condition["T"] is Unknown"#),
             (fields(), json!({}), Ready::No, r#""status.a" missing"#),
             (fields(), json!({"a": 1}), Ready::No, r#""status.b" missing"#),
             (fields(), json!({"a": {"x": [1]}, "b": {"x": [1]}}), Ready::Yes, r#""status.a" == "status.b""#),
-            (
-                fields(),
-                json!({"a": 1, "b": "<"}),
-                Ready::No,
-                r#""status.a" != "status.b" expected: 1 got: "\u003c""#,
-            ),
+            (fields(), json!({"a": 1, "b": "<"}), Ready::No, r#""status.a" != "status.b" expected: 1 got: "\u003c""#),
             (value(), json!({}), Ready::No, r#"missing key: "status.phase""#),
             (value(), json!(null), Ready::No, r#"missing key: "status.phase""#),
             (
@@ -195,18 +173,9 @@ mod tests {
                 r#"error locating key "status.phase"; .status.phase accessor error: text is of the type string, expected map[string]interface{}"#,
             ),
             (value(), json!({"phase": "Bound"}), Ready::Yes, r#"value at key "status.phase" == "Bound""#),
-            (
-                value(),
-                json!({"phase": "Pending"}),
-                Ready::No,
-                r#"value at key "status.phase" != "Bound"; expected: "Bound" got: "Pending""#,
-            ),
-            (
-                value(),
-                json!({"phase": {"a": 1}}),
-                Ready::No,
-                r#"value at key "status.phase" != "Bound"; expected: "Bound" got: {"a":1}"#,
-            ),
+            (value(), json!({"phase": "Pending"}), Ready::No,
+                r#"value at key "status.phase" != "Bound"; expected: "Bound" got: "Pending""#),
+            (value(), json!({"phase": {"a": 1}}), Ready::No, r#"value at key "status.phase" != "Bound"; expected: "Bound" got: {"a":1}"#),
             (number(), json!({"n": 3}), Ready::Yes, r#"value at key "status.n" == "3""#),
             (number(), json!({"n": 4}), Ready::No, r#"value at key "status.n" != "3"; expected: "3" got: 4"#),
         ] {

@@ -143,93 +143,37 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    #[rustfmt::skip]
     fn probe_builtin_readiness_by_kind() {
         let ready = Some((Ready::Yes, String::new()));
         let no = |message: &str| Some((Ready::No, message.to_owned()));
         let unknown = |message: &str| Some((Ready::Unknown, message.to_owned()));
         for (api_version, kind, spec, status, want) in [
             ("apps/v1", "StatefulSet", json!({}), json!({}), unknown("missing .status.observedGeneration")),
-            (
-                "apps/v1",
-                "StatefulSet",
-                json!({}),
-                json!({"observedGeneration": 0}),
-                unknown(".status outdated"),
-            ),
-            (
-                "apps/v1",
-                "StatefulSet",
-                json!({"replicas": 2}),
-                json!({"observedGeneration": 1, "readyReplicas": 1, "updatedReplicas": 2}),
-                no(".status.readyReplicas is 1, want 2"),
-            ),
-            (
-                "apps/v1",
-                "StatefulSet",
-                json!({"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}}),
-                json!({"observedGeneration": 1, "readyReplicas": 3, "updatedReplicas": 1}),
-                ready.clone(),
-            ),
-            (
-                "apps/v1",
-                "StatefulSet",
-                json!({"updateStrategy": {"type": "OnDelete"}}),
-                json!({"observedGeneration": 1, "readyReplicas": 1}),
-                ready.clone(),
-            ),
-            (
-                "apps/v1",
-                "StatefulSet",
-                json!({"replicas": 0}),
-                json!({"observedGeneration": 1}),
-                ready.clone(),
-            ),
+            ("apps/v1", "StatefulSet", json!({}), json!({"observedGeneration": 0}), unknown(".status outdated")),
+            ("apps/v1", "StatefulSet", json!({"replicas": 2}), json!({"observedGeneration": 1, "readyReplicas": 1, "updatedReplicas": 2}),
+                no(".status.readyReplicas is 1, want 2")),
+            ("apps/v1", "StatefulSet", json!({"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}}),
+                json!({"observedGeneration": 1, "readyReplicas": 3, "updatedReplicas": 1}), ready.clone()),
+            ("apps/v1", "StatefulSet", json!({"updateStrategy": {"type": "OnDelete"}}),
+                json!({"observedGeneration": 1, "readyReplicas": 1}), ready.clone()),
+            ("apps/v1", "StatefulSet", json!({"replicas": 0}), json!({"observedGeneration": 1}), ready.clone()),
             ("apps/v1", "DaemonSet", json!({}), json!({"observedGeneration": 1}), ready.clone()),
-            (
-                "apps/v1",
-                "DaemonSet",
-                json!({}),
+            ("apps/v1", "DaemonSet", json!({}),
                 json!({"observedGeneration": 1, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 1}),
-                no(".status.numberAvailable is 1, want 2"),
-            ),
-            (
-                "apps/v1",
-                "Deployment",
-                json!({"replicas": 0}),
-                json!({"observedGeneration": 1}),
-                ready.clone(),
-            ),
-            (
-                "apps/v1",
-                "Deployment",
-                json!({"replicas": 0}),
-                json!({"observedGeneration": 1, "replicas": 1}),
-                no(".status.replicas is 1, want 0"),
-            ),
+                no(".status.numberAvailable is 1, want 2")),
+            ("apps/v1", "Deployment", json!({"replicas": 0}), json!({"observedGeneration": 1}), ready.clone()),
+            ("apps/v1", "Deployment", json!({"replicas": 0}), json!({"observedGeneration": 1, "replicas": 1}),
+                no(".status.replicas is 1, want 0")),
             ("apps/v1", "Deployment", json!({}), json!({}), None),
             ("batch/v1", "Job", json!({}), json!({}), unknown("missing .status.conditions")),
             ("batch/v1", "Job", json!({"suspend": true}), json!({}), ready.clone()),
-            (
-                "batch/v1",
-                "Job",
-                json!({}),
-                json!({"conditions": [{"type": "Complete", "status": "True"}]}),
-                Some((Ready::Yes, r#".status.condition["Complete"] is True"#.to_owned())),
-            ),
-            (
-                "batch/v1",
-                "Job",
-                json!({}),
-                json!({"conditions": [{"type": "Failed", "status": "True"}]}),
-                no(r#".status.condition["Failed"] is True"#),
-            ),
-            (
-                "apiregistration.k8s.io/v1",
-                "APIService",
-                json!({}),
-                json!({"conditions": [{"type": "Available", "status": "False"}]}),
-                no(r#".status.condition["Available"] is False"#),
-            ),
+            ("batch/v1", "Job", json!({}), json!({"conditions": [{"type": "Complete", "status": "True"}]}),
+                Some((Ready::Yes, r#".status.condition["Complete"] is True"#.to_owned()))),
+            ("batch/v1", "Job", json!({}), json!({"conditions": [{"type": "Failed", "status": "True"}]}),
+                no(r#".status.condition["Failed"] is True"#)),
+            ("apiregistration.k8s.io/v1", "APIService", json!({}), json!({"conditions": [{"type": "Available", "status": "False"}]}),
+                no(r#".status.condition["Available"] is False"#)),
             ("v1", "ConfigMap", json!({}), json!({}), None),
         ] {
             let object = test_object(

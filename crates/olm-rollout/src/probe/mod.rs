@@ -170,6 +170,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    #[rustfmt::skip]
     fn probe_results_unknown_beats_no_beats_yes() {
         let no = || ProbeResult::no("n");
         let unknown = || ProbeResult::unknown("u");
@@ -177,18 +178,8 @@ mod tests {
             (vec![], Ready::Yes, vec![]),
             (vec![ProbeResult::yes(), ProbeResult::yes()], Ready::Yes, vec![]),
             (vec![ProbeResult::yes(), no(), ProbeResult::no("m"), no()], Ready::No, vec!["n", "m"]),
-            (
-                vec![
-                    no(),
-                    unknown(),
-                    ProbeResult::yes(),
-                    ProbeResult::no("m"),
-                    unknown(),
-                    ProbeResult::unknown("v"),
-                ],
-                Ready::Unknown,
-                vec!["u", "v"],
-            ),
+            (vec![no(), unknown(), ProbeResult::yes(), ProbeResult::no("m"), unknown(), ProbeResult::unknown("v")], Ready::Unknown,
+                vec!["u", "v"]),
         ] {
             let got = ProbeResult::all(results);
             assert_eq!(
@@ -206,6 +197,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn probe_of_a_deployment_has_the_cause_of_its_status() {
         let condition = |type_: &str, status: &str, reason: &str, message: &str| json!({"type": type_, "status": status, "reason": reason, "message": message});
         let available = || condition("Available", "False", "MinimumReplicasUnavailable", "not yet");
@@ -223,14 +215,8 @@ mod tests {
             (vec![available()], String::new()),
             (vec![available(), late("True")], String::new()),
             (vec![available(), late("False"), refused()], "; FailedCreate: exceeded quota: q".to_owned()),
-            (
-                vec![available(), late("False")],
-                "; ProgressDeadlineExceeded: ReplicaSet \"d-1\" has timed out progressing.".to_owned(),
-            ),
-            (
-                vec![available(), condition("ReplicaFailure", "True", "F", &"é".repeat(300))],
-                format!("; F: {}…", "é".repeat(196)),
-            ),
+            (vec![available(), late("False")], "; ProgressDeadlineExceeded: ReplicaSet \"d-1\" has timed out progressing.".to_owned()),
+            (vec![available(), condition("ReplicaFailure", "True", "F", &"é".repeat(300))], format!("; F: {}…", "é".repeat(196))),
         ] {
             let status = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "conditions": conditions});
             let asked = |author| evaluate(&default_probes(), author, &deployment(status.clone())).messages;
@@ -246,29 +232,18 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn probe_defaults_on_deployments() {
         let probes = default_probes();
         for (status, ready, messages) in [
             (json!({}), Ready::Unknown, vec!["missing .status.conditions"]),
             (json!({"observedGeneration": 1}), Ready::Unknown, vec![".status outdated"]),
-            (
-                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "conditions": [{"type": "Available", "status": "True"}]}),
-                Ready::No,
-                vec![r#""status.updatedReplicas" != "status.replicas" expected: 1 got: 2"#],
-            ),
-            (
-                json!({"observedGeneration": 2, "conditions": [{"type": "Available", "status": "False"}]}),
-                Ready::No,
-                vec![r#""status.updatedReplicas" missing"#, r#".status.condition["Available"] is False"#],
-            ),
-            (
-                json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "conditions": [{"type": "Available", "status": "True"}]}),
-                Ready::Yes,
-                vec![
-                    r#""status.updatedReplicas" == "status.replicas""#,
-                    r#".status.condition["Available"] is True"#,
-                ],
-            ),
+            (json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "conditions": [{"type": "Available", "status": "True"}]}),
+                Ready::No, vec![r#""status.updatedReplicas" != "status.replicas" expected: 1 got: 2"#]),
+            (json!({"observedGeneration": 2, "conditions": [{"type": "Available", "status": "False"}]}), Ready::No,
+                vec![r#""status.updatedReplicas" missing"#, r#".status.condition["Available"] is False"#]),
+            (json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "conditions": [{"type": "Available", "status": "True"}]}),
+                Ready::Yes, vec![r#""status.updatedReplicas" == "status.replicas""#, r#".status.condition["Available"] is True"#]),
         ] {
             let got = evaluate(&probes, Author::Extension, &deployment(status.clone()));
             assert_eq!(
