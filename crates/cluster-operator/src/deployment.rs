@@ -100,13 +100,11 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn deployment_titles_are_those_of_the_reference() {
         for (name, want) in [
             ("catalogd-controller-manager", "CatalogdDeploymentCatalogdControllerManager"),
-            (
-                "operator-controller-controller-manager",
-                "OperatorcontrollerDeploymentOperatorControllerControllerManager",
-            ),
+            ("operator-controller-controller-manager", "OperatorcontrollerDeploymentOperatorControllerControllerManager"),
             ("other", "OtherDeploymentOther"),
         ] {
             assert_eq!(title(name), want);
@@ -114,6 +112,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn deployment_conditions_of_each_state() {
         let whole = Deployment {
             generation: 2,
@@ -128,47 +127,17 @@ mod tests {
         let still = "False AsExpected Deployment is not progressing";
         for (case, found, want) in [
             ("whole", Some(whole.clone()), [up, still]),
-            (
-                "its controller has not looked yet",
-                Some(Deployment { observed_generation: 1, ..whole.clone() }),
-                [up, "True Deploying Waiting for Deployment to act on changes"],
-            ),
-            (
-                "one of two is not up",
-                Some(Deployment { available: 1, unavailable: 1, ..whole.clone() }),
-                [up, "True Deploying Waiting for Deployment to deploy pods"],
-            ),
-            (
-                "none is up",
-                Some(Deployment { available: 0, unavailable: 2, ..whole.clone() }),
-                [
-                    "False Deploying Waiting for Deployment",
-                    "True Deploying Waiting for Deployment to deploy pods",
-                ],
-            ),
-            (
-                "one is old",
-                Some(Deployment { updated: 1, ..whole.clone() }),
-                [up, "True Deploying Waiting for Deployment to update pods"],
-            ),
-            (
-                "a node restarts",
-                Some(Deployment {
-                    available: 0,
-                    unavailable: 2,
-                    progressing_reason: "NewReplicaSetAvailable".to_owned(),
-                    ..whole.clone()
-                }),
-                ["False Deploying Waiting for Deployment", still],
-            ),
-            (
-                "not there",
-                None,
-                [
-                    "False Deploying Waiting for Deployment",
-                    "True Deploying Waiting for Deployment to deploy pods",
-                ],
-            ),
+            ("its controller has not looked yet", Some(Deployment { observed_generation: 1, ..whole.clone() }),
+                [up, "True Deploying Waiting for Deployment to act on changes"]),
+            ("one of two is not up", Some(Deployment { available: 1, unavailable: 1, ..whole.clone() }),
+                [up, "True Deploying Waiting for Deployment to deploy pods"]),
+            ("none is up", Some(Deployment { available: 0, unavailable: 2, ..whole.clone() }),
+                ["False Deploying Waiting for Deployment", "True Deploying Waiting for Deployment to deploy pods"]),
+            ("one is old", Some(Deployment { updated: 1, ..whole.clone() }), [up, "True Deploying Waiting for Deployment to update pods"]),
+            ("a node restarts",
+                Some(Deployment { available: 0, unavailable: 2, progressing_reason: "NewReplicaSetAvailable".to_owned(), ..whole.clone() }),
+                ["False Deploying Waiting for Deployment", still]),
+            ("not there", None, ["False Deploying Waiting for Deployment", "True Deploying Waiting for Deployment to deploy pods"]),
         ] {
             let (all, _) = conditions("catalogd", found.as_ref(), &Memory::default(), at(0));
             let texts: Vec<_> =

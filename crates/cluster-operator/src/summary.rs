@@ -112,60 +112,25 @@ mod tests {
     #[test]
     fn summary_is_the_union_of_inner_conditions() {
         type Row = (&'static str, &'static str, Vec<Inner>, (ConditionStatus, &'static str, &'static str));
+        #[rustfmt::skip]
         let rows: Vec<Row> = vec![
             ("no conditions", "Upgradeable", vec![], (Unknown, "NoData", "")),
-            (
-                "others' conditions do not count",
-                "Upgradeable",
-                vec![inner("AAvailable", False, "R", "m")],
-                (Unknown, "NoData", ""),
-            ),
-            (
-                "good without words",
-                "Upgradeable",
-                vec![inner("AUpgradeable", True, "", "")],
-                (True, "AsExpected", "All is well"),
-            ),
-            (
-                "good with words",
-                "Available",
-                vec![
-                    inner("BAvailable", True, "AsExpected", "up"),
-                    inner("AAvailable", True, "AsExpected", "up"),
-                ],
-                (True, "AsExpected", "AAvailable: up\nBAvailable: up"),
-            ),
-            (
-                "one is bad",
-                "Available",
-                vec![
-                    inner("BAvailable", False, "Deploying", "wait"),
-                    inner("AAvailable", True, "AsExpected", "up"),
-                ],
-                (False, "B_Deploying", "BAvailable: wait"),
-            ),
+            ("others' conditions do not count", "Upgradeable", vec![inner("AAvailable", False, "R", "m")], (Unknown, "NoData", "")),
+            ("good without words", "Upgradeable", vec![inner("AUpgradeable", True, "", "")], (True, "AsExpected", "All is well")),
+            ("good with words", "Available",
+                vec![inner("BAvailable", True, "AsExpected", "up"), inner("AAvailable", True, "AsExpected", "up")],
+                (True, "AsExpected", "AAvailable: up\nBAvailable: up")),
+            ("one is bad", "Available",
+                vec![inner("BAvailable", False, "Deploying", "wait"), inner("AAvailable", True, "AsExpected", "up")],
+                (False, "B_Deploying", "BAvailable: wait")),
             ("bad without a reason", "Available", vec![inner("BAvailable", False, "", "")], (False, "B", "")),
-            (
-                "unknown is bad, but not the opposite",
-                "Progressing",
-                vec![inner("AProgressing", Unknown, "Lost", "who knows")],
-                (Unknown, "A_Lost", "AProgressing: who knows"),
-            ),
-            (
-                "unknown beside the opposite",
-                "Progressing",
-                vec![
-                    inner("BProgressing", Unknown, "Lost", ""),
-                    inner("AProgressing", True, "Deploying", "x"),
-                ],
-                (True, "A_Deploying::B_Lost", "AProgressing: x"),
-            ),
-            (
-                "lines, one of them twice",
-                "Upgradeable",
-                vec![inner("AUpgradeable", False, "R", "one\n two\none")],
-                (False, "A_R", "AUpgradeable: one\nAUpgradeable:  two"),
-            ),
+            ("unknown is bad, but not the opposite", "Progressing", vec![inner("AProgressing", Unknown, "Lost", "who knows")],
+                (Unknown, "A_Lost", "AProgressing: who knows")),
+            ("unknown beside the opposite", "Progressing",
+                vec![inner("BProgressing", Unknown, "Lost", ""), inner("AProgressing", True, "Deploying", "x")],
+                (True, "A_Deploying::B_Lost", "AProgressing: x")),
+            ("lines, one of them twice", "Upgradeable", vec![inner("AUpgradeable", False, "R", "one\n two\none")],
+                (False, "A_R", "AUpgradeable: one\nAUpgradeable:  two")),
         ];
         for (case, type_, all, (status, reason, message)) in rows {
             assert_eq!(summarize(type_, &all), (status, reason.to_owned(), message.to_owned()), "{case}");

@@ -67,6 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[rustfmt::skip]
     fn version_is_the_first_that_is_set() {
         let given = |flag: &str, image: &str, release: &str| Given {
             flag: flag.to_owned(),
@@ -81,16 +82,8 @@ mod tests {
             (given("", "", ""), None, "no OpenShift version is known: set --openshift-version or"),
             (given("", "", ""), Some(""), "no OpenShift version is known: set --openshift-version or"),
             // case 46: what is set and wrong is not passed over
-            (
-                given("", "4.18", ""),
-                Some("4.17.0"),
-                "no OpenShift version is known: OPERATOR_IMAGE_VERSION is set, but \"4.18\"",
-            ),
-            (
-                given("", "abc", ""),
-                Some("4.17.0"),
-                "no OpenShift version is known: OPERATOR_IMAGE_VERSION is set, but \"abc\"",
-            ),
+            (given("", "4.18", ""), Some("4.17.0"), "no OpenShift version is known: OPERATOR_IMAGE_VERSION is set, but \"4.18\""),
+            (given("", "abc", ""), Some("4.17.0"), "no OpenShift version is known: OPERATOR_IMAGE_VERSION is set, but \"abc\""),
             (given("", "0.0.1-snapshot", ""), None, "0.0.1-snapshot of 0.0"),
         ] {
             let got = match given.current(cluster) {

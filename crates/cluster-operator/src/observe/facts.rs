@@ -136,6 +136,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn facts_are_read_from_revisions_of_extensions_only() {
         let set = |labels: Value, spec: Value| {
             revision(&object(json!({
@@ -157,19 +158,13 @@ mod tests {
         for (labels, spec) in [
             (json!({}), json!({"lifecycleState": "Active", "revision": 3})),
             (json!({"olm.operatorframework.io/owner-name": "e"}), json!({})),
-            (
-                json!({"olm.operatorframework.io/owner-kind": "Other", "olm.operatorframework.io/owner-name": "e"}),
-                json!({}),
-            ),
+            (json!({"olm.operatorframework.io/owner-kind": "Other", "olm.operatorframework.io/owner-name": "e"}), json!({})),
         ] {
             assert_eq!(set(labels.clone(), spec), None, "case 37: {labels}");
         }
         for (spec, cause) in [
             (json!({"revision": 1}), "spec.lifecycleState is neither Active nor Archived"),
-            (
-                json!({"lifecycleState": "Paused", "revision": 1}),
-                "spec.lifecycleState is neither Active nor Archived",
-            ),
+            (json!({"lifecycleState": "Paused", "revision": 1}), "spec.lifecycleState is neither Active nor Archived"),
             (json!({"lifecycleState": "Active", "revision": "1"}), "spec.revision is no number"),
         ] {
             let found = set(ours.clone(), spec.clone()).unwrap().unwrap_err();
