@@ -276,6 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[rustfmt::skip]
     async fn account_follows_the_owner_by_uid() {
         let of = |uid: &str| Owner::Extension { name: "demo".to_owned(), uid: uid.to_owned() };
         let recorded = Account { namespace: "ns".to_owned(), name: "recorded".to_owned() };
@@ -290,14 +291,7 @@ mod tests {
             ("gone", None, None, of("u1"), Purpose::Remove, gone.clone()),
             ("another one has the name", Some("u2"), Some("u2"), of("u1"), Purpose::Remove, gone.clone()),
             ("cached", Some("u1"), None, of("u1"), Purpose::Remove, user("a")),
-            (
-                "orphaned",
-                Some("u2"),
-                Some("u2"),
-                Owner::None(Some(recorded)),
-                Purpose::Apply,
-                user("recorded"),
-            ),
+            ("orphaned", Some("u2"), Some("u2"), Owner::None(Some(recorded)), Purpose::Apply, user("recorded")),
             ("never had one", Some("u2"), Some("u2"), Owner::None(None), Purpose::Apply, own),
         ] {
             let (cached, live) = (cached.map(|uid| extension(uid, "a")), live.map(|uid| extension(uid, "b")));

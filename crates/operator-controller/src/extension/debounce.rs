@@ -160,47 +160,18 @@ mod tests {
             after.conditions.pop();
         };
         type Change<'a> = &'a dyn Fn(&mut ClusterExtensionStatus);
+        #[rustfmt::skip]
         let cases: [(&str, Change, bool); 8] = [
-            (
-                "not available for a moment",
-                &|after| {
-                    after.conditions[3] =
-                        condition(condition::AVAILABLE, False, reason::PROBE_FAILURE, "0 of 1");
-                },
-                true,
-            ),
-            (
-                "the predecessor is archived",
-                &|after| (absent(after), after.active_revisions.remove(0)).0,
-                true,
-            ),
+            ("not available for a moment",
+                &|after| { after.conditions[3] = condition(condition::AVAILABLE, False, reason::PROBE_FAILURE, "0 of 1"); }, true),
+            ("the predecessor is archived", &|after| (absent(after), after.active_revisions.remove(0)).0, true),
             ("nothing is installed any more, though both are there", &|after| absent(after), false),
-            (
-                "the newest is gone",
-                &|after| {
-                    absent(after);
-                    after.active_revisions.pop();
-                },
-                false,
-            ),
-            (
-                "all are gone",
-                &|after| {
-                    absent(after);
-                    after.active_revisions.clear();
-                },
-                false,
-            ),
+            ("the newest is gone", &|after| { absent(after); after.active_revisions.pop(); }, false),
+            ("all are gone", &|after| { absent(after); after.active_revisions.clear(); }, false),
             ("another is installed", &|after| after.install = installed("2.0.0"), false),
             ("a revision is new", &|after| after.active_revisions.push(revision("a-3")), false),
-            (
-                "deprecated meanwhile",
-                &|after| {
-                    after.conditions[2] =
-                        condition(condition::BUNDLE_DEPRECATED, True, reason::DEPRECATED, "old");
-                },
-                false,
-            ),
+            ("deprecated meanwhile",
+                &|after| { after.conditions[2] = condition(condition::BUNDLE_DEPRECATED, True, reason::DEPRECATED, "old"); }, false),
         ];
         for (case, change, want) in cases {
             let mut after = upgrade.clone();
