@@ -357,6 +357,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn registries_locate_references() {
         let registries = parsed(
             r#"
@@ -393,14 +394,8 @@ mod tests {
         .unwrap();
         let at = |name: &str| format!("{name}@{DIGEST}");
         for (reference, want) in [
-            (
-                "quay.io/a/b:1".into(),
-                Ok(vec!["mirror.test:5000/quay/a/b:1 insecure".into(), "quay.io/a/b:1".into()]),
-            ),
-            (
-                "quay.io/secrets/b:1".into(),
-                Ok(vec!["mirror.test:5000/quay/secrets/b:1 insecure".into(), "quay.io/secrets/b:1".into()]),
-            ),
+            ("quay.io/a/b:1".into(), Ok(vec!["mirror.test:5000/quay/a/b:1 insecure".into(), "quay.io/a/b:1".into()])),
+            ("quay.io/secrets/b:1".into(), Ok(vec!["mirror.test:5000/quay/secrets/b:1 insecure".into(), "quay.io/secrets/b:1".into()])),
             ("quay.io/secret/b:1".into(), Err("registry quay.io/secret is blocked in test.conf".into())),
             ("x.corp.test:5000/a:1".into(), Ok(vec!["x.corp.test:5000/a:1 insecure".into()])),
             ("corp.test/a:1".into(), Ok(vec!["corp.test/a:1".into()])),
@@ -511,6 +506,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn registries_errors_name_the_file() {
         for (text, want) in [
             ("[registries.search]\nregistries=['a']", "has the format of version 1"),
@@ -518,10 +514,7 @@ mod tests {
             ("[[registry]]\nblocked = true", "neither prefix nor location"),
             ("[[registry]]\nprefix = 'a.test'", "registry \"a.test\" has no location"),
             ("[[registry]]\nlocation = 'https://a.test'", "must not have a scheme"),
-            (
-                "[[registry]]\nlocation = 'a'\n[[registry.mirror]]\nlocation=''",
-                "a mirror of \"a\" has no location",
-            ),
+            ("[[registry]]\nlocation = 'a'\n[[registry.mirror]]\nlocation=''", "a mirror of \"a\" has no location"),
         ] {
             let got = parsed(text).unwrap_err().to_string();
             assert!(got.contains(want), "{text:?}: {got}");

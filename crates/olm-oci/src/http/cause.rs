@@ -122,6 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[rustfmt::skip]
     fn connection_errors_have_familiar_words() {
         let invalid =
             |error| io::Error::new(io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(error));
@@ -138,32 +139,22 @@ mod tests {
             (io::Error::other("tunnel error: unsuccessful"), "proxy: unsuccessful"),
             (invalid(CertificateError::UnknownIssuer), "certificate signed by unknown authority"),
             (invalid(CertificateError::ExpiredContext { time, not_after: time }), "certificate has expired"),
-            (
-                name(&["DnsName(\"*.a.test\")", "IpAddress(127.0.0.1)"]),
-                "certificate is valid for *.a.test, 127.0.0.1, not quay.test",
-            ),
+            (name(&["DnsName(\"*.a.test\")", "IpAddress(127.0.0.1)"]), "certificate is valid for *.a.test, 127.0.0.1, not quay.test"),
             (name(&many), "certificate is valid for a, a, a, a, a, 2 more, not quay.test"),
             (name(&[]), "certificate is not valid for any name, so not for quay.test"),
-            (
-                invalid(CertificateError::Other(rustls::OtherError(Arc::new(io::Error::other("BadDer"))))),
-                "certificate is invalid: BadDer",
-            ),
+            (invalid(CertificateError::Other(rustls::OtherError(Arc::new(io::Error::other("BadDer"))))), "certificate is invalid: BadDer"),
         ] {
             assert_eq!(describe(&error), want);
         }
     }
 
     #[test]
+    #[rustfmt::skip]
     fn lookup_errors_name_the_host() {
         for (text, want) in [
-            (
-                "failed to lookup address information: Name or service not known",
-                "lookup a.test: no such host",
-            ),
-            (
-                "failed to lookup address information: Temporary failure in name resolution",
-                "lookup a.test: temporary failure in name resolution",
-            ),
+            ("failed to lookup address information: Name or service not known", "lookup a.test: no such host"),
+            ("failed to lookup address information: Temporary failure in name resolution",
+                "lookup a.test: temporary failure in name resolution"),
             ("Too many open files (os error 24)", "lookup a.test: too many open files"),
         ] {
             assert_eq!(lookup_error("a.test", &io::Error::other(text)), want);

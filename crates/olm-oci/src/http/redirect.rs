@@ -119,6 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[rustfmt::skip]
     fn redirect_targets_are_checked() {
         for (from, location, insecure, want) in [
             ("https://quay.test/v2/a", "https://s3.test/x?sig=1", false, Ok("https://s3.test/x?sig=1")),
@@ -127,62 +128,32 @@ mod tests {
             ("https://quay.test/v2/a", "http://s3.test/x", true, Ok("http://s3.test/x")),
             ("https://quay.test/v2/a", "file:///etc/passwd", true, Err("scheme \"file\"")),
             ("https://quay.test/v2/a", "https://u:p@s3.test/", false, Err("holds credentials")),
-            (
-                "https://quay.test/v2/a",
-                "https://169.254.169.254/latest",
-                false,
-                Err("of this machine or link"),
-            ),
+            ("https://quay.test/v2/a", "https://169.254.169.254/latest", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://2852039166/latest", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://[::ffff:127.0.0.1]/", false, Err("of this machine or link")),
-            (
-                "https://quay.test/v2/a",
-                "https://[64:ff9b::a9fe:a9fe]/",
-                false,
-                Err("of this machine or link"),
-            ),
+            ("https://quay.test/v2/a", "https://[64:ff9b::a9fe:a9fe]/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://[fe80::1]/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://[fd00:ec2::254]/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://[fd00:ec2::23]/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://[fd20:ce::254]/", false, Err("of this machine or link")),
-            (
-                "https://quay.test/v2/a",
-                "https://[fd00:c1::a9fe:a9fe]/",
-                false,
-                Err("of this machine or link"),
-            ),
+            ("https://quay.test/v2/a", "https://[fd00:c1::a9fe:a9fe]/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://[fd00:ec3::1]/", false, Ok("https://[fd00:ec3::1]/")),
             ("https://quay.test/v2/a", "https://0.0.0.0/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://0x7f.1/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://0177.0.0.1/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://100.100.100.200/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://168.63.129.16/", false, Err("of this machine or link")),
-            (
-                "https://quay.test/v2/a",
-                "https://metadata.google.internal./",
-                false,
-                Err("of this machine or link"),
-            ),
+            ("https://quay.test/v2/a", "https://metadata.google.internal./", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://localhost:8443/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://LOCALHOST./", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://registry.localhost/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "//169.254.169.254/latest", false, Err("of this machine or link")),
-            (
-                "https://quay.test/v2/a",
-                "https:169.254.169.254/latest",
-                false,
-                Ok("https://quay.test/v2/169.254.169.254/latest"),
-            ),
+            ("https://quay.test/v2/a", "https:169.254.169.254/latest", false, Ok("https://quay.test/v2/169.254.169.254/latest")),
             ("https://quay.test/v2/a", "\\\\127.0.0.1\\x", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "gopher://s3.test/", true, Err("scheme \"gopher\"")),
             ("https://quay.test/v2/a", "data:text/plain,x", true, Err("scheme \"data\"")),
             ("https://127.0.0.1:5000/v2/a", "https://127.0.0.1:5001/", false, Ok("https://127.0.0.1:5001/")),
-            (
-                "https://127.0.0.1:5000/v2/a",
-                "https://169.254.169.254/",
-                false,
-                Err("of this machine or link"),
-            ),
+            ("https://127.0.0.1:5000/v2/a", "https://169.254.169.254/", false, Err("of this machine or link")),
             ("https://10.0.0.1/v2/a", "https://10.0.0.2/", false, Ok("https://10.0.0.2/")),
             ("https://quay.test/v2/a", "https://[", false, Err("not a URL")),
         ] {

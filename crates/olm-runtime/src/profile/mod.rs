@@ -152,6 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[rustfmt::skip]
     async fn profiles_are_served_to_authorized_users() {
         let router = router(FakeReviews::default());
         for (path, token, status, body) in [
@@ -159,24 +160,9 @@ mod tests {
             (CPU, "wrong", 401, "Unauthorized\n"),
             (HEAP, "poor", 403, "Authorization denied for user poor\n"),
             (CPU, "poor", 403, "Authorization denied for user poor\n"),
-            (
-                "/debug/pprof/profile?seconds=0",
-                "good",
-                400,
-                "seconds has to be a whole number from 1 to 60\n",
-            ),
-            (
-                "/debug/pprof/profile?seconds=61",
-                "good",
-                400,
-                "seconds has to be a whole number from 1 to 60\n",
-            ),
-            (
-                "/debug/pprof/profile?seconds=x",
-                "good",
-                400,
-                "seconds has to be a whole number from 1 to 60\n",
-            ),
+            ("/debug/pprof/profile?seconds=0", "good", 400, "seconds has to be a whole number from 1 to 60\n"),
+            ("/debug/pprof/profile?seconds=61", "good", 400, "seconds has to be a whole number from 1 to 60\n"),
+            ("/debug/pprof/profile?seconds=x", "good", 400, "seconds has to be a whole number from 1 to 60\n"),
             ("/debug/pprof/trace", "good", 404, "404 page not found\n"),
         ] {
             let found = ask(&router, path, token).await;

@@ -237,35 +237,17 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn tls_custom_flags() {
         for (ciphers, curves, version, want) in [
-            (
-                "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-                "secp384r1,X25519",
-                "TLSv1.2",
-                "2 versions, 1 old suites, secp384r1 X25519",
-            ),
-            (
-                "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
-                "prime256v1",
-                "TLSv1.3",
-                "1 versions, 1 old suites, secp256r1",
-            ),
-            (
-                "TLS_AES_128_GCM_SHA256",
-                "X25519MLKEM768,X25519",
-                "TLSv1.0",
-                "2 versions, 6 old suites, X25519",
-            ),
+            ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "secp384r1,X25519", "TLSv1.2", "2 versions, 1 old suites, secp384r1 X25519"),
+            ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "prime256v1", "TLSv1.3", "1 versions, 1 old suites, secp256r1"),
+            ("TLS_AES_128_GCM_SHA256", "X25519MLKEM768,X25519", "TLSv1.0", "2 versions, 6 old suites, X25519"),
             ("RC4", "", "TLSv1.2", "unknown cipher \"RC4\""),
             ("", "P-256", "TLSv1.2", "unknown curve \"P-256\""),
             ("", "", "1.2", "unknown TLS version: \"1.2\""),
-            (
-                "",
-                "secp521r1",
-                "TLSv1.2",
-                "none of the curves can be used; choose at least one that is supported: X25519, secp256r1, secp384r1",
-            ),
+            ("", "secp521r1", "TLSv1.2",
+                "none of the curves can be used; choose at least one that is supported: X25519, secp256r1, secp384r1"),
         ] {
             assert_eq!(describe("custom", ciphers, curves, version), want, "{ciphers} {curves} {version}");
         }
