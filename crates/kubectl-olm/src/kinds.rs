@@ -95,6 +95,7 @@ mod tests {
     use crate::stand_in;
 
     #[tokio::test]
+    #[rustfmt::skip]
     async fn kinds_that_are_not_served_differ_from_unanswered_questions() {
         let client = stand_in::cluster(|request| {
             let empty = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "apps/v1", "resources": []});
@@ -106,17 +107,9 @@ mod tests {
         });
         let mut kinds = Kinds::new(&client);
         for (api_version, kind, want) in [
-            (
-                "monitoring.coreos.com/v1",
-                "ServiceMonitor",
-                Ok("the cluster serves no ServiceMonitor (monitoring.coreos.com/v1)"),
-            ),
+            ("monitoring.coreos.com/v1", "ServiceMonitor", Ok("the cluster serves no ServiceMonitor (monitoring.coreos.com/v1)")),
             ("apps/v1", "Sidecar", Ok("the cluster serves no Sidecar (apps/v1)")),
-            (
-                "metrics.k8s.io/v1beta1",
-                "PodMetrics",
-                Err("the resource of PodMetrics (metrics.k8s.io/v1beta1) is not known: "),
-            ),
+            ("metrics.k8s.io/v1beta1", "PodMetrics", Err("the resource of PodMetrics (metrics.k8s.io/v1beta1) is not known: ")),
         ] {
             let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}});
             let object = Object::from_value(object).unwrap();

@@ -68,27 +68,18 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn rights_are_named_in_words() {
         let secret = "secrets \"a\" is forbidden: User \"u\" cannot get resource \"secrets\" in API group \"\" in the namespace \"n\"";
         let role = "clusterroles.rbac.authorization.k8s.io is forbidden: User \"u\" cannot list resource \"clusterroles\" in API group \
                     \"rbac.authorization.k8s.io\" at the cluster scope";
         for (text, want) in [
             (secret.to_owned(), "you may not get secrets in namespace n"),
-            (
-                format!("getting Secret n/a: {secret}: Forbidden"),
-                "getting Secret n/a: you may not get secrets in namespace n",
-            ),
+            (format!("getting Secret n/a: {secret}: Forbidden"), "getting Secret n/a: you may not get secrets in namespace n"),
             (format!("reading: {role}"), "reading: you may not list clusterroles.rbac.authorization.k8s.io"),
-            (
-                "pods \"x\" is forbidden: exceeded quota: q".to_owned(),
-                "pods \"x\" is forbidden: exceeded quota: q",
-            ),
-            (
-                format!(
-                    "reading: ApiError: {secret}: Forbidden (Status {{ code: 403, message: {secret:?} }})"
-                ),
-                "reading: you may not get secrets in namespace n",
-            ),
+            ("pods \"x\" is forbidden: exceeded quota: q".to_owned(), "pods \"x\" is forbidden: exceeded quota: q"),
+            (format!("reading: ApiError: {secret}: Forbidden (Status {{ code: 403, message: {secret:?} }})"),
+                "reading: you may not get secrets in namespace n"),
         ] {
             assert_eq!(in_words(&text), want);
         }

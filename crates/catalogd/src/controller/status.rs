@@ -204,23 +204,15 @@ mod tests {
     #[test]
     fn status_conditions_of_each_outcome() {
         let before = derive(&served(), &catalog(None), None, at(1));
+        #[rustfmt::skip]
         let table = [
             ("pulling, first", derive(&pulling(), &catalog(None), None, at(1))),
             ("served, first", derive(&served(), &catalog(None), None, at(1))),
             ("failed, first", derive(&failed(false, true), &catalog(None), None, at(1))),
             ("blocked, first", derive(&failed(true, true), &catalog(None), None, at(1))),
-            (
-                "failed, still served",
-                derive(&failed(false, false), &catalog(Some(before.clone())), None, at(2)),
-            ),
-            (
-                "failed, content lost",
-                derive(&failed(false, true), &catalog(Some(before.clone())), None, at(2)),
-            ),
-            (
-                "quarantined, still served",
-                derive(&quarantined(), &catalog(Some(before.clone())), None, at(2)),
-            ),
+            ("failed, still served", derive(&failed(false, false), &catalog(Some(before.clone())), None, at(2))),
+            ("failed, content lost", derive(&failed(false, true), &catalog(Some(before.clone())), None, at(2))),
+            ("quarantined, still served", derive(&quarantined(), &catalog(Some(before.clone())), None, at(2))),
             ("switched off", derive(&Attempt::SwitchedOff, &catalog(Some(before.clone())), None, at(2))),
             ("removal failed", derive(&removal_failed(), &catalog(Some(before.clone())), None, at(2))),
             ("removed", derive(&Attempt::Removed, &catalog(Some(before)), None, at(2))),
@@ -270,6 +262,7 @@ mod tests {
 
     /// rule: classic-apis §2.6
     #[test]
+    #[rustfmt::skip]
     fn status_shows_the_image_of_the_template() {
         let shown = |status: &ClusterCatalogStatus| {
             [condition::TEMPLATES_HAVE_RESOLVED, condition::RESOLVED_IMAGE].map(|type_| {
@@ -282,10 +275,7 @@ mod tests {
                       improper syntax";
         let mut status = None;
         for (template, want) in [
-            (
-                Some("q.io/c:v{kube_minor_version}"),
-                [Some(resolved), Some("True/AllTemplatesResolved: q.io/c:v33")],
-            ),
+            (Some("q.io/c:v{kube_minor_version}"), [Some(resolved), Some("True/AllTemplatesResolved: q.io/c:v33")]),
             (Some("q.io/c:{foo}"), [Some(syntax), Some("False/UnableToResolve: q.io/c:{foo}")]),
             (Some("not a reference"), [Some(resolved), Some("False/UnableToResolve: not a reference")]),
             (None, [None, None]),

@@ -204,13 +204,11 @@ mod tests {
     use super::*;
 
     #[test]
+    #[rustfmt::skip]
     fn redact_removes_secrets_from_texts() {
         for (case, want) in [
             ("Authorization: Bearer X1Y2Z3\nnext", "Authorization: [redacted]\nnext"),
-            (
-                r#"headers={"Authorization":"Basic dXNlcg==","Accept":"a"}"#,
-                r#"headers={"Authorization":[redacted],"Accept":"a"}"#,
-            ),
+            (r#"headers={"Authorization":"Basic dXNlcg==","Accept":"a"}"#, r#"headers={"Authorization":[redacted],"Accept":"a"}"#),
             ("sent Bearer abc.DEF-1", "sent Bearer [redacted]"),
             ("basic authentication is off", "basic authentication is off"),
             ("GET https://user:p@ss@host:5000/v2?a=b", "GET https://[redacted]@host:5000/v2?a=b"),
@@ -229,14 +227,9 @@ mod tests {
             ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln end", "jwt [redacted] end"),
             ("key AKIAABCDEFGHIJKLMNOP", "key [redacted]"),
             ("dGhpcyBpcyBhIHZlcnkgbG9uZyBzZWNyZXQgdmFsdWUhMTIz", "[redacted]"),
-            (
-                "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-                "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-            ),
-            (
-                "operator-controller-controller-manager-7d4b5c6f9-abcde",
-                "operator-controller-controller-manager-7d4b5c6f9-abcde",
-            ),
+            ("sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+                "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"),
+            ("operator-controller-controller-manager-7d4b5c6f9-abcde", "operator-controller-controller-manager-7d4b5c6f9-abcde"),
         ] {
             assert_eq!(text(case), want, "{case}");
             assert_eq!(text(&text(case)), want, "{case}: again");
@@ -244,6 +237,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn redact_removes_secrets_from_objects() {
         for (case, mut found, want) in [
             (
@@ -251,22 +245,16 @@ mod tests {
                 json!({"env": [{"name": "A", "value": "S"}, {"name": "B", "valueFrom": {"secretKeyRef": {"name": "n", "key": "k"}}}]}),
                 json!({"env": [{"name": "A", "value": "[redacted]"}, {"name": "B", "valueFrom": {"secretKeyRef": {"name": "n", "key": "k"}}}]}),
             ),
-            (
-                "flags",
-                json!({"args": ["--password", "S", "--token=S", "--v=2", "--leader-elect"]}),
-                json!({"args": ["--password", "[redacted]", "--token=[redacted]", "--v=2", "--leader-elect"]}),
-            ),
+            ("flags", json!({"args": ["--password", "S", "--token=S", "--v=2", "--leader-elect"]}),
+                json!({"args": ["--password", "[redacted]", "--token=[redacted]", "--v=2", "--leader-elect"]})),
             (
                 "annotations",
                 json!({"metadata": {"managedFields": [1], "annotations": {
                     "kubectl.kubernetes.io/last-applied-configuration": "S", "mine": "S", "olm.operatorframework.io/paused": "true"}}}),
                 json!({"metadata": {"annotations": {"mine": "[redacted]", "olm.operatorframework.io/paused": "true"}}}),
             ),
-            (
-                "configuration",
-                json!({"spec": {"config": {"configType": "Inline", "inline": {"a": {"b": ["S", 7, true]}}}}}),
-                json!({"spec": {"config": {"configType": "Inline", "inline": {"a": {"b": ["[redacted]", "[redacted]", true]}}}}}),
-            ),
+            ("configuration", json!({"spec": {"config": {"configType": "Inline", "inline": {"a": {"b": ["S", 7, true]}}}}}),
+                json!({"spec": {"config": {"configType": "Inline", "inline": {"a": {"b": ["[redacted]", "[redacted]", true]}}}}})),
             (
                 "content of a revision",
                 json!({"spec": {"phases": [{"name": "p", "objects": [{"object": {"kind": "Secret", "apiVersion": "v1", "data": {"a": "S"},
@@ -279,11 +267,8 @@ mod tests {
                 json!({"adminPassword": "S", "secretName": "n", "automountServiceAccountToken": true, "data": {"a": "S"}}),
                 json!({"adminPassword": "[redacted]", "secretName": "n", "automountServiceAccountToken": true, "data": {"a": "[redacted]"}}),
             ),
-            (
-                "headers",
-                json!({"httpHeaders": [{"name": "A", "value": "S"}]}),
-                json!({"httpHeaders": [{"name": "A", "value": "[redacted]"}]}),
-            ),
+            ("headers", json!({"httpHeaders": [{"name": "A", "value": "S"}]}),
+                json!({"httpHeaders": [{"name": "A", "value": "[redacted]"}]})),
             ("messages", json!({"message": "token=S"}), json!({"message": "token=[redacted]"})),
         ] {
             object(&mut found);
