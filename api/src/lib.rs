@@ -74,6 +74,7 @@ mod tests {
 
     /// rule: operator-controller §1.4; a cluster that the reference ran is taken over by these words
     #[test]
+    #[rustfmt::skip]
     fn api_keys_and_values_are_those_of_the_reference() {
         for (ours, want) in [
             (labels::OWNER_KIND, "olm.operatorframework.io/owner-kind"),
@@ -95,18 +96,12 @@ mod tests {
             (annotations::HELM_RELEASE_NAME, "meta.helm.sh/release-name"),
             (annotations::HELM_RELEASE_NAMESPACE, "meta.helm.sh/release-namespace"),
             (finalizers::CLEANUP_UNPACK_CACHE, "olm.operatorframework.io/cleanup-unpack-cache"),
-            (
-                finalizers::CLEANUP_CONTENT_MANAGER_CACHE,
-                "olm.operatorframework.io/cleanup-contentmanager-cache",
-            ),
+            (finalizers::CLEANUP_CONTENT_MANAGER_CACHE, "olm.operatorframework.io/cleanup-contentmanager-cache"),
             (finalizers::TEARDOWN, "olm.operatorframework.io/teardown"),
             (secret_types::OBJECT_DATA, "olm.operatorframework.io/object-data"),
             (secret_types::HELM_INDEX, "operatorframework.io/index.v1"),
             (secret_types::HELM_CHUNK, "operatorframework.io/chunk.v1"),
-            (
-                field_managers::CLUSTER_EXTENSION_CONTROLLER,
-                "olm.operatorframework.io/clusterextension-controller",
-            ),
+            (field_managers::CLUSTER_EXTENSION_CONTROLLER, "olm.operatorframework.io/clusterextension-controller"),
             (field_managers::OBJECTS, "olm.operatorframework.io"),
         ] {
             assert_eq!(ours, want);

@@ -199,6 +199,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
+    #[rustfmt::skip]
     fn rules_in_words() {
         let rule = |verbs: &[&str], groups: &[&str], resources: &[&str], names: &[&str]| {
             let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
@@ -214,15 +215,8 @@ mod tests {
             (rule(&["get", "list", "watch"], &[""], &["pods"], &[]), "read pods"),
             (rule(&["*"], &["*"], &["*"], &[]), "do anything to every resource of every API"),
             (rule(&["*"], &[""], &["*"], &[]), "do anything to every resource of the core API"),
-            (
-                rule(
-                    &["get", "create", "update", "patch", "delete"],
-                    &["apps"],
-                    &["deployments", "daemonsets"],
-                    &["a", "b"],
-                ),
-                "read, create, change and delete deployments and daemonsets of apps, only those named a and b",
-            ),
+            (rule(&["get", "create", "update", "patch", "delete"], &["apps"], &["deployments", "daemonsets"], &["a", "b"]),
+                "read, create, change and delete deployments and daemonsets of apps, only those named a and b"),
             (rule(&["escalate"], &["", "x.io"], &["roles"], &[]), "escalate roles of the core API and x.io"),
             (rule(&[], &[""], &["pods"], &[]), "do nothing to pods"),
         ] {

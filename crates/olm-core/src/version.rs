@@ -234,6 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[rustfmt::skip]
     fn version_error_has_the_library_text() {
         for (text, want) in [
             ("", "Version string empty"),
@@ -247,18 +248,12 @@ mod tests {
             ("1.00.0", r#"Minor number must not contain leading zeroes "00""#),
             ("1.0.01-", r#"Patch number must not contain leading zeroes "01""#),
             (".0.0", r#"strconv.ParseUint: parsing "": invalid syntax"#),
-            (
-                "18446744073709551616.0.0",
-                r#"strconv.ParseUint: parsing "18446744073709551616": value out of range"#,
-            ),
+            ("18446744073709551616.0.0", r#"strconv.ParseUint: parsing "18446744073709551616": value out of range"#),
             ("1.0.0-", "Prerelease is empty"),
             ("1.0.0-a..b", "Prerelease is empty"),
             ("1.0.0-01", r#"Numeric PreRelease version must not contain leading zeroes "01""#),
             ("1.0.0-a_b", r#"Invalid character(s) found in prerelease "a_b""#),
-            (
-                "1.0.0-99999999999999999999",
-                r#"strconv.ParseUint: parsing "99999999999999999999": value out of range"#,
-            ),
+            ("1.0.0-99999999999999999999", r#"strconv.ParseUint: parsing "99999999999999999999": value out of range"#),
             ("1.0.0+", "Build meta data is empty"),
             ("1.0.0+a_b", r#"Invalid character(s) found in build meta data "a_b""#),
             ("1.0.0+a+b", r#"Invalid character(s) found in build meta data "a+b""#),

@@ -461,17 +461,9 @@ mod tests {
             ("type", &text, &number, json!({"a": "x"}), "spec.a: value is not of type \"integer\""),
             ("wrong before, and wrong in another way now", &number, &with(json!({"type": "boolean"})), json!({"a": "x"}),
                 "spec.a: value is not of type \"boolean\""),
-            (
-                "the same complaint as before",
-                &required(Value::Null),
-                &{
-                    let mut new = required(Value::Null);
-                    new["properties"]["c"] = json!({"type": "string"});
-                    new
-                },
-                json!({"a": "x"}),
-                "never did",
-            ),
+            ("the same complaint as before", &required(Value::Null),
+                &{ let mut new = required(Value::Null); new["properties"]["c"] = json!({"type": "string"}); new }, json!({"a": "x"}),
+                "never did"),
             ("a default fills in", &text, &required(json!("d")), json!({"a": "x"}), "fits"),
             ("nothing fills in", &text, &required(Value::Null), json!({"a": "x"}), "spec: \"b\" is a required property"),
             ("null counts as absent where null is not allowed", &text, &required(json!("d")), json!({"b": null}), "fits"),

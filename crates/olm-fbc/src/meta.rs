@@ -172,22 +172,17 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn meta_errors_of_fbc_4_1() {
         for (input, want) in [
             (r#"{"Name":"a","name":"b"}"#, r#"duplicate keys for key "name": [Name name]"#),
             ("{\"Straße\":1,\"STRASSE\":2}", "duplicate keys for key \"strasse\": [STRASSE Straße]"),
-            (
-                r#"{"B":1,"b":2,"A":1,"a":1}"#,
-                r#"[duplicate keys for key "a": [A a], duplicate keys for key "b": [B b]]"#,
-            ),
+            (r#"{"B":1,"b":2,"A":1,"a":1}"#, r#"[duplicate keys for key "a": [A a], duplicate keys for key "b": [B b]]"#),
             (r#"{"name":5}"#, r#"expected value for key "name" to be a string, got 5"#),
             (r#"{"Name":null}"#, r#"expected value for key "Name" to be a string, got null"#),
             (r#"{"schema":["x"]}"#, r#"expected value for key "schema" to be a string, got ["x"]"#),
             (r#"{"package":true}"#, r#"expected value for key "package" to be a string, got true"#),
-            (
-                r#"{"name":{"a":0.00000015}}"#,
-                r#"expected value for key "name" to be a string, got {"a":1.5e-7}"#,
-            ),
+            (r#"{"name":{"a":0.00000015}}"#, r#"expected value for key "name" to be a string, got {"a":1.5e-7}"#),
             ("[1]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
             ("{} x", "invalid character 'x' after top-level value"),
         ] {

@@ -221,6 +221,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn masterminds_errors_have_position_and_fix() {
         for (text, offending, hint) in [
             ("foobar", "foobar", r#""foobar" is no version: write major.minor.patch, for example 1.2.3"#),
@@ -235,11 +236,7 @@ mod tests {
             ("1.2.3.4", "1.2.3.4", "a version has at most three numbers"),
             (">=1.0.0 >=", "", "a version must follow the operator"),
             ("^1.1x", "1.1x", "a part is either a number or exactly one of x X *"),
-            (
-                "1.2.3-01",
-                "1.2.3-01",
-                "a numeric pre-release identifier must not begin with 0, and numbers must fit 64 bits",
-            ),
+            ("1.2.3-01", "1.2.3-01", "a numeric pre-release identifier must not begin with 0, and numbers must fit 64 bits"),
             (">1 - 2", ">1 - 2", r#"the hyphen range was read as ">>= 1, <= 2 ""#),
         ] {
             assert_eq!(refused(Range::masterminds(text)), (offending.into(), hint.into()), "{text:?}");
@@ -258,6 +255,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn blang_errors_have_position_and_fix() {
         for (text, offending, hint) in [
             ("", "", "there is no version here: write for example >=1.0.0 <1.2.0"),
@@ -273,11 +271,7 @@ mod tests {
             (">=1.0.0<2.0.0", ">=1.0.0<2.0.0", r#"put a space before "<2.0.0""#),
             ("1.0.0 ||", "||", "remove the || at the end"),
             ("1.0.0 || || 2.0.0", "1.0.0 || || 2.0.0", "remove one of the two ||"),
-            (
-                ">1.0.0-next",
-                ">1.0.0-next",
-                r#"">1.0.0-next" contains an x and is read as a wildcard; use >= or < with such a pre-release"#,
-            ),
+            (">1.0.0-next", ">1.0.0-next", r#"">1.0.0-next" contains an x and is read as a wildcard; use >= or < with such a pre-release"#),
         ] {
             assert_eq!(refused(Range::blang(text)), (offending.into(), hint.into()), "{text:?}");
         }
