@@ -2,21 +2,10 @@
 
 use olm_fbc::indexignore::IndexIgnore;
 
+#[rustfmt::skip]
 const TREE: [&str; 14] = [
-    "a.yaml",
-    "b",
-    "dir.yaml",
-    "dir/a.yaml",
-    "dir/b",
-    "dir/sub/a.yaml",
-    "dir/sub/b/c",
-    "a/b/c",
-    "a/a/b",
-    "a/a/a/b",
-    "x/a/b",
-    "x/dir/a.yaml",
-    "a/dir/sub/a",
-    "b1/[x]/a",
+    "a.yaml", "b", "dir.yaml", "dir/a.yaml", "dir/b", "dir/sub/a.yaml", "dir/sub/b/c", "a/b/c", "a/a/b",
+    "a/a/a/b", "x/a/b", "x/dir/a.yaml", "a/dir/sub/a", "b1/[x]/a",
 ];
 
 #[test]

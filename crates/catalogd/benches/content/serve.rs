@@ -70,19 +70,10 @@ pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
         same(&connector, scenario).await.with_context(|| scenario.name.clone())?;
     }
 
+    #[rustfmt::skip]
     let head = [
-        "request",
-        "bytes",
-        "connections",
-        "CPU to anchor",
-        "CPU ms",
-        "anchor, CPU ms",
-        "requests/s",
-        "anchor, requests/s",
-        "p50 ms",
-        "p99 ms",
-        "anchor, p50 ms",
-        "anchor, p99 ms",
+        "request", "bytes", "connections", "CPU to anchor", "CPU ms", "anchor, CPU ms", "requests/s",
+        "anchor, requests/s", "p50 ms", "p99 ms", "anchor, p50 ms", "anchor, p99 ms",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for scenario in &scenarios {

@@ -451,17 +451,9 @@ async fn http_graphql_errors_are_in_the_order_of_the_query() {
 #[tokio::test]
 async fn http_graphql_leaves_out_only_clashing_schemas() {
     let bench = bench();
+    #[rustfmt::skip]
     let clashing = [
-        "query",
-        "string",
-        "Int",
-        "catalog.summary",
-        "a.b",
-        "a-b",
-        "olm.bundle.properties",
-        "日本",
-        "--",
-        "1",
+        "query", "string", "Int", "catalog.summary", "a.b", "a-b", "olm.bundle.properties", "日本", "--", "1",
     ];
     let mut lines: Vec<String> =
         clashing.iter().map(|schema| format!(r#"{{"schema":"{schema}","name":"{schema}"}}"#)).collect();

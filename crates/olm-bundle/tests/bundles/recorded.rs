@@ -52,6 +52,7 @@ fn bundle(record: &Value, version: &str) -> (lab::Scenario, Result<RegistryV1, o
 }
 
 #[test]
+#[rustfmt::skip]
 fn recorded_errors_have_the_same_words() {
     let Some(folder) = scenarios() else {
         println!(
@@ -60,18 +61,8 @@ fn recorded_errors_have_the_same_words() {
         return;
     };
     for id in [
-        "b-own-only",
-        "b-badcsv",
-        "b-noannot",
-        "b-subdir",
-        "b-unsupkind",
-        "b-dupdeploy",
-        "b-crdmissing",
-        "b-apisvc",
-        "b-whnodeploy",
-        "cfg-single-none",
-        "cfg-own-other",
-        "cfg-unknown",
+        "b-own-only", "b-badcsv", "b-noannot", "b-subdir", "b-unsupkind", "b-dupdeploy", "b-crdmissing",
+        "b-apisvc", "b-whnodeploy", "cfg-single-none", "cfg-own-other", "cfg-unknown",
     ] {
         let record = read(&folder, id);
         let (inline, extension, _) = final_state(&record);
@@ -95,6 +86,7 @@ fn recorded_errors_have_the_same_words() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn objects_are_the_recorded_ones() {
     let Some(folder) = scenarios() else {
         println!(
@@ -104,19 +96,8 @@ fn objects_are_the_recorded_ones() {
     };
     let mut compared = 0;
     for id in [
-        "b-allmodes",
-        "b-env",
-        "b-props",
-        "cfg-allown-own",
-        "cfg-dep-env",
-        "inst-kinds",
-        "inst-perms",
-        "inst-exact",
-        "inst-latest",
-        "up-removed-objs",
-        "up-replaces",
-        "img-digest",
-        "heal-objects",
+        "b-allmodes", "b-env", "b-props", "cfg-allown-own", "cfg-dep-env", "inst-kinds", "inst-perms",
+        "inst-exact", "inst-latest", "up-removed-objs", "up-replaces", "img-digest", "heal-objects",
         "crd-add-opt",
     ] {
         let record = read(&folder, id);

@@ -9,20 +9,10 @@ use crate::bundle::{bundle, list, merge};
 use crate::world::{Group, World, key};
 
 /// Steps that change nothing which a CSV depends on: they wait, look, or are about catalogs and plans.
+#[rustfmt::skip]
 const IGNORED: [&str; 13] = [
-    "until",
-    "snap",
-    "sleep",
-    "names",
-    "touch",
-    "metrics",
-    "create",
-    "show",
-    "catsrc-delete",
-    "catsrc",
-    "down",
-    "process",
-    "approve",
+    "until", "snap", "sleep", "names", "touch", "metrics", "create", "show", "catsrc-delete", "catsrc",
+    "down", "process", "approve",
 ];
 
 /// A recorded scenario.

@@ -14,18 +14,10 @@ const OWN_WORDS: [&str; 4] =
     ["ResolutionFailed", "BundleUnpacking", "BundleUnpackFailed", "InstallPlanFailed"];
 
 /// Kinds of objects that only plans make.
+#[rustfmt::skip]
 const MADE: [&str; 11] = [
-    "ServiceAccount",
-    "Role",
-    "RoleBinding",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "ConfigMap",
-    "Secret",
-    "Service",
-    "PodDisruptionBudget",
-    "PriorityClass",
-    "CustomResourceDefinition",
+    "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ConfigMap", "Secret",
+    "Service", "PodDisruptionBudget", "PriorityClass", "CustomResourceDefinition",
 ];
 
 #[derive(Default)]

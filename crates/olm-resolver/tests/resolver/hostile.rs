@@ -69,20 +69,10 @@ fn any_json() -> impl Strategy<Value = Value> {
         "[a-z0-9.<>= ]{0,8}".prop_map(Value::from)
     ];
     leaf.prop_recursive(5, 40, 4, |inner| {
+        #[rustfmt::skip]
         let key = prop::sample::select(vec![
-            "gvk",
-            "package",
-            "all",
-            "any",
-            "not",
-            "cel",
-            "rule",
-            "constraints",
-            "kind",
-            "version",
-            "packageName",
-            "versionRange",
-            "x",
+            "gvk", "package", "all", "any", "not", "cel", "rule", "constraints", "kind", "version",
+            "packageName", "versionRange", "x",
         ]);
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),

@@ -10,28 +10,13 @@ use serde_json::{Value, json};
 use super::phases::error;
 use super::*;
 
+#[rustfmt::skip]
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         proptest::sample::select(vec![
-            "",
-            "v1",
-            "Service",
-            "Secret",
-            "apps",
-            "ClusterServiceVersion",
-            "CustomResourceDefinition",
-            "Installing",
-            "Failed",
-            "Complete",
-            "RequiresApproval",
-            "Planning",
-            "Created",
-            "WaitingForApi",
-            "operators.coreos.com",
-            "{}",
-            "[]",
-            "null",
-            r#"{"kind":"ConfigMap","catalogSourceName":5}"#,
+            "", "v1", "Service", "Secret", "apps", "ClusterServiceVersion", "CustomResourceDefinition",
+            "Installing", "Failed", "Complete", "RequiresApproval", "Planning", "Created", "WaitingForApi",
+            "operators.coreos.com", "{}", "[]", "null", r#"{"kind":"ConfigMap","catalogSourceName":5}"#,
         ])
         .prop_map(str::to_owned),
         ".{0,12}",
@@ -51,21 +36,10 @@ fn any_step() -> impl Strategy<Value = Step> {
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf =
         prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), any_text().prop_map(Value::from)];
+    #[rustfmt::skip]
     let key = proptest::sample::select(vec![
-        "kind",
-        "metadata",
-        "name",
-        "spec",
-        "versions",
-        "schema",
-        "status",
-        "storedVersions",
-        "conditions",
-        "labels",
-        "ownerReferences",
-        "customresourcedefinitions",
-        "owned",
-        "annotations",
+        "kind", "metadata", "name", "spec", "versions", "schema", "status", "storedVersions", "conditions",
+        "labels", "ownerReferences", "customresourcedefinitions", "owned", "annotations",
     ]);
     leaf.prop_recursive(4, 24, 4, move |inner| {
         prop_oneof![

@@ -109,16 +109,10 @@ fn plan_lists_steps_in_order_and_owners() {
     let plan = plan_of(&objects, "Automatic", None).unwrap();
     let status = plan.status.as_ref().unwrap();
     let kinds: Vec<&str> = status.plan.iter().map(|step| step.resource.kind.as_str()).collect();
+    #[rustfmt::skip]
     let want = [
-        "ClusterServiceVersion",
-        "CustomResourceDefinition",
-        "BundleSecret",
-        "Deployment",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "ServiceAccount",
-        "Role",
-        "RoleBinding",
+        "ClusterServiceVersion", "CustomResourceDefinition", "BundleSecret", "Deployment", "ClusterRole",
+        "ClusterRoleBinding", "ServiceAccount", "Role", "RoleBinding",
     ];
     assert_eq!(kinds, want, "the account default is the cluster's own");
     assert!(status.plan.iter().all(|step| step.resolving == "a.v1" && step.status == "Unknown"));
