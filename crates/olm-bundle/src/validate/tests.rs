@@ -9,6 +9,11 @@ fn findings(csv_patch: Value, more: &[Value]) -> Vec<String> {
     validate(&bundle(&csv_patch, more).unwrap())
 }
 
+#[track_caller]
+fn check(csv_patch: Value, more: &[Value], want: &[&str]) {
+    assert_eq!(findings(csv_patch, more), want);
+}
+
 fn webhook(kind: &str, name: &str, more: Value) -> Value {
     crate::fixture::patched(json!({"type": kind, "generateName": name, "deploymentName": "demo"}), &more)
 }
@@ -25,43 +30,25 @@ fn validate_accepts_a_sound_bundle() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn deployments_and_definitions() {
     let deployments = |list: &[&str]| {
         let list: Vec<_> = list.iter().map(|name| deployment(name)).collect();
         json!({"spec": {"install": {"spec": {"deployments": list}}}})
     };
-    assert_eq!(
-        findings(deployments(&["z", "a", "z", "a", "z"]), &[]),
-        [
-            "cluster service version contains duplicate strategy deployment spec 'a'",
-            "cluster service version contains duplicate strategy deployment spec 'z'",
-        ]
-    );
+    check(deployments(&["z", "a", "z", "a", "z"]), &[],
+        &["cluster service version contains duplicate strategy deployment spec 'a'",
+            "cluster service version contains duplicate strategy deployment spec 'z'"]);
     let long = "A".repeat(254);
-    assert_eq!(
-        findings(deployments(&["", &long]), &[]),
-        [
-            format!("invalid cluster service version strategy deployment name '': {SHAPE}"),
-            format!(
-                "invalid cluster service version strategy deployment name '{long}': {SHAPE}, must be no more than 253 characters"
-            ),
-        ]
-    );
-    assert_eq!(
-        findings(json!({}), &[crd("as.example.com"), crd("b"), crd("b")]),
-        [
-            "bundle contains duplicate custom resource definition 'as.example.com'",
-            "bundle contains duplicate custom resource definition 'b'",
-        ]
-    );
-    let owned = json!({"spec": {"customresourcedefinitions": {"owned": [{"name": "y"}, {"name": "x"}, {"name": "y"}]}}});
-    assert_eq!(
-        findings(owned, &[]),
-        [
-            "cluster service definition references owned custom resource definition 'x' not found in bundle",
-            "cluster service definition references owned custom resource definition 'y' not found in bundle",
-        ]
-    );
+    check(deployments(&["", &long]), &[],
+        &[&format!("invalid cluster service version strategy deployment name '': {SHAPE}"),
+            &format!("invalid cluster service version strategy deployment name '{long}': {SHAPE}, must be no more than 253 characters")]);
+    check(json!({}), &[crd("as.example.com"), crd("b"), crd("b")],
+        &["bundle contains duplicate custom resource definition 'as.example.com'",
+            "bundle contains duplicate custom resource definition 'b'"]);
+    check(json!({"spec": {"customresourcedefinitions": {"owned": [{"name": "y"}, {"name": "x"}, {"name": "y"}]}}}), &[],
+        &["cluster service definition references owned custom resource definition 'x' not found in bundle",
+            "cluster service definition references owned custom resource definition 'y' not found in bundle"]);
 }
 
 #[test]
@@ -71,12 +58,9 @@ fn crd_versions_without_schema() {
         {"name": "v3", "schema": {"openAPIV3Schema": null}},
     ]);
     let crd = crate::fixture::patched(crd("b"), &json!({"spec": {"versions": versions}}));
-    assert_eq!(
-        findings(json!({}), &[crd]),
-        ["v2", "v3"].map(|version| format!(
-            "custom resource definition \"b\" has no schema for version {version:?}; give it an openAPIV3Schema"
-        ))
-    );
+    let want =
+        "custom resource definition \"b\" has no schema for version \"v2\"; give it an openAPIV3Schema";
+    check(json!({}), &[crd], &[want, &want.replace("v2", "v3")]);
 }
 
 #[test]
@@ -87,73 +71,34 @@ fn package_name() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn webhook_definitions() {
-    let validating = "ValidatingAdmissionWebhook";
-    let mutating = "MutatingAdmissionWebhook";
-    let conversion = "ConversionWebhook";
-    let nowhere = json!({"deploymentName": "no"});
-    assert_eq!(
-        findings(
-            webhooks(&[
-                webhook(validating, "b.example.com", nowhere.clone()),
-                webhook(mutating, "c.example.com", nowhere),
-                webhook(validating, "a.example.com", json!({"deploymentName": "ja"})),
-            ]),
-            &[]
-        ),
-        [
-            "webhook of type 'ValidatingAdmissionWebhook' with name 'a.example.com' references non-existent deployment 'ja'",
+    let validating = |name: &str, more: Value| webhook("ValidatingAdmissionWebhook", name, more);
+    let mutating = |name: &str, more: Value| webhook("MutatingAdmissionWebhook", name, more);
+    let of = |deployment: &str| json!({"deploymentName": deployment});
+    let lost = [validating("b.example.com", of("no")), mutating("c.example.com", of("no")), validating("a.example.com", of("ja"))];
+    check(webhooks(&lost), &[],
+        &["webhook of type 'ValidatingAdmissionWebhook' with name 'a.example.com' references non-existent deployment 'ja'",
             "webhook of type 'MutatingAdmissionWebhook' with name 'c.example.com' references non-existent deployment 'no'",
-            "webhook of type 'ValidatingAdmissionWebhook' with name 'b.example.com' references non-existent deployment 'no'",
-        ]
-    );
-    assert_eq!(
-        findings(
-            webhooks(&[
-                webhook(validating, "a.example.com", json!({})),
-                webhook(validating, "a.example.com-", json!({})),
-                webhook(mutating, "a.example.com", json!({})),
-            ]),
-            &[]
-        ),
-        ["duplicate webhook 'a.example.com' of type 'ValidatingAdmissionWebhook'"]
-    );
-    assert_eq!(
-        findings(webhooks(&[webhook(validating, "A_", json!({})), webhook(mutating, "a.b", json!({}))]), &[]),
-        [
-            format!("webhook of type 'ValidatingAdmissionWebhook' has invalid name 'A_': {SHAPE}"),
-            "webhook of type 'MutatingAdmissionWebhook' has invalid name 'a.b': should be a domain with at least three segments separated by dots".to_owned(),
-        ]
-    );
-    let convert = |name: &str, crds: Value| webhook(conversion, name, json!({"conversionCRDs": crds}));
-    assert_eq!(
-        findings(
-            webhooks(&[
-                convert("z", json!(["as.example.com", "x"])),
-                convert("y", json!(["as.example.com"]))
-            ]),
-            &[]
-        ),
-        [
-            "conversion webhooks [y,z] reference same custom resource definition 'as.example.com'",
-            "conversion webhook 'z' references custom resource definition 'x' not owned bundle",
-        ]
-    );
+            "webhook of type 'ValidatingAdmissionWebhook' with name 'b.example.com' references non-existent deployment 'no'"]);
+    let none = || json!({});
+    check(webhooks(&[validating("a.example.com", none()), validating("a.example.com-", none()), mutating("a.example.com", none())]), &[],
+        &["duplicate webhook 'a.example.com' of type 'ValidatingAdmissionWebhook'"]);
+    check(webhooks(&[validating("A_", none()), mutating("a.b", none())]), &[],
+        &[&format!("webhook of type 'ValidatingAdmissionWebhook' has invalid name 'A_': {SHAPE}"),
+            "webhook of type 'MutatingAdmissionWebhook' has invalid name 'a.b': should be a domain with at least three segments separated by dots"]);
+    let convert = |name: &str, crds: Value| webhook("ConversionWebhook", name, json!({"conversionCRDs": crds}));
+    check(webhooks(&[convert("z", json!(["as.example.com", "x"])), convert("y", json!(["as.example.com"]))]), &[],
+        &["conversion webhooks [y,z] reference same custom resource definition 'as.example.com'",
+            "conversion webhook 'z' references custom resource definition 'x' not owned bundle"]);
     let mut own = webhooks(&[convert("c", json!(["as.example.com"]))]);
     own["spec"]["installModes"] = json!([
         {"type": "OwnNamespace", "supported": true}, {"type": "AllNamespaces", "supported": true},
         {"type": "MultiNamespace", "supported": false}, {"type": "OwnNamespacejl", "supported": true},
     ]);
-    assert_eq!(
-        findings(own, &[]),
-        [
-            "bundle contains conversion webhook \"c\" and supports install modes [AllNamespaces OwnNamespace] - conversion webhooks are only supported for bundles that only support AllNamespaces install mode"
-        ]
-    );
-    assert_eq!(
-        findings(webhooks(&[webhook("Validating", "a.example.com", json!({}))]), &[]),
-        ["webhook 'a.example.com' has unknown type 'Validating'"]
-    );
+    check(own, &[],
+        &["bundle contains conversion webhook \"c\" and supports install modes [AllNamespaces OwnNamespace] - conversion webhooks are only supported for bundles that only support AllNamespaces install mode"]);
+    check(webhooks(&[webhook("Validating", "a.example.com", none())]), &[], &["webhook 'a.example.com' has unknown type 'Validating'"]);
 }
 
 #[test]
@@ -164,26 +109,16 @@ fn webhook_rules() {
     let start = "webhook \"a.example.com\" contains forbidden rule: admission webhook rules cannot reference";
     let rule = |groups: &[&str], resources: &[&str]| json!({"apiGroups": groups, "resources": resources});
     for kind in ["ValidatingAdmissionWebhook", "MutatingAdmissionWebhook"] {
-        assert_eq!(
-            ruled(
-                kind,
-                json!([rule(&["", "*", "olm.operatorframework.io"], &["pods"]), rule(&["apps"], &["*"])])
-            ),
-            [format!("{start} API group \"*\""), format!("{start} API group \"olm.operatorframework.io\"")]
-        );
+        let own = json!([rule(&["", "*", "olm.operatorframework.io"], &["pods"]), rule(&["apps"], &["*"])]);
+        let want = ["*", "olm.operatorframework.io"].map(|group| format!("{start} API group {group:?}"));
+        assert_eq!(ruled(kind, own), want);
         let admission = "admissionregistration.k8s.io";
-        let resources = [
-            "*",
-            "MutatingWebhookConfigurations",
-            "validatingwebhookconfiguration",
-            "validatingadmissionpolicies",
-            "*/*",
-        ];
-        assert_eq!(
-            ruled(kind, json!([rule(&[admission], &resources)])),
-            ["*", "MutatingWebhookConfigurations", "validatingwebhookconfiguration", "*/*"]
-                .map(|resource| format!("{start} resource {resource:?} for API group \"{admission}\""))
-        );
+        let mut resources =
+            vec!["*", "MutatingWebhookConfigurations", "validatingwebhookconfiguration", "*/*"];
+        let forbidden = |it: &&str| format!("{start} resource {it:?} for API group {admission:?}");
+        let want: Vec<_> = resources.iter().map(forbidden).collect();
+        resources.insert(3, "validatingadmissionpolicies");
+        assert_eq!(ruled(kind, json!([rule(&[admission], &resources)])), want);
     }
     assert_eq!(ruled("ConversionWebhook", json!([rule(&["*"], &["*"])])), Vec::<String>::new());
 }
@@ -211,31 +146,23 @@ fn findings_of_a_bundle_are_limited() {
 
 #[test]
 fn webhook_ports_and_services() {
-    let validating = "ValidatingAdmissionWebhook";
-    assert_eq!(
-        findings(
-            webhooks(&[
-                webhook(validating, "a.example.com", json!({"containerPort": 443, "targetPort": 9443})),
-                webhook(validating, "b.example.com", json!({"targetPort": 8443})),
-                webhook(validating, "c.example.com", json!({"containerPort": 8443})),
-            ]),
-            &[]
-        ),
-        [
-            "webhooks 'a.example.com' and 'b.example.com' of deployment 'demo' share port 443 with different target ports 9443 and 8443"
-        ]
-    );
+    let validating = |name: &str, more: Value| webhook("ValidatingAdmissionWebhook", name, more);
+    let shared = webhooks(&[
+        validating("a.example.com", json!({"containerPort": 443, "targetPort": 9443})),
+        validating("b.example.com", json!({"targetPort": 8443})),
+        validating("c.example.com", json!({"containerPort": 8443})),
+    ]);
+    let want = "webhooks 'a.example.com' and 'b.example.com' of deployment 'demo' share port 443 with different target ports 9443 and 8443";
+    check(shared, &[], &[want]);
     let (first, second) = (format!("{}-1", "a".repeat(60)), format!("{}-2", "a".repeat(60)));
     let mut patch = webhooks(&[
-        webhook(validating, "a.example.com", json!({"deploymentName": first})),
-        webhook(validating, "b.example.com", json!({"deploymentName": second})),
+        validating("a.example.com", json!({"deploymentName": first})),
+        validating("b.example.com", json!({"deploymentName": second})),
     ]);
     patch["spec"]["install"] = json!({"spec": {"deployments": [deployment(&first), deployment(&second)]}});
     let service = format!("{}-service", "a".repeat(55));
-    assert_eq!(
-        findings(patch, &[]),
-        [format!("deployments '{first}' and '{second}' would share the webhook service '{service}'")]
-    );
+    let want = format!("deployments '{first}' and '{second}' would share the webhook service '{service}'");
+    check(patch, &[], &[&want]);
 }
 
 #[test]
@@ -249,19 +176,11 @@ fn other_kinds() {
     ];
     let objects: Vec<_> = allowed.iter().map(|kind| object(kind)).collect();
     assert_eq!(findings(json!({}), &objects), Vec::<String>::new());
+    #[rustfmt::skip]
     let refused = [
-        "Deployment",
-        "StatefulSet",
-        "DaemonSet",
-        "Job",
-        "Namespace",
-        "Ingress",
-        "MutatingWebhookConfiguration",
-        "Widget",
+        "Deployment", "StatefulSet", "DaemonSet", "Job", "Namespace", "Ingress", "MutatingWebhookConfiguration", "Widget",
     ];
     let objects: Vec<_> = refused.iter().map(|kind| object(kind)).collect();
-    assert_eq!(
-        findings(json!({}), &objects),
-        refused.map(|kind| format!("unsupported resource \"n\" with kind {kind:?}"))
-    );
+    let want = refused.map(|kind| format!("unsupported resource \"n\" with kind {kind:?}"));
+    assert_eq!(findings(json!({}), &objects), want);
 }
