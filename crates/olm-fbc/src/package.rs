@@ -260,16 +260,14 @@ mod tests {
         assert_eq!(found.bundles[0].image, "j");
         assert_eq!(found.deprecations[0].entries[0].message, "old");
         let texts: Vec<String> = findings.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            texts,
-            [
-                "parse channel: entries[1]: json: cannot unmarshal number into Go struct field ChannelEntry.name of type string; the entry is left out",
-                "package \"foo\" contains channel with no name; the object has \"channel: beta\"; write \"name: beta\" instead",
-                "parse bundle: json: cannot unmarshal number into Go struct field Bundle.image of type string",
-                "package \"foo\" has duplicate bundle \"foo.v1\"",
-                "unexpected EOF",
-            ]
-        );
+        let want = [
+            "parse channel: entries[1]: json: cannot unmarshal number into Go struct field ChannelEntry.name of type string; the entry is left out",
+            "package \"foo\" contains channel with no name; the object has \"channel: beta\"; write \"name: beta\" instead",
+            "parse bundle: json: cannot unmarshal number into Go struct field Bundle.image of type string",
+            "package \"foo\" has duplicate bundle \"foo.v1\"",
+            "unexpected EOF",
+        ];
+        assert_eq!(texts, want);
     }
 
     #[test]
@@ -284,14 +282,10 @@ mod tests {
         let found = found.unwrap();
         assert_eq!((found.package_name.as_str(), found.release.as_deref()), ("p", Some("")));
         assert_eq!(bundle("[]").unwrap_err(), "bundle \"b\" has no property of type \"olm.package\"");
-        assert_eq!(
-            bundle(r#"[{"type":"olm.package"}]"#).unwrap_err(),
-            "parse property[0] of type \"olm.package\": unexpected end of JSON input"
-        );
-        assert_eq!(
-            bundle(r#"[{"type":"olm.package","value":{"version":1.1}}]"#).unwrap_err(),
-            "parse property[0] of type \"olm.package\": json: cannot unmarshal number into Go struct field Package.version of type string"
-        );
+        let want = "parse property[0] of type \"olm.package\": unexpected end of JSON input";
+        assert_eq!(bundle(r#"[{"type":"olm.package"}]"#).unwrap_err(), want);
+        let want = "parse property[0] of type \"olm.package\": json: cannot unmarshal number into Go struct field Package.version of type string";
+        assert_eq!(bundle(r#"[{"type":"olm.package","value":{"version":1.1}}]"#).unwrap_err(), want);
     }
 
     /// Channels of one entry each, and names that it skips.
@@ -310,14 +304,11 @@ mod tests {
             PackageContents::from_lines("p", lines).err().map(|error| error.to_string())
         };
         assert_eq!(problem(&mut channels(MAX_PACKAGE_OBJECTS, 0)), None);
-        assert_eq!(
-            problem(&mut channels(MAX_PACKAGE_OBJECTS + 1, 0)).unwrap(),
-            "package \"p\" has more than the limit of 50000 objects"
-        );
+        let want = "package \"p\" has more than the limit of 50000 objects";
+        assert_eq!(problem(&mut channels(MAX_PACKAGE_OBJECTS + 1, 0)).unwrap(), want);
         assert_eq!(problem(&mut channels(500, 999)), None);
-        assert_eq!(
-            problem(&mut channels(500, 1_000)).unwrap(),
-            "package \"p\" has more than the limit of 500000 entries and skipped names in its channels"
-        );
+        let want =
+            "package \"p\" has more than the limit of 500000 entries and skipped names in its channels";
+        assert_eq!(problem(&mut channels(500, 1_000)).unwrap(), want);
     }
 }

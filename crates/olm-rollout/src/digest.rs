@@ -97,10 +97,8 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "test-cm"}}),
         )
         .unwrap();
-        assert_eq!(
-            phase_digest("deploy", &[config]).digest,
-            "sha256:8ac9863af8b99ba59314e7b44c1a7a0dcfbec529655a9bcbd57dc1ecbcc88609"
-        );
+        let want = "sha256:8ac9863af8b99ba59314e7b44c1a7a0dcfbec529655a9bcbd57dc1ecbcc88609";
+        assert_eq!(phase_digest("deploy", &[config]).digest, want);
     }
 
     #[test]
@@ -119,9 +117,7 @@ mod tests {
             "resolved content of 2 phase(s) has changed: phase \"a\" (expected digest sha256:1, got sha256:0); phase \"c\" (expected \
              digest , got sha256:3); a referenced object source may have been deleted and recreated with different content"
         );
-        assert_eq!(
-            check_observed(&recorded, &recorded[..1]).unwrap_err(),
-            "number of phases has changed (expected 2 phases, got 1)"
-        );
+        let want = "number of phases has changed (expected 2 phases, got 1)";
+        assert_eq!(check_observed(&recorded, &recorded[..1]).unwrap_err(), want);
     }
 }

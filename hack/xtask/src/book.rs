@@ -257,10 +257,8 @@ mod tests {
             "docs/decisions/README.md",
             "docs/decisions/0001-a.md",
         ];
-        assert_eq!(
-            faults(&parts, &there.map(PathBuf::from).into()),
-            ["docs/a.md is listed twice", "docs/b.md is not listed"]
-        );
+        let want = ["docs/a.md is listed twice", "docs/b.md is not listed"];
+        assert_eq!(faults(&parts, &there.map(PathBuf::from).into()), want);
     }
 
     #[test]
@@ -303,9 +301,7 @@ mod tests {
             (PathBuf::from("a.html"), text.to_owned()),
             (PathBuf::from("b.html"), "<h2 id=\"there\">b</h2>".to_owned()),
         ]);
-        assert_eq!(
-            broken(&pages, &|path| path == Path::new("style.css")),
-            ["a.html: b.html#gone", "a.html: c.html", "a.html: ../x"]
-        );
+        let want = ["a.html: b.html#gone", "a.html: c.html", "a.html: ../x"];
+        assert_eq!(broken(&pages, &|path| path == Path::new("style.css")), want);
     }
 }

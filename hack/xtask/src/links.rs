@@ -149,10 +149,8 @@ mod tests {
     #[test]
     fn links_targets_are_replaced_outside_of_code() {
         let text = "[a](b.md) `[c](d.md)` [e]( f.md )\n```\n[g](h.md)\n```\n![i](j.svg)";
-        assert_eq!(
-            with_targets(text, |target| format!("../{target}")),
-            "[a](../b.md) `[c](d.md)` [e]( ../f.md )\n```\n[g](h.md)\n```\n![i](../j.svg)"
-        );
+        let want = "[a](../b.md) `[c](d.md)` [e]( ../f.md )\n```\n[g](h.md)\n```\n![i](../j.svg)";
+        assert_eq!(with_targets(text, |target| format!("../{target}")), want);
     }
 
     #[test]
@@ -170,15 +168,13 @@ mod tests {
         ]);
         let exists = |path: &Path| pages.contains_key(path);
         let page = Path::new("docs/a.md");
-        assert_eq!(
-            faults(page, &pages[page], &pages, &exists),
-            [
-                "docs/a.md:3: gone.md: there is no docs/gone.md",
-                "docs/a.md:3: b.md#nothing: docs/b.md has no heading #nothing",
-                "docs/a.md:3: ../../x leaves the repository",
-                "docs/a.md:4: #nowhere: docs/a.md has no heading #nowhere",
-                "docs/a.md:9: #no-heading: docs/a.md has no heading #no-heading",
-            ]
-        );
+        let want = [
+            "docs/a.md:3: gone.md: there is no docs/gone.md",
+            "docs/a.md:3: b.md#nothing: docs/b.md has no heading #nothing",
+            "docs/a.md:3: ../../x leaves the repository",
+            "docs/a.md:4: #nowhere: docs/a.md has no heading #nowhere",
+            "docs/a.md:9: #no-heading: docs/a.md has no heading #no-heading",
+        ];
+        assert_eq!(faults(page, &pages[page], &pages, &exists), want);
     }
 }

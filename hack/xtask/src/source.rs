@@ -354,14 +354,10 @@ mod tests {
                     fn also<A, B>() {\n    #[cfg(test)]\n    let x = S { y: 1 };\n    z();\n}\n#[cfg(test)]\nmod tests;\n\
                     #[tokio::test(flavor = \"x\")]\nasync fn f<A, B>() {\n}\n#[cfg(any(test, feature = \"x\"))]\npub mod kit;\n";
         let parsed = parse(text.to_owned()).unwrap();
-        assert_eq!(
-            parsed.product.to_string().replace(' ', ""),
-            "usea;#[cfg(not(test))]fnkept(){}fnalso<A,B>(){z();}"
-        );
-        assert_eq!(
-            (parsed.test_lines, parsed.test_modules),
-            (12, vec!["tests".to_owned(), "kit".to_owned()])
-        );
+        let want = "usea;#[cfg(not(test))]fnkept(){}fnalso<A,B>(){z();}";
+        assert_eq!(parsed.product.to_string().replace(' ', ""), want);
+        let want = (12, vec!["tests".to_owned(), "kit".to_owned()]);
+        assert_eq!((parsed.test_lines, parsed.test_modules), want);
         assert_eq!(parse("#![cfg(test)]\nfn a() {}\n".to_owned()).unwrap().test_lines, 2);
     }
 

@@ -114,10 +114,8 @@ async fn grpc_authority_names_the_catalog() {
     }
     let unknown: Result<Vec<proto::PackageName>, Status> =
         bench.call_at("other", "api.Registry/ListPackages", proto::ListPackageRequest {}).await;
-    assert_eq!(
-        unknown.unwrap_err().message(),
-        "no catalog \"other\" is served; the first label of the authority names the catalog, as in NAME.NAMESPACE.svc"
-    );
+    let want = "no catalog \"other\" is served; the first label of the authority names the catalog, as in NAME.NAMESPACE.svc";
+    assert_eq!(unknown.unwrap_err().message(), want);
 }
 
 #[tokio::test]
@@ -175,10 +173,8 @@ async fn grpc_bundle_is_an_entry_of_a_channel() {
         found.map(|mut found| found.remove(0).csv_name).map_err(|status| status.message().to_owned())
     };
     assert_eq!(head("stable").await.unwrap(), "a.v3");
-    assert_eq!(
-        head("two-heads").await.unwrap_err(),
-        r#"package "a", channel "two-heads" has no single head"#
-    );
+    let want = r#"package "a", channel "two-heads" has no single head"#;
+    assert_eq!(head("two-heads").await.unwrap_err(), want);
 }
 
 #[tokio::test]

@@ -208,10 +208,8 @@ fn status_case_46_without_a_version_reports_the_rest() {
     observed.current = Current::Unknown("no OpenShift version is known: because".to_owned());
     let derived = publish(&mut observed, &mut Memory::default(), 0);
     let (status, reason, message, _) = summary(&derived.status, "Upgradeable");
-    assert_eq!(
-        (&*status, &*reason, &*message),
-        ("Unknown", "NoData", "no OpenShift version is known: because")
-    );
+    let want = ("Unknown", "NoData", "no OpenShift version is known: because");
+    assert_eq!((&*status, &*reason, &*message), want);
     assert_eq!(summary(&derived.status, "Available").0, "True");
     assert!(derived.status.versions.is_empty() && derived.report.is_none());
 }

@@ -371,15 +371,11 @@ mod tests {
             ("ab".to_owned(), String::new()),
         ];
         assert_eq!(output(&line, &found), "abc\ta b\nab\n:4\n");
-        assert_eq!(
-            output(&read_line("show x --catalog=a"), &found),
-            "--catalog=abc\ta b\n--catalog=ab\n:4\n"
-        );
+        let want = "--catalog=abc\ta b\n--catalog=ab\n:4\n";
+        assert_eq!(output(&read_line("show x --catalog=a"), &found), want);
         assert_eq!(output(&read_line("bundle lint "), &[]), ":0\n");
         let line = read_line("show x --dir here --catalogd-url https://a --channel ");
-        assert_eq!(
-            (line.sources.join(" "), line.package),
-            ("--dir=here --catalogd-url=https://a".to_owned(), Some("x".to_owned()))
-        );
+        let want = ("--dir=here --catalogd-url=https://a".to_owned(), Some("x".to_owned()));
+        assert_eq!((line.sources.join(" "), line.package), want);
     }
 }

@@ -81,10 +81,8 @@ fn config_prints_schema_defaults_and_validates() -> Result<()> {
             olm(home.path(), &["config", "validate", path, "-n", "here", "--config", file_name])?;
         Ok((code, out + &error))
     };
-    assert_eq!(
-        check("watchNamespace: here")?,
-        (0, "the configuration fits; the operator watches namespace here\n".to_owned())
-    );
+    let want = (0, "the configuration fits; the operator watches namespace here\n".to_owned());
+    assert_eq!(check("watchNamespace: here")?, want);
     assert_eq!(check("{}")?, (0, "the configuration fits; the operator watches all namespaces\n".to_owned()));
     let (code, text) = check("{watchNamespace: other}")?;
     assert_eq!(code, 1, "{text}");

@@ -121,10 +121,8 @@ fn accepted_configurations() {
     .unwrap();
     assert_eq!(got.deployment.env, [json!({"name": "a", "value": "b"})]);
     assert_eq!(got.deployment.resources, Some(json!({"limits": {"cpu": 1}})));
-    assert_eq!(
-        got.warnings,
-        ["deploymentConfig.env[0].bogus is not a field that Kubernetes declares; it is left out"]
-    );
+    let want = ["deploymentConfig.env[0].bogus is not a field that Kubernetes declares; it is left out"];
+    assert_eq!(got.warnings, want);
 }
 
 #[test]

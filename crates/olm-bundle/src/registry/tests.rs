@@ -88,17 +88,14 @@ fn lists_streams_and_stray_files() {
     ])
     .unwrap();
     let keys: Vec<_> = parsed.others.iter().map(|object| object.key().objref()).collect();
-    assert_eq!(
-        keys,
-        ["/v1, Kind=ConfigMap /a", "/v1, Kind=Secret /b", "rbac.authorization.k8s.io/v1, Kind=Role /c"]
-    );
-    assert_eq!(
-        parsed.warnings,
-        [
-            "manifests/README.md holds no manifest and has no manifest's name; it is left out",
-            "manifests/role.crd: Role \"c\" has no apiVersion; rbac.authorization.k8s.io/v1 is taken",
-        ]
-    );
+    let want =
+        ["/v1, Kind=ConfigMap /a", "/v1, Kind=Secret /b", "rbac.authorization.k8s.io/v1, Kind=Role /c"];
+    assert_eq!(keys, want);
+    let want = [
+        "manifests/README.md holds no manifest and has no manifest's name; it is left out",
+        "manifests/role.crd: Role \"c\" has no apiVersion; rbac.authorization.k8s.io/v1 is taken",
+    ];
+    assert_eq!(parsed.warnings, want);
 }
 
 /// By kind alone, whatever the group.
@@ -110,10 +107,8 @@ fn objects_are_sorted_by_kind() {
     let parsed = fixture::bundle(&none(), &[fixture::crd("plain"), other, foreign]).unwrap();
     let names =
         |objects: &[Object]| objects.iter().map(|object| object.name().to_owned()).collect::<Vec<_>>();
-    assert_eq!(
-        (names(&parsed.crds), names(&parsed.others)),
-        (vec!["as.example.com".into(), "plain".into(), "other".into()], vec!["t".into()])
-    );
+    let want = (vec!["as.example.com".into(), "plain".into(), "other".into()], vec!["t".into()]);
+    assert_eq!((names(&parsed.crds), names(&parsed.others)), want);
     assert_eq!(parsed.csv.name, "demo.v1.0.0");
 
     let renamed = |api_version: &str| {
@@ -149,15 +144,10 @@ fn properties_of_the_file_follow_those_of_the_csv() {
         csv.annotations.get("olm.properties").cloned()
     };
     let csv = annotated(r#"[{"type":"a", "value": "1"}]"#);
-    assert_eq!(
-        merged(&csv, Some("properties: [{type: b, value: '2'}]")).unwrap(),
-        r#"[{"type":"a","value":"1"},{"type":"b","value":"2"}]"#
-    );
-    assert_eq!(
-        merged(&csv, None).unwrap(),
-        r#"[{"type":"a", "value": "1"}]"#,
-        "without a file nothing changes"
-    );
+    let want = r#"[{"type":"a","value":"1"},{"type":"b","value":"2"}]"#;
+    assert_eq!(merged(&csv, Some("properties: [{type: b, value: '2'}]")).unwrap(), want);
+    let want = r#"[{"type":"a", "value": "1"}]"#;
+    assert_eq!(merged(&csv, None).unwrap(), want, "without a file nothing changes");
     assert_eq!(merged(&csv, Some("")).unwrap(), r#"[{"type":"a", "value": "1"}]"#);
     assert_eq!(merged(&none(), Some("properties: []")), None);
     assert_eq!(
@@ -165,10 +155,8 @@ fn properties_of_the_file_follow_those_of_the_csv() {
         r#"[{"type":"one","value":{"a":"\u003c","b":1}},{"type":"two","value":null}]"#
     );
     let kept_order = annotated(r#"[{"value": {"z": 1, "a": 2.50}, "type": "o"}]"#);
-    assert_eq!(
-        merged(&kept_order, Some("properties: [{type: b, value: 1}]")).unwrap(),
-        r#"[{"type":"o","value":{"z":1,"a":2.50}},{"type":"b","value":1}]"#
-    );
+    let want = r#"[{"type":"o","value":{"z":1,"a":2.50}},{"type":"b","value":1}]"#;
+    assert_eq!(merged(&kept_order, Some("properties: [{type: b, value: 1}]")).unwrap(), want);
 }
 
 #[test]
@@ -200,10 +188,8 @@ fn registry_rejects_large_bundles() {
     files.extend(
         (files.len()..=BundleLimits::default().files).map(|n| (format!("manifests/{n}.txt"), Vec::new())),
     );
-    assert_eq!(
-        RegistryV1::from_files(files).unwrap_err().to_string(),
-        format!("the bundle has more than 10000 files {too_large}")
-    );
+    let want = format!("the bundle has more than 10000 files {too_large}");
+    assert_eq!(RegistryV1::from_files(files).unwrap_err().to_string(), want);
 }
 
 #[test]
@@ -286,10 +272,8 @@ fn properties_annotation_is_limited() {
     let properties = format!("[{}{{}}]", "{},".repeat(500_000));
     let csv = json!({"metadata": {"annotations": {"olm.properties": properties}}});
     let text = fixture::bundle(&csv, &[]).unwrap_err().to_string();
-    assert_eq!(
-        text,
-        "failed to unmarshal csv.metadata.annotations['olm.properties']: more than 500000 objects and lists; remove properties"
-    );
+    let want = "failed to unmarshal csv.metadata.annotations['olm.properties']: more than 500000 objects and lists; remove properties";
+    assert_eq!(text, want);
 }
 
 #[test]

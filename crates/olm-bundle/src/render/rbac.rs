@@ -173,15 +173,11 @@ mod tests {
             ]),
         };
         let text = go_text(&permission);
-        assert_eq!(
-            text,
-            r#"{"serviceAccountName":"webhook-operator-controller-manager","rules":[{"verbs":["get","list","watch","create","update","patch","delete"],"apiGroups":[""],"resources":["configmaps"]},{"verbs":["get","list","watch","create","update","patch","delete"],"apiGroups":["coordination.k8s.io"],"resources":["leases"]},{"verbs":["create","patch"],"apiGroups":[""],"resources":["events"]},{"verbs":["get","list","watch"],"apiGroups":[""],"resources":["namespaces"]}]}"#
-        );
+        let want = r#"{"serviceAccountName":"webhook-operator-controller-manager","rules":[{"verbs":["get","list","watch","create","update","patch","delete"],"apiGroups":[""],"resources":["configmaps"]},{"verbs":["get","list","watch","create","update","patch","delete"],"apiGroups":["coordination.k8s.io"],"resources":["leases"]},{"verbs":["create","patch"],"apiGroups":[""],"resources":["events"]},{"verbs":["get","list","watch"],"apiGroups":[""],"resources":["namespaces"]}]}"#;
+        assert_eq!(text, want);
         let base = "webhook-operator.v0.0.5-webhook-operator-controller-manager";
-        assert_eq!(
-            names::name(base, &names::object_hash(&text)),
-            "webhook-operator.v-1zfvwth88plw3th2midra1jqduroo1q7omiagjujsiu3"
-        );
+        let want = "webhook-operator.v-1zfvwth88plw3th2midra1jqduroo1q7omiagjujsiu3";
+        assert_eq!(names::name(base, &names::object_hash(&text)), want);
     }
 
     #[test]
@@ -197,9 +193,7 @@ mod tests {
             ..PolicyRule::default()
         };
         let empty = PolicyRule { verbs: Some(Vec::new()), ..PolicyRule::default() };
-        assert_eq!(
-            encoded("a", Some(vec![unsorted, empty])),
-            r#"{"serviceAccountName":"a","rules":[{"verbs":null,"resourceNames":["n"],"nonResourceURLs":["/metrics"]},{"verbs":[]}]}"#
-        );
+        let want = r#"{"serviceAccountName":"a","rules":[{"verbs":null,"resourceNames":["n"],"nonResourceURLs":["/metrics"]},{"verbs":[]}]}"#;
+        assert_eq!(encoded("a", Some(vec![unsorted, empty])), want);
     }
 }

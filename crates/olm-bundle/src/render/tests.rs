@@ -31,23 +31,15 @@ fn gates_come_in_order() {
     };
     let api_service = json!({"spec": {"apiservicedefinitions": {"owned": [{"name": "a"}]}}});
     let everything = patched(patched(modes(&[]), &api_service), &conversion());
-    assert_eq!(
-        refused(&everything, &[], &gate_off),
-        "unsupported bundle: apiServiceDefintions are not supported"
-    );
+    let want = "unsupported bundle: apiServiceDefintions are not supported";
+    assert_eq!(refused(&everything, &[], &gate_off), want);
     let webhooks = patched(modes(&[]), &conversion());
-    assert_eq!(
-        refused(&webhooks, &[], &gate_off),
-        "unsupported bundle: webhookDefinitions are not supported"
-    );
-    assert_eq!(
-        refused(&modes(&["OwnNamespace"]), &[], &gate_off),
-        "unsupported bundle: bundle does not support AllNamespaces install mode"
-    );
-    assert_eq!(
-        refused(&modes(&["MultiNamespace"]), &[], &options),
-        "unsupported bundle: bundle must support at least one of [AllNamespaces SingleNamespace OwnNamespace] install modes"
-    );
+    let want = "unsupported bundle: webhookDefinitions are not supported";
+    assert_eq!(refused(&webhooks, &[], &gate_off), want);
+    let want = "unsupported bundle: bundle does not support AllNamespaces install mode";
+    assert_eq!(refused(&modes(&["OwnNamespace"]), &[], &gate_off), want);
+    let want = "unsupported bundle: bundle must support at least one of [AllNamespaces SingleNamespace OwnNamespace] install modes";
+    assert_eq!(refused(&modes(&["MultiNamespace"]), &[], &options), want);
 }
 
 #[test]
@@ -91,13 +83,11 @@ fn findings_of_the_bundle_are_lines_and_not_terminal() {
     let widget = |name: &str| json!({"apiVersion": "v1", "kind": "Widget", "metadata": {"name": name}});
     let error = render(&bundle(&json!({}), &[widget("a"), widget("b")]).unwrap(), &RenderOptions::new("i"))
         .unwrap_err();
-    assert_eq!(
-        (error.to_string().as_str(), error.terminal_reason()),
-        (
-            "unsupported resource \"a\" with kind \"Widget\"\nunsupported resource \"b\" with kind \"Widget\"",
-            None
-        )
+    let want = (
+        "unsupported resource \"a\" with kind \"Widget\"\nunsupported resource \"b\" with kind \"Widget\"",
+        None,
     );
+    assert_eq!((error.to_string().as_str(), error.terminal_reason()), want);
 }
 
 #[test]
@@ -113,10 +103,8 @@ fn conversion_needs_declared_fields() {
     );
     let objects = render(&bundle(&owned, &[crd("b")]).unwrap(), &RenderOptions::new("i")).unwrap();
     let converted = objects.iter().find(|object| object.name() == "b").unwrap().to_value();
-    assert_eq!(
-        converted["spec"]["conversion"]["webhook"]["clientConfig"]["service"],
-        json!({"namespace": "i", "name": "demo-service", "path": "/", "port": 443})
-    );
+    let want = json!({"namespace": "i", "name": "demo-service", "path": "/", "port": 443});
+    assert_eq!(converted["spec"]["conversion"]["webhook"]["clientConfig"]["service"], want);
 
     let conversion = json!({"spec": {"webhookdefinitions": [{"type": "ConversionWebhook", "generateName": "c",
         "deploymentName": "demo", "conversionCRDs": ["b"], "admissionReviewVersions": ["v1beta1", "v1"],
@@ -146,10 +134,8 @@ fn render_merges_equal_objects() {
     assert_eq!(accounts[0].labels().get("a"), Some(&"b"));
 
     let config = |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": value}});
-    assert_eq!(
-        refused(&json!({}), &[config("a"), config("b")], &RenderOptions::new("i")),
-        "/v1, Kind=ConfigMap i/c is made twice with different content: its own manifests and its own manifests"
-    );
+    let want = "/v1, Kind=ConfigMap i/c is made twice with different content: its own manifests and its own manifests";
+    assert_eq!(refused(&json!({}), &[config("a"), config("b")], &RenderOptions::new("i")), want);
 }
 
 #[test]
@@ -244,19 +230,17 @@ fn user_roles_of_each_served_version() {
     assert_eq!(roles(false), Vec::<Value>::new());
     let found = roles(true);
     let names: Vec<_> = found.iter().map(|role| role["metadata"]["name"].as_str().unwrap()).collect();
-    assert_eq!(
-        names,
-        [
-            "ws.example.com-v1-admin",
-            "ws.example.com-v1-edit",
-            "ws.example.com-v1-view",
-            "ws.example.com-v1-crdview",
-            "ws.example.com-v2-admin",
-            "ws.example.com-v2-edit",
-            "ws.example.com-v2-view",
-            "ws.example.com-v2-crdview",
-        ]
-    );
+    let want = [
+        "ws.example.com-v1-admin",
+        "ws.example.com-v1-edit",
+        "ws.example.com-v1-view",
+        "ws.example.com-v1-crdview",
+        "ws.example.com-v2-admin",
+        "ws.example.com-v2-edit",
+        "ws.example.com-v2-view",
+        "ws.example.com-v2-crdview",
+    ];
+    assert_eq!(names, want);
     let on_widgets =
         |verbs: Value| json!([{"apiGroups": ["example.com"], "resources": ["ws"], "verbs": verbs}]);
     let label = |role: &str| json!({format!("rbac.authorization.k8s.io/aggregate-to-{role}"): "true"});

@@ -117,10 +117,8 @@ fn broken_files_are_all_named() {
     let (ingested, problems) = ingest.finish_all().unwrap();
     assert_eq!(ingested.summary, Summary { files: 3, ignored: 1, objects: 3, bytes: 24 });
     let error = IngestError::Files(problems);
-    assert_eq!(
-        error.to_string(),
-        "error converting YAML to JSON: yaml: line 1: did not find expected node content; in file \"a/b.yaml\", line 4, byte 14 (and 1 more files)"
-    );
+    let want = "error converting YAML to JSON: yaml: line 1: did not find expected node content; in file \"a/b.yaml\", line 4, byte 14 (and 1 more files)";
+    assert_eq!(error.to_string(), want);
     assert!(error.is_permanent());
 }
 
@@ -155,12 +153,10 @@ fn ingest_warns_about_suspicious_files() {
     ingest.file("b", &mut &b"{\"schema\":\"x\",}"[..]).unwrap();
     ingest.file("c", &mut &b"name: x"[..]).unwrap();
     let warnings: Vec<String> = ingest.finish().unwrap().warnings.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        warnings,
-        [
-            "a:3: what follows here is never read: separate documents by a line of `---`",
-            "b:1: this is broken JSON and was read as YAML",
-            "c:1: the object has no schema",
-        ]
-    );
+    let want = [
+        "a:3: what follows here is never read: separate documents by a line of `---`",
+        "b:1: this is broken JSON and was read as YAML",
+        "c:1: the object has no schema",
+    ];
+    assert_eq!(warnings, want);
 }

@@ -395,12 +395,10 @@ fn findings_have_the_position_of_their_object() {
     let found = validate(&load_files(files, IngestLimits::default()).unwrap());
     let found: Vec<String> =
         found.iter().map(|finding| format!("{} {}", finding.rule, finding.located())).collect();
-    assert_eq!(
-        found,
-        [
-            "A4 b.yaml:3:1: unknown package \"q\" for channel \"c\"",
-            "channel-empty a/x.json:1:1: invalid package \"p\": invalid channel \"c\": channel must contain at least one bundle",
-            "empty-package a/x.json:1:64: package is empty; name the package, or leave the member out",
-        ]
-    );
+    let want = [
+        "A4 b.yaml:3:1: unknown package \"q\" for channel \"c\"",
+        "channel-empty a/x.json:1:1: invalid package \"p\": invalid channel \"c\": channel must contain at least one bundle",
+        "empty-package a/x.json:1:64: package is empty; name the package, or leave the member out",
+    ];
+    assert_eq!(found, want);
 }

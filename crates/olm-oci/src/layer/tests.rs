@@ -103,10 +103,8 @@ fn layer_prefers_later_entry() {
         .directory("configs/e")
         .file("configs/e/y", "y")
         .tar();
-    assert_eq!(
-        files(&[layer], &["configs"]),
-        ["configs/a=second", "configs/d=file", "configs/e/y=y", "configs/link=first"]
-    );
+    let want = ["configs/a=second", "configs/d=file", "configs/e/y=y", "configs/link=first"];
+    assert_eq!(files(&[layer], &["configs"]), want);
 }
 
 #[test]

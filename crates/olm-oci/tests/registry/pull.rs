@@ -108,10 +108,8 @@ async fn pull_errors_name_missing_content() {
         client.puller().open(&registry.reference("bundles/x:v1")).await.map(|_| ()),
     ] {
         let error = result.unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!("error creating image source: reading manifest v1 in {place}: manifest unknown")
-        );
+        let want = format!("error creating image source: reading manifest v1 in {place}: manifest unknown");
+        assert_eq!(error.to_string(), want);
         assert_eq!(error.retry(), Retry::Backoff);
     }
     let gone = {
@@ -121,10 +119,8 @@ async fn pull_errors_name_missing_content() {
     let reference = format!("{gone}/x:1").parse().unwrap();
     let error = client.puller().resolve(&reference).await.unwrap_err();
     let text = error.to_string();
-    assert_eq!(
-        text,
-        format!("error creating image source: reading manifest 1 in {gone}/x: connection refused")
-    );
+    let want = format!("error creating image source: reading manifest 1 in {gone}/x: connection refused");
+    assert_eq!(text, want);
 }
 
 type MakeReply = Box<dyn Fn(Vec<u8>) -> Reply + Send>;

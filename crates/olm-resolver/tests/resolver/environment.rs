@@ -97,17 +97,14 @@ fn environment_report_names_bundle_constraint_and_cluster() {
     assert_eq!(unfit, format!("bundle p.v1.0.0 of catalog a is skipped: {UNMET}"));
     let candidate = outcome.report.view().catalogs.remove(0).candidates.remove(0);
     assert_eq!((candidate.rule, candidate.why.as_str()), ("environment", UNMET));
-    assert_eq!(
-        outcome.result.unwrap_err().condition_message(),
-        format!("no bundles found for package \"p\"; bundle p.v1.0.0 does not fit: {UNMET}")
-    );
+    let want = format!("no bundles found for package \"p\"; bundle p.v1.0.0 does not fit: {UNMET}");
+    assert_eq!(outcome.result.unwrap_err().condition_message(), want);
     let refused =
         resolve(&request(Ask::default(), EnvironmentConstraints::Refuse), &[catalog("a", 0, &package)]);
     let view = refused.report.view().catalogs.remove(0);
-    assert_eq!(
-        (view.outcome.as_str(), view.candidates[0].rule, view.candidates[0].kept),
-        ("its bundle is refused because the cluster does not meet its constraints", "environment", false)
-    );
+    let want =
+        ("its bundle is refused because the cluster does not meet its constraints", "environment", false);
+    assert_eq!((view.outcome.as_str(), view.candidates[0].rule, view.candidates[0].kept), want);
 }
 
 #[test]
@@ -158,12 +155,10 @@ fn environment_that_cannot_be_read_is_a_finding() {
     let graph: Arc<PackageGraph> = source.content.clone().unwrap();
     let findings: Vec<String> =
         graph.findings().iter().map(|it| format!("{}: {}", it.place, it.message)).collect();
-    assert_eq!(
-        findings,
-        [
-            "bundle \"p.v1.0.0\": minKubeVersion: \"latest\" is no version of Kubernetes; write it like 1.33 or v1.33.1"
-        ]
-    );
+    let want = [
+        "bundle \"p.v1.0.0\": minKubeVersion: \"latest\" is no version of Kubernetes; write it like 1.33 or v1.33.1",
+    ];
+    assert_eq!(findings, want);
     let outcome = resolve(&request(Ask::default(), EnvironmentConstraints::Refuse), &[source]);
     assert_eq!(short(&outcome), "1.0.0@a");
 }

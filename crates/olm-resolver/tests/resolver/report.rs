@@ -52,10 +52,8 @@ fn report_nearest_misses_name_rule_and_fix() {
     let nothing = |sources: &[_]| resolve(&ask.request("p"), sources).result.unwrap_err().hint().unwrap();
     assert_eq!(nothing(&[]), "no available catalog matches spec.source.catalog.selector");
     assert_eq!(nothing(&[without_package("a")]), "the selected catalog a does not hold the package");
-    assert_eq!(
-        nothing(&[without_package("a"), without_package("b")]),
-        "none of the 2 selected catalogs holds the package"
-    );
+    let want = "none of the 2 selected catalogs holds the package";
+    assert_eq!(nothing(&[without_package("a"), without_package("b")]), want);
 }
 
 #[test]

@@ -42,10 +42,8 @@ fn ask<'a>(range: &'a str) -> Ask<'a> {
 
 #[test]
 fn case_01_bad_range() {
-    assert_eq!(
-        parse_range("foobar").unwrap_err().to_string(),
-        r#"desired version range "foobar" is invalid: improper constraint: "foobar""#
-    );
+    let want = r#"desired version range "foobar" is invalid: improper constraint: "foobar""#;
+    assert_eq!(parse_range("foobar").unwrap_err().to_string(), want);
 }
 
 #[test]
@@ -116,12 +114,10 @@ fn case_06_34_dependencies_are_refused_without_a_second_choice() {
             json!([{"type": "olm.package", "value": {"packageName": "p", "version": "1.1.0"}}, {"type": kind, "value": {}}]),
         );
         let outcome = resolve(&NO.request("p"), &[catalog("a", 0, &package)]);
-        assert_eq!(
-            outcome.result.unwrap().refuse_dependencies().unwrap_err().to_string(),
-            format!(
-                r#"validating bundle "p.v1.1.0": bundle "p.v1.1.0" has a dependency declared via property "{kind}" which is currently not supported"#
-            )
+        let want = format!(
+            r#"validating bundle "p.v1.1.0": bundle "p.v1.1.0" has a dependency declared via property "{kind}" which is currently not supported"#
         );
+        assert_eq!(outcome.result.unwrap().refuse_dependencies().unwrap_err().to_string(), want);
     }
 }
 
@@ -199,11 +195,8 @@ fn cases_21_to_24_upgrades() {
 fn cases_25_to_30_selection_and_priority() {
     // 25, 26, 29, 30: the selector and availabilityMode decide which catalogs are handed over
     assert_eq!(resolve_short(NO, "p", &[catalog("b", 0, &p())]), "3.0.0@b", "case 25");
-    assert_eq!(
-        resolve_short(NO, "p", &[without_package("a")]),
-        r#"E: no bundles found for package "p""#,
-        "case 26"
-    );
+    let want = r#"E: no bundles found for package "p""#;
+    assert_eq!(resolve_short(NO, "p", &[without_package("a")]), want, "case 26");
     let one = |version: &str| Pkg::new("p").bundles(&[version]);
     let sources = [catalog("a", 1, &one("1.0.0")), catalog("b", 0, &one("1.1.0"))];
     assert_eq!(resolve_short(NO, "p", &sources), "1.0.0@a", "case 27");
@@ -213,11 +206,8 @@ fn cases_25_to_30_selection_and_priority() {
         r#"E: found bundles for package "p" matching version ">=1.0.0 <=1.0.1" in multiple catalogs with the same priority [a c]"#,
         "case 28; only the tied ones are listed (decision 5)"
     );
-    assert_eq!(
-        resolve_short(ask(">=1.0.0"), "p", &[]),
-        r#"E: no bundles found for package "p" matching version ">=1.0.0""#,
-        "case 29"
-    );
+    let want = r#"E: no bundles found for package "p" matching version ">=1.0.0""#;
+    assert_eq!(resolve_short(ask(">=1.0.0"), "p", &[]), want, "case 29");
     assert_eq!(resolve_short(ask(">=1.0.0"), "p", &[catalog("a", 1, &p())]), "3.0.0@a", "case 30");
 }
 
@@ -327,19 +317,15 @@ fn cases_45_to_52_versions() {
     }
     let reported = VersionRelease::parse("1.0.0", Some("2")).unwrap();
     assert_eq!(reported.folded().to_string(), "1.0.0+2", "case 52, gate off");
-    assert_eq!(
-        (reported.version.to_string(), reported.release.unwrap().to_string()),
-        ("1.0.0".into(), "2".into())
-    );
+    let want = ("1.0.0".into(), "2".into());
+    assert_eq!((reported.version.to_string(), reported.release.unwrap().to_string()), want);
 }
 
 #[test]
 fn resolve_bundle_without_version_is_an_error() {
     let package = Pkg::new("p").bundle("z", json!([]));
-    assert_eq!(
-        resolve_short(NO, "p", &[catalog("a", 0, &package)]),
-        r#"E: error getting resolved bundle version for bundle "p.vz": no package property found in bundle "p.vz""#
-    );
+    let want = r#"E: error getting resolved bundle version for bundle "p.vz": no package property found in bundle "p.vz""#;
+    assert_eq!(resolve_short(NO, "p", &[catalog("a", 0, &package)]), want);
 }
 
 #[test]
@@ -368,15 +354,11 @@ fn decision_05_who_waits_for_unreadable_catalogs() {
     let outcome = resolve(&NO.request("p"), &[good.clone(), broken("z", 5, "gone")]);
     let error = outcome.result.unwrap_err();
     assert!(matches!(error, ResolveError::Catalog { .. }));
-    assert_eq!(
-        error.condition_message(),
-        r#"error walking catalogs: error getting package "p" from catalog "z": gone; a first install waits for z (priority 5): leave it out by spec.source.catalog.selector here or spec.availabilityMode: Unavailable there"#
-    );
+    let want = r#"error walking catalogs: error getting package "p" from catalog "z": gone; a first install waits for z (priority 5): leave it out by spec.source.catalog.selector here or spec.availabilityMode: Unavailable there"#;
+    assert_eq!(error.condition_message(), want);
     let only = [broken("z", 0, "gone")];
-    assert_eq!(
-        resolve_short(installed, "p", &only),
-        r#"E: error walking catalogs: error getting package "p" from catalog "z": gone"#
-    );
+    let want = r#"E: error walking catalogs: error getting package "p" from catalog "z": gone"#;
+    assert_eq!(resolve_short(installed, "p", &only), want);
     let upgrade = Ask { range: ">5", ..installed };
     let outcome = resolve(&upgrade.request("p"), &[good, broken("z", 9, "gone")]);
     let message = outcome.result.unwrap_err().condition_message();

@@ -200,14 +200,10 @@ fn tls_errors_name_the_invalid_file() {
     assert_eq!(text(ServingPair::load(path("no.crt"), path("no.key"))), "cannot read <dir>/no.crt");
     TestCa::new().write_pair(folder.path(), "server");
     std::fs::write(path("empty"), "").unwrap();
-    assert_eq!(
-        text(ServingPair::load(path("empty"), path("tls.key"))),
-        "<dir>/empty holds no certificate in PEM form"
-    );
-    assert_eq!(
-        text(ServingPair::load(path("tls.crt"), path("empty"))),
-        "<dir>/empty holds no private key in PEM form"
-    );
+    let want = "<dir>/empty holds no certificate in PEM form";
+    assert_eq!(text(ServingPair::load(path("empty"), path("tls.key"))), want);
+    let want = "<dir>/empty holds no private key in PEM form";
+    assert_eq!(text(ServingPair::load(path("tls.crt"), path("empty"))), want);
     let empty = tempfile::tempdir().unwrap();
     let error = CaPool::load(Some(empty.path())).unwrap_err().to_string();
     assert!(error.starts_with("no certificates found in "), "{error}");

@@ -111,10 +111,8 @@ fn object_keeps_only_the_metadata_that_is_read() {
         let metadata = object.meta();
         assert!(metadata.managed_fields.is_none());
         assert_eq!(metadata.annotations, Some([("mine".to_owned(), "x".to_owned())].into()));
-        assert_eq!(
-            (object.label("set"), object.label("empty"), object.name()),
-            (Some("x"), None, "a".into())
-        );
+        let want = (Some("x"), None, "a".into());
+        assert_eq!((object.label("set"), object.label("empty"), object.name()), want);
     }
     let invalid = object("1", json!({"revision": "one"})).0.unwrap_err();
     assert!(invalid.error.contains("one"), "{invalid}");

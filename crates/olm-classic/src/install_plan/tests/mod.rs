@@ -118,10 +118,8 @@ fn plan_lists_steps_in_order_and_owners() {
     assert!(status.plan.iter().all(|step| step.resolving == "a.v1" && step.status == "Unknown"));
     assert_eq!(plan.metadata.generate_name.as_deref(), Some("install-"));
     let owner = &plan.metadata.owner_references.as_ref().unwrap()[0];
-    assert_eq!(
-        (owner.name.as_str(), owner.controller, owner.block_owner_deletion),
-        ("a", Some(false), Some(false))
-    );
+    let want = ("a", Some(false), Some(false));
+    assert_eq!((owner.name.as_str(), owner.controller, owner.block_owner_deletion), want);
     assert_eq!(
         (plan.spec.generation, status.catalog_sources.as_slice()),
         (Some(7), ["main".to_owned()].as_slice())

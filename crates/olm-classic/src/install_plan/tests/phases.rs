@@ -150,15 +150,11 @@ fn plan_status_has_condition_and_message() {
     let failed = decide(&PlanRun { steps: vec![], error: Some(error(false)) }, 1);
     assert_eq!(failed.message, "error updating service: x: no");
     let condition = &failed.conditions[0];
-    assert_eq!(
-        (condition.reason.as_str(), condition.message.as_str()),
-        ("InstallComponentFailed", "error updating service: x: no")
-    );
+    let want = ("InstallComponentFailed", "error updating service: x: no");
+    assert_eq!((condition.reason.as_str(), condition.message.as_str()), want);
     let retried = decide(&PlanRun { steps: vec![], error: Some(error(true)) }, 1);
-    assert_eq!(
-        (retried.message.as_str(), retried.conditions.len()),
-        ("retrying execution due to error: error updating service: x: no", 0)
-    );
+    let want = ("retrying execution due to error: error updating service: x: no", 0);
+    assert_eq!((retried.message.as_str(), retried.conditions.len()), want);
     let complete = decide(&PlanRun { steps: vec![StepStatus::Present], error: None }, 1);
     assert_eq!((complete.conditions[0].status, complete.message.as_str()), (ConditionStatus::True, ""));
     assert_eq!(complete.plan[0].status, "Present");

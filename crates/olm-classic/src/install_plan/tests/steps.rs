@@ -107,10 +107,8 @@ fn decide_step_names_what_cannot_be_done() {
     let observed =
         StepObserved { existing: Some(&existing), owner_uid: Some("u"), ..StepObserved::default() };
     let conflict = decide_step(&plan, 1, &service, observed).unwrap_err();
-    assert_eq!(
-        conflict.to_string(),
-        "Service x belongs to ClusterExtension shop of OLM v1; uninstall one of the two"
-    );
+    let want = "Service x belongs to ClusterExtension shop of OLM v1; uninstall one of the two";
+    assert_eq!(conflict.to_string(), want);
     assert!(!conflict.is_final());
 }
 

@@ -8,14 +8,12 @@ fn group_role_names_are_the_recorded_ones() {
     let group = group("c-og-ok-global", "og", json!({}), json!([""]));
     let roles = roles::of_group(&group, &ApiSet::default());
     let names: Vec<&str> = roles.iter().map(Object::name).collect();
-    assert_eq!(
-        names,
-        [
-            "olm.og.og.admin-6pwe0WbAwAuoTahbvUKX2dtr8DFL6FS12woJPc",
-            "olm.og.og.edit-cODgMAH01ankIRlvLoBXJFVkHIBclNiSEav9tO",
-            "olm.og.og.view-407dXTQeu8I3cXz78CqhBIITDqa1oIkRb6jDzO",
-        ]
-    );
+    let want = [
+        "olm.og.og.admin-6pwe0WbAwAuoTahbvUKX2dtr8DFL6FS12woJPc",
+        "olm.og.og.edit-cODgMAH01ankIRlvLoBXJFVkHIBclNiSEav9tO",
+        "olm.og.og.view-407dXTQeu8I3cXz78CqhBIITDqa1oIkRb6jDzO",
+    ];
+    assert_eq!(names, want);
     assert!(roles.iter().all(|role| !role.0.contains_key("aggregationRule")));
 }
 
