@@ -1,7 +1,9 @@
 //! ClusterServiceVersions from the short form of bundles in the scenarios.
 
 use olm_api::classic::ClusterServiceVersion;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+
+use crate::lab::merge;
 
 const MODES: [&str; 4] = ["OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"];
 
@@ -9,25 +11,6 @@ const MODES: [&str; 4] = ["OwnNamespace", "SingleNamespace", "MultiNamespace", "
 pub(crate) struct Bundle {
     pub(crate) csv: ClusterServiceVersion,
     pub(crate) crds: Vec<(String, Vec<String>)>,
-}
-
-/// Merges like a JSON merge patch.
-pub(crate) fn merge(target: &mut Value, patch: &Value) {
-    let Some(patch) = patch.as_object() else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let target = target.as_object_mut().unwrap();
-    for (key, value) in patch {
-        if value.is_null() {
-            target.remove(key);
-        } else {
-            merge(target.entry(key.as_str()).or_insert(Value::Null), value);
-        }
-    }
 }
 
 pub(crate) fn list(value: &Value, member: &str) -> Option<Vec<Value>> {

@@ -7,41 +7,22 @@
 
 mod bundle;
 mod compare;
+#[path = "../lab/mod.rs"]
+mod lab;
 mod scenario;
 mod world;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 use olm_classic::csv::{Evidence, TABLE};
-use serde_json::Value;
 
 use scenario::Scenario;
 use world::World;
 
-#[expect(clippy::disallowed_methods, reason = "the one setting of tests")]
-fn records() -> Option<Vec<Scenario>> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("OLM_SHARED").map_or_else(beside, PathBuf::from);
-    let folder = shared.join("reference-behaviour/classic/scenarios");
-    let Ok(files) = std::fs::read_dir(folder) else {
-        println!("SKIPPED: recorded runs of OLM Classic: no records (set OLM_SHARED)");
-        return None;
-    };
-    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-    files.sort();
-    Some(files.iter().map(|file| Scenario::new(&read(file))).collect())
-}
-
-fn read(file: &Path) -> Value {
-    // the records were written by YAML 1.1's rules for quotes, where `y` is a text
-    let options = serde_saphyr::options! { strict_booleans: true };
-    serde_saphyr::from_str_with_options(&std::fs::read_to_string(file).unwrap(), options).unwrap()
-}
-
 /// The records with a CSV, replayed.
 fn replayed() -> Option<Vec<(Scenario, World)>> {
-    let with_csv = records()?.into_iter().filter(|scenario| !scenario.traces().is_empty());
+    let scenarios = lab::records()?.into_iter().map(|record| Scenario::new(&record));
+    let with_csv = scenarios.filter(|scenario| !scenario.traces().is_empty());
     let replay = |mut scenario: Scenario| {
         let world = scenario.replay();
         (scenario, world)

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use olm_classic::csv::Phase;
 use serde_json::{Value, json};
 
-use crate::bundle::{bundle, list, merge};
+use crate::bundle::{bundle, list};
+use crate::lab::{Names, merge};
 use crate::world::{Group, World, key};
 
 /// Steps that change nothing which a CSV depends on: they wait, look, or are about catalogs and plans.
@@ -32,21 +33,8 @@ pub(crate) struct Scenario {
 impl Scenario {
     pub(crate) fn new(record: &Value) -> Self {
         let id = record["id"].as_str().unwrap().to_owned();
-        let namespace = format!("c-{id}");
-        let mut text = record["input"].to_string();
-        for (variable, value) in [
-            ("${PKG}", format!("demo-{id}")),
-            ("${NS}", namespace.clone()),
-            ("${NS:b}", format!("{namespace}-b")),
-            ("${NS:c}", format!("{namespace}-c")),
-            ("${SID}", id.clone()),
-            ("${GROUP}", format!("{id}.lab.test")),
-            ("${CSV:1.0.0}", format!("demo-{id}.v1.0.0")),
-        ] {
-            text = text.replace(variable, &value);
-        }
         Self {
-            input: serde_json::from_str(&text).unwrap(),
+            input: Names { id: id.clone() }.substitute(&record["input"]),
             outcome: record["outcome"].clone(),
             id,
             snapshots: BTreeMap::new(),

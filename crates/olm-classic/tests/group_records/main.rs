@@ -12,6 +12,8 @@
 
 mod components;
 mod groups;
+#[path = "../lab/mod.rs"]
+mod lab;
 mod observed;
 mod packages;
 mod scenario;

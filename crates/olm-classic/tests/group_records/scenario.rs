@@ -1,9 +1,10 @@
 //! Recorded scenarios: what was put into the cluster, and what the reference made of it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+
+use super::lab::{self, Names};
 
 /// One scenario with its snapshots in the order in which they were taken.
 pub(crate) struct Scenario {
@@ -23,30 +24,17 @@ pub(crate) struct Snapshot {
     pub(crate) objects: Vec<Value>,
 }
 
-/// All scenarios; without the shared material there are none, and that is printed.
-#[expect(clippy::disallowed_methods, reason = "the one setting of tests")]
+/// All scenarios.
 pub(crate) fn load() -> Option<Vec<Scenario>> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("OLM_SHARED").map_or_else(beside, PathBuf::from);
-    let folder = shared.join("reference-behaviour/classic/scenarios");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("SKIPPED: recorded scenarios of OLM Classic: no records (set OLM_SHARED)");
-        return None;
-    };
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    Some(files.iter().map(|file| Scenario::read(&std::fs::read(file).unwrap())).collect())
+    Some(lab::records()?.into_iter().map(Scenario::new).collect())
 }
 
 impl Scenario {
-    fn read(yaml: &[u8]) -> Self {
-        let mut json = Vec::new();
-        olm_yaml::yaml_to_json(yaml, &mut json, &olm_yaml::Limits::default()).unwrap();
-        let mut value: Value = serde_json::from_slice(&json).unwrap();
-        let id = value["id"].as_str().unwrap().to_owned();
-        let input = substitute(&value["input"], &id);
+    fn new(mut record: Value) -> Self {
+        let id = record["id"].as_str().unwrap().to_owned();
+        let input = Names { id: id.clone() }.substitute(&record["input"]);
         let steps = list(&input["steps"]);
-        let outcome = value["outcome"].take();
+        let outcome = record["outcome"].take();
         let snapshots = outcome["snapshots"].as_object().into_iter().flatten();
         let mut snapshots: Vec<Snapshot> = snapshots
             .map(|(name, content)| {
@@ -105,7 +93,7 @@ impl Scenario {
                 let package = packages.entry((catalog, "demo".to_owned())).or_default();
                 for member in ["channels", "bundles", "content", "deprecations", "defaultChannel"] {
                     if let Some(value) = serve.get(member) {
-                        merge_member(package, member, value);
+                        merge(package, &json!({ member: value }));
                     }
                 }
                 found.add_package(&self.id, "demo", package);
@@ -247,65 +235,9 @@ fn text<'a>(value: &'a Value, usual: &'a str) -> &'a str {
     value.as_str().unwrap_or(usual)
 }
 
-/// JSON merge patch.
+/// Without a patch nothing changes.
 fn merge(target: &mut Value, patch: &Value) {
-    let Some(members) = patch.as_object() else { return };
-    for (key, value) in members {
-        merge_member(target, key, value);
+    if patch.is_object() {
+        lab::merge(target, patch);
     }
-}
-
-fn merge_member(target: &mut Value, key: &str, value: &Value) {
-    if !target.is_object() {
-        *target = json!({});
-    }
-    let members = target.as_object_mut().unwrap();
-    match value {
-        Value::Null => {
-            members.remove(key);
-        }
-        Value::Object(_) if members.get(key).is_some_and(Value::is_object) => {
-            merge(members.get_mut(key).unwrap(), value);
-        }
-        Value::Object(_) | Value::Array(_) | Value::String(_) | Value::Bool(_) | Value::Number(_) => {
-            members.insert(key.to_owned(), value.clone());
-        }
-    }
-}
-
-/// The value with the lab's variables replaced.
-fn substitute(value: &Value, id: &str) -> Value {
-    match value {
-        Value::String(text) => Value::String(substitute_text(text, id)),
-        Value::Array(items) => items.iter().map(|item| substitute(item, id)).collect(),
-        Value::Object(members) => {
-            members.iter().map(|(key, value)| (substitute_text(key, id), substitute(value, id))).collect()
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-    }
-}
-
-fn substitute_text(text: &str, id: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(start) = rest.find("${") {
-        let Some(length) = rest[start..].find('}') else { break };
-        out.push_str(&rest[..start]);
-        let variable = &rest[start + 2..start + length];
-        let mut parts = variable.splitn(3, ':');
-        let parts = (parts.next().unwrap_or_default(), parts.next(), parts.next());
-        out.push_str(&match parts {
-            ("NS", None, _) => format!("c-{id}"),
-            ("NS", Some(name), _) => format!("c-{id}-{name}"),
-            ("SID", _, _) => id.to_owned(),
-            ("GROUP", _, _) => format!("{id}.lab.test"),
-            ("PKG", key, _) => format!("{}-{id}", key.unwrap_or("demo")),
-            ("CSV", Some(version), None) => csv_name(id, "demo", version),
-            ("CSV", Some(key), Some(version)) => csv_name(id, key, version),
-            _ => rest[start..=start + length].to_owned(),
-        });
-        rest = &rest[start + length + 1..];
-    }
-    out.push_str(rest);
-    out
 }

@@ -6,6 +6,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may panic and print")]
 
 mod compare;
+#[path = "../lab/mod.rs"]
+mod lab;
 mod scenario;
 mod sources;
 mod world;

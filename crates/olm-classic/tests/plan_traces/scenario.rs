@@ -1,11 +1,11 @@
 //! Recorded scenarios, and the bundles that their catalogs hold.
 
-use std::path::{Path, PathBuf};
-
 use olm_core::Object;
 use olm_resolver::{ChannelEntry, DeprecatedScope, Property};
 use olm_solver::{BundleDraft, ChannelDraft, PackageDraft};
 use serde_json::{Value, json};
+
+use crate::lab::{Names, merge, records};
 
 pub(crate) struct Scenario {
     pub(crate) id: String,
@@ -13,102 +13,14 @@ pub(crate) struct Scenario {
     pub(crate) outcome: Value,
 }
 
-/// The recorded scenarios with their outcomes; without the shared material there are none, and that is printed.
-#[expect(clippy::disallowed_methods, reason = "the one setting of tests")]
+/// The recorded scenarios with their outcomes.
 pub(crate) fn scenarios() -> Option<Vec<Scenario>> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("OLM_SHARED").map_or_else(beside, PathBuf::from);
-    let folder = shared.join("reference-behaviour/classic/scenarios");
-    let Ok(files) = std::fs::read_dir(folder) else {
-        println!("SKIPPED: recorded scenarios of OLM Classic: no records (set OLM_SHARED)");
-        return None;
+    let scenario = |mut record: Value| Scenario {
+        id: record["id"].as_str().unwrap().to_owned(),
+        input: record["input"].take(),
+        outcome: record["outcome"].take(),
     };
-    let mut found: Vec<Scenario> = files
-        .map(|file| {
-            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
-            let mut value: Value = serde_saphyr::from_str(&text).unwrap();
-            Scenario {
-                id: value["id"].as_str().unwrap().to_owned(),
-                input: value["input"].take(),
-                outcome: value["outcome"].take(),
-            }
-        })
-        .collect();
-    found.sort_by(|a, b| a.id.cmp(&b.id));
-    Some(found)
-}
-
-/// The words that the lab replaces in its scenarios.
-#[derive(Clone)]
-pub(crate) struct Names {
-    pub(crate) id: String,
-}
-
-impl Names {
-    pub(crate) fn namespace(&self) -> String {
-        format!("c-{}", self.id)
-    }
-
-    pub(crate) fn package(&self, key: &str) -> String {
-        format!("{key}-{}", self.id)
-    }
-
-    pub(crate) fn csv(&self, version: &str, package: &str) -> String {
-        format!("{}.v{version}", self.package(package))
-    }
-
-    pub(crate) fn substitute(&self, value: &Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.text(text)),
-            Value::Array(items) => items.iter().map(|item| self.substitute(item)).collect(),
-            Value::Object(members) => {
-                members.iter().map(|(key, member)| (self.text(key), self.substitute(member))).collect()
-            }
-            other => other.clone(),
-        }
-    }
-
-    fn text(&self, text: &str) -> String {
-        let mut out = String::new();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once("${") {
-            let (word, behind) = after.split_once('}').unwrap();
-            out.push_str(before);
-            out.push_str(&match word.split(':').collect::<Vec<_>>().as_slice() {
-                ["SID"] => self.id.clone(),
-                ["NS"] => self.namespace(),
-                ["NS", other] => format!("{}-{other}", self.namespace()),
-                ["PKG"] => self.package("demo"),
-                ["PKG", key] => self.package(key),
-                ["GROUP"] => self.group(),
-                ["CSV", version] => self.csv(version, "demo"),
-                ["CSV", key, version] => self.csv(version, key),
-                ["REG"] => "<registry>".to_owned(),
-                _ => format!("${{{word}}}"),
-            });
-            rest = behind;
-        }
-        out + rest
-    }
-
-    pub(crate) fn group(&self) -> String {
-        format!("{}.lab.test", self.id)
-    }
-}
-
-/// A JSON merge patch: null removes.
-pub(crate) fn merge(into: &mut Value, patch: &Value) {
-    let Value::Object(members) = patch else { return into.clone_from(patch) };
-    if !into.is_object() {
-        *into = json!({});
-    }
-    for (key, member) in members {
-        if member.is_null() {
-            into.as_object_mut().unwrap().remove(key);
-        } else {
-            merge(&mut into[key], member);
-        }
-    }
+    Some(records()?.into_iter().map(scenario).collect())
 }
 
 /// A bundle of a catalog.

@@ -16,7 +16,8 @@ use olm_core::{Object, member_map};
 use olm_solver::Catalog;
 use serde_json::{Value, json};
 
-use crate::scenario::{Content, Names, Scenario, content};
+use crate::lab::Names;
+use crate::scenario::{Content, Scenario, content};
 
 /// What the machines took part in.
 #[derive(Default)]

@@ -5,7 +5,8 @@ use olm_core::Object;
 use serde_json::{Value, json};
 
 use super::{World, set_phase, typed};
-use crate::scenario::{bundle, merge};
+use crate::lab::merge;
+use crate::scenario::bundle;
 
 impl World<'_> {
     /// Carries out a step of the scenario.
