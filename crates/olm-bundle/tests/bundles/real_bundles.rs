@@ -1,7 +1,7 @@
 //! Every real bundle of the shared sample renders, or is refused by a rule; what comes out is held in one snapshot.
 //!
 //! The sample is not part of the repository: without it the test is skipped.
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test, also in its helpers")]
+#![expect(clippy::unwrap_used, reason = "a test, also in its helpers")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,25 +10,14 @@ use std::path::{Path, PathBuf};
 use olm_bundle::{CertProvider, Level, RegistryV1, RenderOptions, lint, render_with_report};
 use serde_json::json;
 
-/// The folder with shared test data: `OLM_SHARED`, or `shared` beside the repository.
-fn shared() -> Option<PathBuf> {
-    let given = std::env::var_os("OLM_SHARED").map(PathBuf::from);
-    let folder = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
-    folder.join("data/bundles").is_dir().then_some(folder)
-}
+use crate::lab;
 
 fn bundles(shared: &Path) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
-    for package in std::fs::read_dir(shared.join("data/bundles")).unwrap() {
-        let package = package.unwrap().path();
-        for version in std::fs::read_dir(&package).unwrap() {
+    for package in std::fs::read_dir(shared).unwrap() {
+        for version in std::fs::read_dir(package.unwrap().path()).unwrap() {
             let version = version.unwrap().path();
-            let name = format!(
-                "{}/{}",
-                package.file_name().unwrap().to_string_lossy(),
-                version.file_name().unwrap().to_string_lossy()
-            );
-            found.push((name, version));
+            found.push((version.strip_prefix(shared).unwrap().display().to_string(), version));
         }
     }
     found.sort();
@@ -46,10 +35,7 @@ fn options(bundle: &RegistryV1, provider: CertProvider) -> RenderOptions {
 
 #[test]
 fn real_bundles_render() {
-    let Some(shared) = shared() else {
-        println!("SKIPPED: no shared data; set OLM_SHARED to the folder that holds data/bundles");
-        return;
-    };
+    let Some(shared) = lab::shared("data/bundles") else { return };
     let mut report = String::new();
     let found = bundles(&shared);
     assert_eq!(found.len(), 20, "the sample is whole");
@@ -66,17 +52,10 @@ fn real_bundles_render() {
             Ok(rendered) => {
                 let again =
                     render_with_report(&bundle, &options(&bundle, CertProvider::CertManager)).unwrap();
-                let bytes = |objects: &[olm_core::Object]| {
-                    objects
-                        .iter()
-                        .map(|object| olm_core::go::json_string(&object.to_value()))
-                        .collect::<Vec<_>>()
+                let bytes = |objects: &[olm_core::Object]| -> Vec<_> {
+                    objects.iter().map(|it| olm_core::go::json_string(&it.to_value())).collect()
                 };
-                assert_eq!(
-                    bytes(&rendered.objects),
-                    bytes(&again.objects),
-                    "{name} renders to the same bytes"
-                );
+                assert_eq!(bytes(&rendered.objects), bytes(&again.objects), "{name}: the same bytes");
                 let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
                 for object in &rendered.objects {
                     *kinds.entry(object.kind()).or_default() += 1;

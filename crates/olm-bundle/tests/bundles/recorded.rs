@@ -2,23 +2,16 @@
 //! the same name, and holds nothing that the recorded object contradicts; every error has the recorded words.
 //!
 //! The records are not part of the repository: without them the test is skipped.
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test, also in its helpers")]
+#![expect(clippy::unwrap_used, reason = "a test, also in its helpers")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use olm_bundle::{RegistryV1, RenderOptions, render};
 use olm_yaml::{Documents, Limits};
 use serde_json::Value;
 
 use crate::lab;
-
-fn scenarios() -> Option<PathBuf> {
-    let given = std::env::var_os("OLM_SHARED").map(PathBuf::from);
-    let shared = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
-    let folder = shared.join("reference-behaviour/scenarios");
-    folder.is_dir().then_some(folder)
-}
 
 fn read(folder: &Path, id: &str) -> Value {
     let bytes = std::fs::read(folder.join(format!("{id}.yaml"))).unwrap();
@@ -54,12 +47,7 @@ fn bundle(record: &Value, version: &str) -> (lab::Scenario, Result<RegistryV1, o
 #[test]
 #[rustfmt::skip]
 fn recorded_errors_have_the_same_words() {
-    let Some(folder) = scenarios() else {
-        println!(
-            "SKIPPED: no recorded behaviour; set OLM_SHARED to the folder that holds reference-behaviour"
-        );
-        return;
-    };
+    let Some(folder) = lab::shared("reference-behaviour/scenarios") else { return };
     for id in [
         "b-own-only", "b-badcsv", "b-noannot", "b-subdir", "b-unsupkind", "b-dupdeploy", "b-crdmissing",
         "b-apisvc", "b-whnodeploy", "cfg-single-none", "cfg-own-other", "cfg-unknown",
@@ -88,12 +76,7 @@ fn recorded_errors_have_the_same_words() {
 #[test]
 #[rustfmt::skip]
 fn objects_are_the_recorded_ones() {
-    let Some(folder) = scenarios() else {
-        println!(
-            "SKIPPED: no recorded behaviour; set OLM_SHARED to the folder that holds reference-behaviour"
-        );
-        return;
-    };
+    let Some(folder) = lab::shared("reference-behaviour/scenarios") else { return };
     let mut compared = 0;
     for id in [
         "b-allmodes", "b-env", "b-props", "cfg-allown-own", "cfg-dep-env", "inst-kinds", "inst-perms",
@@ -109,16 +92,12 @@ fn objects_are_the_recorded_ones() {
         let rendered = render(&parsed.unwrap(), &options).unwrap();
 
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let by_key: BTreeMap<_, _> = recorded
-            .iter()
-            .map(|object| {
-                ((text(&object["kind"]), text(&object["namespace"]), text(&object["name"])), object)
-            })
-            .collect();
+        let key = |object: &Value| ["kind", "namespace", "name"].map(|member| text(&object[member]));
+        let by_key: BTreeMap<_, _> = recorded.iter().map(|object| (key(object), object)).collect();
         let mut names = BTreeSet::new();
         for object in rendered.iter().filter(|object| object.kind() != "Secret") {
             let namespace = object.namespace().unwrap_or_default();
-            let key = (object.kind().to_owned(), namespace.to_owned(), object.name().to_owned());
+            let key = [object.kind(), namespace, object.name()].map(str::to_owned);
             let recorded = by_key.get(&key).unwrap_or_else(|| panic!("{id}: {key:?} is not recorded"));
             for (member, value) in &object.0 {
                 let holds = match member.as_str() {

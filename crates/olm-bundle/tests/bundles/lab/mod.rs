@@ -1,7 +1,21 @@
 //! The acceptance lab's bundles: small declarative specs turned into the files of a registry+v1 bundle.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Map, Value, json};
+
+/// A folder of the shared data, which is in `OLM_SHARED` or beside the repository; without it there is none, and that is printed.
+#[expect(clippy::disallowed_methods, clippy::print_stdout, reason = "the one setting of tests")]
+pub(crate) fn shared(folder: &str) -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let found = std::env::var_os("OLM_SHARED").map_or_else(beside, PathBuf::from).join(folder);
+    if !found.is_dir() {
+        println!("SKIPPED: no shared data; set OLM_SHARED to the folder that holds {folder}");
+        return None;
+    }
+    Some(found)
+}
 
 /// Names of one scenario.
 pub(crate) struct Scenario {
