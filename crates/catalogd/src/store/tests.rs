@@ -12,6 +12,16 @@ fn line(name: &str) -> Vec<u8> {
     format!("{{\"name\":\"{name}\",\"schema\":\"olm.package\",\"x\":\"{}\"}}\n", "y".repeat(600)).into_bytes()
 }
 
+fn empty() -> (tempfile::TempDir, Store) {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    (root, store)
+}
+
+fn to_write(dir: &Path, file: &str) -> File {
+    File::options().write(true).open(dir.join(file)).unwrap()
+}
+
 /// Writes lines of JSON as one file, like an image that holds it.
 fn write(staging: Staging, lines: &[u8]) -> Result<(Arc<Content>, Lease), StoreError> {
     let mut ingest = olm_fbc::Ingest::new(staging.spool()?, olm_fbc::IngestLimits::default());
@@ -71,8 +81,7 @@ fn store_serves_content_again_after_a_restart() {
 
 #[test]
 fn store_small_and_empty_catalogs_have_no_copies() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (_root, store) = empty();
     let (content, _lease) = store_one(&store, 'a', &[]);
     assert_eq!(content.jsonl().size(), 0);
     assert!(content.gzip().is_none() && content.zstd().is_none());
@@ -80,8 +89,7 @@ fn store_small_and_empty_catalogs_have_no_copies() {
 
 #[test]
 fn store_compressed_copies_have_equal_bytes() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (_root, store) = empty();
     let (content, _lease) = store_one(&store, 'a', &["one", "two", "three"]);
     assert_eq!(gunzipped(&content), body(&content));
     assert_eq!(zstd::decode_all(all(content.zstd().unwrap()).as_slice()).unwrap(), body(&content));
@@ -107,8 +115,7 @@ fn large(store: &Store, letter: char) -> (Arc<Content>, Lease) {
 
 #[test]
 fn store_large_catalogs_get_copies_later() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (root, store) = empty();
     let (content, lease) = large(&store, 'a');
     assert!(content.lacks_copies() && content.gzip().is_none());
     assert!(store.uncompressed().is_empty(), "not served yet");
@@ -131,8 +138,7 @@ fn store_large_catalogs_get_copies_later() {
 
 #[test]
 fn store_zstd_copy_of_a_large_catalog_waits_for_a_client() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (root, store) = empty();
     let (content, lease) = large(&store, 'a');
     store.publish("x", served(content.clone())).unwrap();
     drop(lease);
@@ -178,8 +184,7 @@ fn store_writes_content_once_in_whatever_order_it_comes() {
         ("with a file that is replaced", &["j", "a", "b", "c", "d", "e", "f", "g", "h", "i", "a"], true),
         ("with many such files", &["c", "a", "b", "b", "b", "a"], false),
     ] {
-        let root = tempfile::tempdir().unwrap();
-        let (store, _) = Store::open(root.path()).unwrap();
+        let (root, store) = empty();
         let staging = store.stage(store.lease(&digest('a'))).unwrap();
         let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());
         let lines = |name: &str| [line(name), line("x")].concat().repeat(3);
@@ -211,7 +216,7 @@ fn store_writes_content_once_in_whatever_order_it_comes() {
         let stored = std::fs::read(content.dir().join("catalog.jsonl")).unwrap();
         assert_eq!(stored == written, is_kept, "{case}");
         // a damaged byte is found wherever it lies
-        let file = File::options().write(true).open(content.dir().join("catalog.jsonl")).unwrap();
+        let file = to_write(content.dir(), "catalog.jsonl");
         std::os::unix::fs::FileExt::write_all_at(&file, b"!", 3).unwrap();
         assert!(content.verify().is_err(), "{case}");
     }
@@ -219,8 +224,7 @@ fn store_writes_content_once_in_whatever_order_it_comes() {
 
 #[test]
 fn store_content_removed_while_compressed_stays_removed() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (root, store) = empty();
     let (content, lease) = large(&store, 'a');
     drop(lease);
     // A collection in the middle spares what is being compressed; damage does not.
@@ -246,12 +250,11 @@ fn store_content_removed_while_compressed_stays_removed() {
 fn store_incomplete_copies_are_made_again() {
     let damages: [fn(&Path); 3] = [
         |dir| std::fs::remove_file(dir.join("manifest.json")).unwrap(),
-        |dir| File::options().write(true).open(dir.join("catalog.jsonl.gz")).unwrap().set_len(9).unwrap(),
+        |dir| to_write(dir, "catalog.jsonl.gz").set_len(9).unwrap(),
         |dir| std::fs::remove_file(dir.join("catalog.jsonl.zst")).unwrap(),
     ];
     for damage in damages {
-        let root = tempfile::tempdir().unwrap();
-        let (store, _) = Store::open(root.path()).unwrap();
+        let (root, store) = empty();
         let (content, lease) = store_one(&store, 'a', &["one", "two"]);
         damage(&content.dir().join("copies"));
         store.publish("cat", served(content)).unwrap();
@@ -269,8 +272,7 @@ fn store_incomplete_copies_are_made_again() {
 
 #[test]
 fn store_full_disk_leaves_the_plain_catalog() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (root, store) = empty();
     let (content, _lease) = large(&store, 'a');
     let fill = || {
         for dir in entries(root.path(), "staging") {
@@ -288,8 +290,7 @@ fn store_full_disk_leaves_the_plain_catalog() {
 
 #[test]
 fn store_puts_files_into_walk_order() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (_root, store) = empty();
     let staging = store.stage(store.lease(&digest('a'))).unwrap();
     let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());
     for name in ["c", "a", "b"] {
@@ -306,8 +307,7 @@ fn store_puts_files_into_walk_order() {
 
 #[test]
 fn store_abandoned_writer_leaves_nothing() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (root, store) = empty();
     let staging = store.stage(store.lease(&digest('a'))).unwrap();
     let mut spool = staging.spool().unwrap();
     io::Write::write_all(&mut spool, b"{}\n").unwrap();
@@ -318,8 +318,7 @@ fn store_abandoned_writer_leaves_nothing() {
 
 #[test]
 fn store_start_removes_leftovers_of_a_killed_process() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (root, store) = empty();
     let _writer = ManuallyDrop::new(store.stage(store.lease(&digest('a'))).unwrap());
     assert_eq!(entries(root.path(), "staging").len(), 1);
     // The leaked writer keeps the store alive; a new process would find the lock free.
@@ -330,8 +329,7 @@ fn store_start_removes_leftovers_of_a_killed_process() {
 
 #[test]
 fn store_names_of_one_digest_share_its_content() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (root, store) = empty();
     let (first, lease) = store_one(&store, 'a', &["one"]);
     store.publish("x", served(first.clone())).unwrap();
     let (second, _) = store_one(&store, 'a', &["one"]);
@@ -348,8 +346,7 @@ fn store_names_of_one_digest_share_its_content() {
 
 #[test]
 fn store_collection_spares_writers_and_leases() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (root, store) = empty();
     let (content, lease) = store_one(&store, 'a', &["one"]);
     let staging = store.stage(store.lease(&digest('b'))).unwrap();
     assert_eq!(store.collect(None).unwrap(), Collected::default());
@@ -373,23 +370,14 @@ fn store_finds_damage() {
     #[rustfmt::skip]
     let cases: [(&str, Damage, bool); 6] = [
         ("no manifest", |dir| std::fs::remove_file(dir.join("manifest.json")).unwrap(), false),
-        ("cut manifest", |dir| File::options().write(true).open(dir.join("manifest.json")).unwrap().set_len(40).unwrap(), false),
-        ("cut catalog", |dir| File::options().write(true).open(dir.join("catalog.jsonl")).unwrap().set_len(9).unwrap(), false),
-        ("changed index", |dir| File::options().write(true).open(dir.join("index")).unwrap().write_all_at(b"x", 30).unwrap(), false),
-        ("changed catalog", |dir| File::options().write(true).open(dir.join("catalog.jsonl")).unwrap().write_all_at(b"x", 30).unwrap(),
-            true),
-        (
-            "changed copy",
-            |dir| {
-                let copy = dir.join("copies/catalog.jsonl.gz");
-                File::options().write(true).open(copy).unwrap().write_all_at(b"x", 30).unwrap()
-            },
-            true,
-        ),
+        ("cut manifest", |dir| to_write(dir, "manifest.json").set_len(40).unwrap(), false),
+        ("cut catalog", |dir| to_write(dir, "catalog.jsonl").set_len(9).unwrap(), false),
+        ("changed index", |dir| to_write(dir, "index").write_all_at(b"x", 30).unwrap(), false),
+        ("changed catalog", |dir| to_write(dir, "catalog.jsonl").write_all_at(b"x", 30).unwrap(), true),
+        ("changed copy", |dir| to_write(dir, "copies/catalog.jsonl.gz").write_all_at(b"x", 30).unwrap(), true),
     ];
     for (case, damage, only_by_checksum) in cases {
-        let root = tempfile::tempdir().unwrap();
-        let (store, _) = Store::open(root.path()).unwrap();
+        let (root, store) = empty();
         let (content, lease) = store_one(&store, 'a', &["one", "two"]);
         damage(content.dir());
         store.publish("cat", served(content)).unwrap();
@@ -414,8 +402,7 @@ fn store_finds_damage() {
 
 #[test]
 fn store_damaged_content_goes_though_a_name_stays() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (root, store) = empty();
     let (content, _lease) = store_one(&store, 'a', &["one"]);
     for name in ["x", "y"] {
         store.publish(name, served(content.clone())).unwrap();
@@ -434,8 +421,7 @@ fn store_damaged_content_goes_though_a_name_stays() {
 
 #[test]
 fn store_name_moves_between_digests() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (root, store) = empty();
     for letter in ['a', 'b', 'a'] {
         let (content, _lease) = store_one(&store, letter, &[&letter.to_string()]);
         store.publish("cat", served(content)).unwrap();
@@ -447,8 +433,7 @@ fn store_name_moves_between_digests() {
 
 #[test]
 fn store_rejects_names_that_are_paths() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (_root, store) = empty();
     let (content, _lease) = store_one(&store, 'a', &["one"]);
     for name in ["", "..", ".", "a/b"] {
         assert!(matches!(store.publish(name, served(content.clone())), Err(StoreError::Name(_))), "{name:?}");
@@ -459,8 +444,7 @@ fn store_rejects_names_that_are_paths() {
 #[test]
 fn store_full_disk_loses_nothing_and_leaves_nothing() {
     for file in ["spool", "catalog.jsonl", "index", "manifest.json"] {
-        let root = tempfile::tempdir().unwrap();
-        let (store, _) = Store::open(root.path()).unwrap();
+        let (root, store) = empty();
         let (content, lease) = store_one(&store, 'a', &["one"]);
         store.publish("cat", served(content)).unwrap();
         drop(lease);
@@ -493,8 +477,7 @@ fn store_full_disk_loses_nothing_and_leaves_nothing() {
 
 #[test]
 fn store_attempts_count_ends_of_the_process() {
-    let root = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(root.path()).unwrap();
+    let (root, store) = empty();
     let digest = digest('a');
     let die = |store: &Store| ManuallyDrop::new(store.attempt(&digest).unwrap());
     // a process that dies leaves its attempts; the next one reads what is on disk
