@@ -76,8 +76,8 @@ fn webhook_definitions() {
     let validating = |name: &str, more: Value| webhook("ValidatingAdmissionWebhook", name, more);
     let mutating = |name: &str, more: Value| webhook("MutatingAdmissionWebhook", name, more);
     let of = |deployment: &str| json!({"deploymentName": deployment});
-    let lost = [validating("b.example.com", of("no")), mutating("c.example.com", of("no")), validating("a.example.com", of("ja"))];
-    check(webhooks(&lost), &[],
+    let missing = [validating("b.example.com", of("no")), mutating("c.example.com", of("no")), validating("a.example.com", of("ja"))];
+    check(webhooks(&missing), &[],
         &["webhook of type 'ValidatingAdmissionWebhook' with name 'a.example.com' references non-existent deployment 'ja'",
             "webhook of type 'MutatingAdmissionWebhook' with name 'c.example.com' references non-existent deployment 'no'",
             "webhook of type 'ValidatingAdmissionWebhook' with name 'b.example.com' references non-existent deployment 'no'"]);
