@@ -149,13 +149,17 @@ fn upgrades_are_entries_with_an_edge() {
 }
 
 #[test]
-#[rustfmt::skip]
 fn graph_starting_csv_counts_on_first_install() {
     for (entries, installed, starting, want) in [
         (CHAIN, "none", "1.0.0", "1.0.0"),
         (CHAIN, "1.0.0", "1.0.0", "1.0.1"),
         ("1.0.0; 1.0.1; 1.0.3 sr >=1.0.0 <1.0.3", "none", "1.0.0", "1.0.0"),
-        ("1.0.3 r 1.0.0 s 1.0.1, 1.0.2", "none", "1.0.1", "E constraints not satisfiable: no operators found with name 1.0.1"),
+        (
+            "1.0.3 r 1.0.0 s 1.0.1, 1.0.2",
+            "none",
+            "1.0.1",
+            "E constraints not satisfiable: no operators found with name 1.0.1",
+        ),
     ] {
         let got = next(pkg("p", entries), "stable", installed, starting);
         assert!(got.starts_with(want), "{entries} from {installed} starting at {starting}: {got}");
