@@ -38,7 +38,7 @@ pub struct Memory {
     pub requested: Option<Option<String>>,
     /// Failures since the last success.
     pub failure: Option<FailedAttempt>,
-    /// The generation of the catalog that was resolved last.
+    /// The generation of the catalog that this process resolved last as leader, or tried to before its failure was dropped.
     pub generation: Option<i64>,
 }
 
@@ -47,7 +47,7 @@ pub struct Memory {
 pub struct FailedAttempt {
     /// The reference that was tried.
     pub reference: String,
-    /// The generation of the catalog that asked for it.
+    /// The generation of the catalog that asked for it; none if the status did.
     pub generation: Option<i64>,
     /// How many attempts have failed in a row.
     pub attempts: u32,
@@ -203,6 +203,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         Some(_) if resolved_generation(observed).is_some_and(|known| Some(known) != generation) => {
             Some(Why::SpecChanged)
         }
+        Some(_) if has_failed_before(observed) => Some(Why::Retry),
         Some(_) => None,
     };
     if let Some(why) = why {
@@ -228,6 +229,14 @@ fn resolved_generation(observed: &Observed<'_>) -> Option<i64> {
         condition::find(conditions, condition::PROGRESSING)?.observed_generation
     };
     observed.memory.generation.or_else(reported)
+}
+
+/// Whether the last attempt has failed, by the status, and this process has made none: it began later, or did not lead.
+fn has_failed_before(observed: &Observed<'_>) -> bool {
+    let conditions = observed.catalog.status.as_ref().map(|status| status.conditions.as_slice());
+    let progressing = condition::find(conditions.unwrap_or_default(), condition::PROGRESSING);
+    observed.memory.generation.is_none()
+        && progressing.is_some_and(|progressing| progressing.reason != reason::SUCCEEDED)
 }
 
 /// A replica that does not lead serves what the status names.

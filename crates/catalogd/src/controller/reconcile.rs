@@ -123,6 +123,8 @@ impl Context {
             && let Some(failure) = &memory.failure
             && plan::is_outdated(failure, desired, held.as_ref())
         {
+            // until the next report the status is that of the failure
+            memory.generation = memory.generation.or(failure.generation);
             memory.failure = None;
         }
         remembered.unserved_since = match (&held, remembered.unserved_since) {
@@ -328,7 +330,7 @@ impl Context {
         remembered: &mut Remembered,
     ) -> Result<Option<Instant>, ReconcileError> {
         let now = Instant::now();
-        let generation = catalog.metadata.generation;
+        let generation = catalog.metadata.generation.filter(|_| leader);
         let asked = catalog.annotations().get(annotations::REQUESTED_AT).cloned();
         let fetched = match fetched {
             Ok(fetched) => fetched,
@@ -405,7 +407,7 @@ impl Context {
         }
         remembered.plan.requested = Some(asked);
         remembered.plan.failure = None;
-        remembered.plan.generation = generation.filter(|_| leader);
+        remembered.plan.generation = generation;
         remembered.plan.polled = Some(now);
         remembered.unserved_since = None;
         if leader {

@@ -116,7 +116,11 @@ fn pull_of(reference: &str) -> Plan {
 #[rustfmt::skip]
 fn plan_leader_pulls_only_with_a_reason() {
     fn new_generation(c: &mut Case) { c.catalog.metadata.generation = Some(4); }
-    fn no_polling(c: &mut Case) { c.catalog.spec.source.image.as_mut().unwrap().poll_interval_minutes = None; }
+    fn failed_before(c: &mut Case) {
+    c.catalog.status.as_mut().unwrap().conditions[0].reason = reason::RETRYING.to_owned();
+}
+
+fn no_polling(c: &mut Case) { c.catalog.spec.source.image.as_mut().unwrap().poll_interval_minutes = None; }
     fn request(c: &mut Case) { c.catalog.annotations_mut().insert(annotations::REQUESTED_AT.into(), "1".into()); }
     fn switch_off(c: &mut Case) { c.catalog.spec.availability_mode = AvailabilityMode::Unavailable; }
     fn delete(c: &mut Case) { c.catalog.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)); }
@@ -135,6 +139,8 @@ fn plan_leader_pulls_only_with_a_reason() {
         ("priority changed, and resolved since", Box::new(|c| { new_generation(c); c.memory.generation = Some(4); }), wait()),
         ("priority changed before the start", Box::new(|c| { new_generation(c); c.memory.polled = None; no_polling(c); }),
             pull(Why::SpecChanged)),
+        ("failed before the start", Box::new(|c| { failed_before(c); c.memory.polled = None; no_polling(c); }), pull(Why::Retry)),
+        ("failed, and resolved since", Box::new(|c| { failed_before(c); c.memory.generation = Some(3); }), wait()),
         ("priority changed, retry later", Box::new(move |c| { new_generation(c); c.memory.failure = Some(failure(Some(due), TAG)); }),
             pull(Why::SpecChanged)),
         ("template", templated("example.com/c:v{kube_minor_version}"), pull_of("example.com/c:v33")),
