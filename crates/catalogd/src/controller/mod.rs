@@ -265,6 +265,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::sync::OnceLock;
 
     use http::{Method, Request, Response};
     use kube::Client;
@@ -278,6 +279,8 @@ mod tests {
 
     use super::credentials::Credentials;
     use super::fetch::Fetch;
+    use super::plan::{FailedAttempt, Quarantine};
+    use super::reconcile::Remembered;
     use super::*;
     use crate::store::{Served, Store};
 
@@ -534,6 +537,43 @@ mod tests {
             assert_eq!(progressing.reason, want, "{}", progressing.message);
             assert_eq!(next.is_some(), template.is_some());
         }
+    }
+
+    #[tokio::test]
+    async fn retry_that_is_asked_for_during_a_pass_is_not_lost() {
+        olm_runtime::tls::install_provider();
+        let known: Arc<OnceLock<Arc<Context>>> = Arc::default();
+        let asked = Arc::clone(&known);
+        // a pull secret changes while the pass writes
+        let client = Client::new(
+            tower::service_fn(move |request: Request<Body>| {
+                let _ = asked.get().map(|context| context.retry_failed());
+                async move {
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    Ok::<_, Infallible>(Response::new(Body::from(body.to_vec())))
+                }
+            }),
+            "default",
+        );
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
+        let context = Arc::new(context(&client, store, leader, &metrics));
+        assert!(known.set(Arc::clone(&context)).is_ok());
+        let image = "registry.example.com/c:1";
+        let mut remembered = Remembered::default();
+        remembered.plan.failure = Some(FailedAttempt {
+            reference: image.to_owned(),
+            generation: Some(1),
+            attempts: 1,
+            message: "unauthorized".to_owned(),
+            blocked: false,
+            retry: Some(Instant::now() + Duration::from_secs(300)),
+            quarantine: Quarantine::Unchanged,
+        });
+        context.memory.lock().insert("c".to_owned(), remembered);
+        let (next, _) = context.reconcile(&mut catalog(image, json!(null))).await;
+        assert!(next.is_some_and(|next| next <= Instant::now()), "{next:?}");
     }
 
     #[tokio::test]

@@ -67,7 +67,7 @@ pub struct Context {
 /// What is remembered about one catalog.
 #[derive(Debug, Clone, Default)]
 pub struct Remembered {
-    plan: Memory,
+    pub(super) plan: Memory,
     /// Since when nothing has been served.
     unserved_since: Option<Instant>,
 }
@@ -108,6 +108,7 @@ impl Context {
     pub async fn reconcile(&self, catalog: &mut ClusterCatalog) -> (Option<Instant>, Outcome) {
         let name = catalog.name_any();
         let leader = *self.leader.borrow();
+        let epoch = self.epoch.load(Ordering::Relaxed);
         let mut remembered = self.memory.lock().get(&name).cloned().unwrap_or_default();
         let memory = &mut remembered.plan;
         memory.requested.get_or_insert_with(|| catalog.annotations().get(annotations::REQUESTED_AT).cloned());
@@ -144,7 +145,6 @@ impl Context {
         let plan = plan::plan(&observed);
         tracing::debug!(leader, ?plan, "reconciling");
         let attempted = matches!(plan, Plan::Pull { .. } | Plan::Follow { .. });
-        let epoch = self.epoch.load(Ordering::Relaxed);
         let done = self.carry_out(&name, catalog, leader, plan, held, &mut remembered).await;
         let (next, outcome) = match (done, &remembered.plan.failure) {
             (Ok(next), Some(failure)) if attempted => {
@@ -163,19 +163,20 @@ impl Context {
             }
         };
         let mut next = next;
-        if attempted && epoch != self.epoch.load(Ordering::Relaxed) {
-            // Credentials changed while this attempt ran with the old ones.
+        let mut all = self.memory.lock();
+        if epoch != self.epoch.load(Ordering::Relaxed)
+            && let Some(failure) = remembered.plan.failure.as_mut().filter(|failure| failure.retry.is_some())
+        {
+            // credentials changed during this pass: it may have used the old ones, and what it began with is older than the wish to retry
             let now = Instant::now();
-            if let Some(failure) = remembered.plan.failure.as_mut().filter(|failure| failure.retry.is_some())
-            {
-                failure.retry = Some(now);
-                next = Some(now);
-            }
+            failure.retry = Some(now);
+            next = Some(now);
         }
         if leader {
             next = next.into_iter().chain(self.loss_due(&name, catalog, &remembered)).min();
         }
-        self.memory.lock().insert(name, remembered);
+        all.insert(name, remembered);
+        drop(all);
         (next, outcome)
     }
 
