@@ -539,6 +539,35 @@ mod tests {
         }
     }
 
+    /// rule: catalogd §3.6
+    #[tokio::test]
+    async fn quarantine_is_lifted_while_the_registry_is_away() {
+        olm_runtime::tls::install_provider();
+        let [image, other] = ["a", "b"].map(|digit| format!("sha256:{}", digit.repeat(64)));
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        for digest in [&image, &other] {
+            std::fs::write(root.path().join("attempts").join(digest), "2").unwrap();
+        }
+        let mut quarantined = condition_of("Quarantined", "True", "ReadingEndedTheProcess");
+        quarantined["message"] = json!(format!("catalogd ended 2 times while it read the image {image}"));
+        let conditions = json!([condition_of("Progressing", "True", "Retrying"), quarantined]);
+        let mut catalog = catalog("127.0.0.1:1/c:1", json!({"conditions": conditions}));
+        let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
+        let context = context(&echo(), store.clone(), leader, &metrics);
+        for (requested, left) in [(None, [2, 2]), (Some("now"), [0, 2])] {
+            let entry = |value: &str| (annotations::REQUESTED_AT.to_owned(), value.to_owned());
+            catalog.metadata.annotations = requested.map(|value| [entry(value)].into());
+            let (_, outcome) = context.reconcile(&mut catalog).await;
+            assert_eq!(outcome, Outcome::Error, "no registry answers");
+            let conditions = &catalog.status.as_ref().unwrap().conditions;
+            assert_eq!(condition::is_true(conditions, condition::QUARANTINED), requested.is_none());
+            let attempts =
+                [&image, &other].map(|digest| store.unfinished_attempts(&digest.parse().unwrap()));
+            assert_eq!(attempts, left, "{requested:?}");
+        }
+    }
+
     #[tokio::test]
     async fn retry_that_is_asked_for_during_a_pass_is_not_lost() {
         olm_runtime::tls::install_provider();

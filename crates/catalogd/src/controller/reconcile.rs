@@ -277,7 +277,13 @@ impl Context {
                     tracing::info!(reference, ?why, "resolving");
                 }
                 let observed = catalog.clone();
-                let pull = self.fetch.by_reference(&reference, None, history(&observed, remembered));
+                let history = history(&observed, remembered);
+                if history == History::Ignored
+                    && let Some(message) = plan::quarantine(&observed)
+                {
+                    self.lift(message).await?;
+                }
+                let pull = self.fetch.by_reference(&reference, None, history);
                 let fetched = match plan::is_reported(&observed) {
                     true => pull.await,
                     false => self.report_slow_pull(catalog, &reference, pull).await?,
@@ -416,6 +422,12 @@ impl Context {
         }
         // requeued immediately: the next pass plans the poll, from the time that is stored in `polled` above
         Ok(plan::interval(catalog, self.intervals.minute).is_some().then_some(now))
+    }
+
+    /// Lets the image that the message of a quarantine names be read again, also if its registry does not answer now.
+    async fn lift(&self, message: &str) -> Result<(), StoreError> {
+        let (store, message) = (self.store.clone(), message.to_owned());
+        off_thread(move || store.clear_attempts_in(&message)).await
     }
 
     /// Withdraws content that the signature policy rejects, whenever it was stored. The status reports this without a grace

@@ -299,6 +299,21 @@ impl Store {
         Ok(())
     }
 
+    /// As [`Store::clear_attempts`], for each image whose digest is in `text`.
+    ///
+    /// # Errors
+    /// When the disk refuses it.
+    pub(crate) fn clear_attempts_in(&self, text: &str) -> Result<(), StoreError> {
+        for name in names::list(&self.0.root.join(ATTEMPTS)).map_err(StoreError::Write)? {
+            if text.contains(&name)
+                && let Ok(digest) = name.parse::<Digest>()
+            {
+                self.clear_attempts(&digest)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Records that an image is about to be read.
     ///
     /// # Errors
