@@ -19,6 +19,8 @@ use crate::{
 const MAX_EXCERPT: usize = 500;
 /// Keywords of a package.
 const MAX_KEYWORDS: usize = 20;
+/// About how many bytes of memory an item takes beside its words.
+const ITEM: usize = 100;
 
 /// A package in brief.
 ///
@@ -159,6 +161,8 @@ pub struct Summariser {
     bundles: BTreeMap<String, BundleFacts>,
     /// The last object of its kind; no other counts, as in the resolver.
     deprecations: Option<Deprecations>,
+    /// See [`Self::held`].
+    held: usize,
 }
 
 #[derive(Debug)]
@@ -187,6 +191,7 @@ impl Summariser {
             channels: BTreeMap::new(),
             bundles: BTreeMap::new(),
             deprecations: None,
+            held: 0,
         }
     }
 
@@ -204,12 +209,16 @@ impl Summariser {
             self.icon = self.icon_of(package);
         }
         for channel in &contents.channels {
-            let heads = channel.heads().into_iter().map(str::to_owned).collect();
+            let heads: Vec<String> = channel.heads().into_iter().map(str::to_owned).collect();
+            self.held +=
+                ITEM + channel.name.len() + heads.iter().map(|head| ITEM + head.len()).sum::<usize>();
             let facts = ChannelFacts { heads, entries: channel.entries.len() };
             self.channels.insert(channel.name.clone(), facts);
         }
         for bundle in &contents.bundles {
-            self.bundles.insert(bundle.name.clone(), facts(bundle));
+            let facts = facts(bundle);
+            self.held += ITEM + bundle.name.len() + facts.held();
+            self.bundles.insert(bundle.name.clone(), facts);
         }
         if let Some(last) = contents.deprecations.last() {
             self.deprecations = Some(last.clone());
@@ -225,10 +234,32 @@ impl Summariser {
         })
     }
 
+    /// About how many bytes of memory the channels and bundles take that have been taken in.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// About how many bytes of memory the summary will take. It repeats words: a bundle at the head of many channels is in each of them,
+    /// with the message of its deprecation.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let messages = messages(self.deprecations.as_ref());
+        let message = |schema: &str, name: &str| messages.get(&(schema, name)).map_or(0, |text| text.len());
+        let heads = self.channels.values().flat_map(|facts| &facts.heads).map(|name| {
+            let version = self.bundles.get(name).map_or(0, BundleFacts::version_bytes);
+            ITEM + name.len() + version + message(BUNDLE, name)
+        });
+        let channels = self.channels.keys().map(|name| ITEM + name.len() + message(CHANNEL, name));
+        self.held + heads.sum::<usize>() + channels.sum::<usize>()
+    }
+
     /// The summary of what has been taken in.
     #[must_use]
     pub fn finish(self) -> PackageSummary {
-        let deprecated = |schema: &str, name: &str| self.deprecation(schema, name);
+        let messages = messages(self.deprecations.as_ref());
+        let deprecated =
+            |schema: &str, name: &str| messages.get(&(schema, name)).map(|text| (*text).to_owned());
         let brief = |name: &str| {
             let facts = self.bundles.get(name);
             BundleSummary {
@@ -254,7 +285,8 @@ impl Summariser {
             })
             .collect();
         let known = self.bundles.iter().filter(|(_, facts)| facts.order.is_some());
-        let latest = known.max_by_key(|(name, facts)| (deprecated(BUNDLE, name).is_none(), &facts.order));
+        let latest = known
+            .max_by_key(|(name, facts)| (!messages.contains_key(&(BUNDLE, name.as_str())), &facts.order));
         let shown = channels
             .iter()
             .find(|channel| channel.name == self.default_channel)
@@ -276,20 +308,13 @@ impl Summariser {
         }
     }
 
-    fn deprecation(&self, schema: &str, name: &str) -> Option<String> {
-        let entries = &self.deprecations.as_ref()?.entries;
-        let found = entries.iter().find(|entry| {
-            entry.reference.schema == schema && (schema == PACKAGE || entry.reference.name == name)
-        });
-        found.map(|entry| entry.message.clone())
-    }
-
     fn provided_apis(&self, latest: Option<&BundleFacts>) -> Vec<ProvidedApi> {
-        let newest = latest.map(|facts| facts.apis.as_slice()).unwrap_or_default();
+        let newest: BTreeSet<[&str; 3]> =
+            latest.into_iter().flat_map(|facts| &facts.apis).map(words).collect();
         let every = self.bundles.values().flat_map(|facts| &facts.apis);
         let every: BTreeSet<ProvidedApi> = every
             .map(|api| ProvidedApi {
-                in_latest: newest.contains(api),
+                in_latest: newest.contains(&words(api)),
                 group: api.group.clone(),
                 version: api.version.clone(),
                 kind: api.kind.clone(),
@@ -297,6 +322,38 @@ impl Summariser {
             .collect();
         every.into_iter().collect()
     }
+}
+
+impl BundleFacts {
+    fn version_bytes(&self) -> usize {
+        self.version.len() + self.release.as_ref().map_or(0, String::len)
+    }
+
+    /// Bytes of memory, about.
+    fn held(&self) -> usize {
+        let apis = self.apis.iter().flat_map(words).map(|word| ITEM + word.len());
+        let title = self.title.as_ref().map_or(0, |title| {
+            let keywords = title.keywords.iter().map(|word| ITEM + word.len());
+            let name = title.display_name.len() + title.provider.name.len();
+            ITEM + name + title.description.len() + keywords.sum::<usize>()
+        });
+        self.version_bytes() + apis.sum::<usize>() + title
+    }
+}
+
+fn words(api: &Gvk) -> [&str; 3] {
+    [&api.group, &api.version, &api.kind]
+}
+
+/// Messages by the schema and name of what they deprecate; the first one counts.
+fn messages(deprecations: Option<&Deprecations>) -> BTreeMap<(&str, &str), &str> {
+    let mut messages = BTreeMap::new();
+    for entry in deprecations.into_iter().flat_map(|found| &found.entries) {
+        let schema = entry.reference.schema.as_str();
+        let name = if schema == PACKAGE { "" } else { entry.reference.name.as_str() };
+        messages.entry((schema, name)).or_insert(entry.message.as_str());
+    }
+    messages
 }
 
 fn facts(bundle: &Bundle) -> BundleFacts {
@@ -423,6 +480,34 @@ entries:
         ] {
             assert_eq!(excerpt(description).trim_end(), want.trim_end(), "{description}");
         }
+    }
+
+    #[test]
+    fn summary_size_counts_what_channels_repeat() {
+        let mut summariser = Summariser::new("x");
+        let mut add = |line: String| {
+            summariser.add(&Meta::parse(line.as_bytes()).unwrap());
+            (summariser.held(), summariser.size())
+        };
+        let (long, api) = ("m".repeat(10_000), r#"{"type":"olm.gvk","value":{"group":"g"}}"#);
+        let (bundle, _) = add(format!(
+            r#"{{"schema":"olm.bundle","package":"x","name":"b","properties":[{api},{{"type":"olm.csv.metadata","value":{{"displayName":"{long}"}}}}]}}"#
+        ));
+        assert!((10_000..11_000).contains(&bundle), "{bundle}");
+        let with_message = add(format!(
+            r#"{{"schema":"olm.deprecations","package":"x","entries":[{{"reference":{{"schema":"olm.bundle","name":"b"}},"message":"{long}"}}]}}"#
+        ));
+        assert_eq!(with_message, (bundle, bundle), "no channel shows it");
+        let (mut held, mut size) = (0, 0);
+        for n in 0..100 {
+            let name = format!("c{n}");
+            (held, size) = add(format!(
+                r#"{{"schema":"olm.channel","package":"x","name":"{name}","entries":[{{"name":"b"}}]}}"#
+            ));
+        }
+        assert!(held < bundle + 100 * 300, "{held}");
+        let written = serde_json::to_vec(&summariser.finish()).unwrap().len();
+        assert!(written > 1_000_000 && (written..written + 100_000).contains(&size), "{written} {size}");
     }
 
     #[test]

@@ -562,8 +562,7 @@ mod tests {
             assert_eq!(outcome, Outcome::Error, "no registry answers");
             let conditions = &catalog.status.as_ref().unwrap().conditions;
             assert_eq!(condition::is_true(conditions, condition::QUARANTINED), requested.is_none());
-            let attempts =
-                [&image, &other].map(|digest| store.unfinished_attempts(&digest.parse().unwrap()));
+            let attempts = [&image, &other].map(|digest| store.unfinished_attempts(&digest.parse().unwrap()));
             assert_eq!(attempts, left, "{requested:?}");
         }
     }

@@ -21,23 +21,41 @@ use super::{JSONL, respond, unless_met, with_validators};
 use crate::per_content::PerContent;
 use crate::store::{COMPRESS_FROM, Content, Served, Store};
 
-/// The summaries made so far, one for each content that is served.
+/// About how many bytes of memory the summaries of a catalog may take; those of published ones are not above 2 MB.
+const MAX_SUMMARY: usize = 16 << 20;
+
+/// The summaries made so far, one for each content that is served; none for a content whose summary is larger than [`MAX_SUMMARY`].
 #[derive(Debug, Default)]
-pub(crate) struct Summaries(PerContent<Bytes>);
+pub(crate) struct Summaries(PerContent<Option<Bytes>>);
 
 impl Summaries {
-    /// The summary of a content; made once, however many ask for it at the same time.
+    /// The summary of a content; made once, however many ask for it at the same time or go away before it is made.
     ///
     /// # Errors
     /// When the content cannot be read.
-    async fn get(&self, store: &Store, content: &Arc<Content>) -> io::Result<Bytes> {
+    async fn get(&self, store: &Store, content: &Arc<Content>) -> io::Result<Option<Bytes>> {
         let cell = self.0.cell(store, content);
+        if let Some(made) = cell.get() {
+            return Ok(made.clone());
+        }
         let content = Arc::clone(content);
-        let made = cell.get_or_try_init(|| async {
-            let summary = tokio::task::spawn_blocking(move || summarise(&content)).await;
-            summary.map_err(io::Error::other)?.map(Bytes::from)
+        // a thread does not stop with its request: the next one waits for it instead of beginning another
+        let making = tokio::spawn(async move {
+            let made = cell.get_or_try_init(|| async {
+                let summary = tokio::task::spawn_blocking(move || {
+                    let summary = summarise(&content, MAX_SUMMARY);
+                    if let Ok(None) = summary {
+                        let digest = content.digest();
+                        tracing::warn!(%digest, limit = MAX_SUMMARY, "the summary of a catalog is too large to be served");
+                    }
+                    summary
+                });
+                let summary = summary.await.map_err(io::Error::other)?;
+                summary.map(|summary| summary.map(Bytes::from))
+            });
+            made.await.cloned()
         });
-        made.await.cloned()
+        making.await.map_err(io::Error::other)?
     }
 }
 
@@ -51,6 +69,7 @@ pub(crate) async fn handle(
     cache: &Cache,
 ) -> Response<Body> {
     let made = summaries.get(store, &served.content).await.and_then(|summary| {
+        let Some(summary) = summary else { return Ok(None) };
         let encoding = match encoding::negotiate(headers) {
             encoding if *method == Method::GET && summary.len() as u64 >= COMPRESS_FROM => encoding,
             _ => Encoding::Identity,
@@ -60,10 +79,16 @@ pub(crate) async fn handle(
             Encoding::Identity => summary,
             encoding => cache.get_or_make(&name, || compress_all(&summary, encoding))?,
         };
-        Ok((bytes, encoding, name))
+        Ok(Some((bytes, encoding, name)))
     });
     let (bytes, encoding, name) = match made {
-        Ok(made) => made,
+        Ok(Some(made)) => made,
+        Ok(None) => {
+            let text = format!(
+                "500 Internal Server Error: the summary of this catalog would take more than the limit of {MAX_SUMMARY} bytes; use metas"
+            );
+            return respond::error(StatusCode::INTERNAL_SERVER_ERROR, &text);
+        }
         Err(error) => {
             tracing::error!(digest = %served.content.digest(), %error, "cannot summarise catalog content");
             return respond::internal();
@@ -86,11 +111,12 @@ pub(crate) async fn handle(
     response
 }
 
-/// All summaries, in order of the names. Slow for large catalogs; not for an async thread. Holds one object at a time.
+/// All summaries, in order of the names; `None` if they would take more than about `limit` bytes. Slow for large catalogs; not for an
+/// async thread. Holds one object at a time.
 ///
 /// # Errors
 /// When the content cannot be read.
-fn summarise(content: &Content) -> io::Result<Vec<u8>> {
+fn summarise(content: &Content, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let index = content.index();
     let mut by_package: BTreeMap<&str, Vec<Located<'_>>> = BTreeMap::new();
     for object in index.objects() {
@@ -115,9 +141,15 @@ fn summarise(content: &Content) -> io::Result<Vec<u8>> {
             let meta = Meta { schema, package, name, blob };
             summariser.add(&meta);
             blob = meta.blob;
+            if out.len() + summariser.held() > limit {
+                return Ok(None);
+            }
+        }
+        if out.len() + summariser.size() > limit {
+            return Ok(None);
         }
         serde_json::to_writer(&mut out, &summariser.finish())?;
         out.push(b'\n');
     }
-    Ok(out)
+    Ok(Some(out))
 }

@@ -281,6 +281,33 @@ async fn http_packages_are_summarized() {
 }
 
 #[tokio::test]
+async fn http_packages_are_limited() {
+    let bench = bench();
+    let message = "m".repeat(1 << 20);
+    let deprecations = format!(
+        r#"{{"schema":"olm.deprecations","package":"a","entries":[{{"reference":{{"schema":"olm.bundle","name":"b"}},"message":"{message}"}}]}}"#
+    );
+    // each channel shows the message
+    for (letter, channels, want) in [('d', 10, 200_u16), ('e', 20, 500)] {
+        let mut lines = vec![deprecations.clone()];
+        lines.extend((0..channels).map(|n| {
+            format!(r#"{{"schema":"olm.channel","package":"a","name":"c{n}","entries":[{{"name":"b"}}]}}"#)
+        }));
+        let digest = format!("sha256:{}", letter.to_string().repeat(64)).parse().unwrap();
+        let store = &bench.catalogs.store;
+        let (content, _lease) = written(store, &digest, &lines.join("\n"));
+        let served = Served { content, reference: String::new(), source: None, last_unpacked: 0 };
+        store.publish("large", served).unwrap();
+        for _ in 0..2 {
+            let (head, body) = bench.raw("GET", "/catalogs/large/api/v1/packages", &[]).await;
+            assert_eq!(head.status, want, "{channels} channels");
+            let text = String::from_utf8(body).unwrap();
+            assert_eq!(text.contains("the limit of 16777216 bytes"), want == 500, "{}", text.len());
+        }
+    }
+}
+
+#[tokio::test]
 async fn http_filtered_answer_reads_its_own_bytes_only() {
     let bench = bench();
     let served = bench.catalogs.store.get("cat").unwrap();
