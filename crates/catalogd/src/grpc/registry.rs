@@ -99,16 +99,12 @@ impl Registry {
         content: &Arc<Content>,
         make: fn(&Content) -> Result<T, GraphError>,
     ) -> Result<Arc<T>, Status> {
-        let cell = made.cell(&self.0.store, content);
-        let content = Arc::clone(content);
-        let found = cell.get_or_try_init(|| async {
-            match tokio::task::spawn_blocking(move || make(&content)).await.map_err(io::Error::other)? {
-                Ok(found) => Ok(Ok(Arc::new(found))),
-                Err(GraphError::Read(error)) => Err(error),
-                Err(GraphError::TooLarge(message)) => Ok(Err(message)),
-            }
+        let found = made.get_or_make(&self.0.store, content, move |content| match make(content) {
+            Ok(found) => Ok(Ok(Arc::new(found))),
+            Err(GraphError::Read(error)) => Err(error),
+            Err(GraphError::TooLarge(message)) => Ok(Err(message)),
         });
-        found.await.map_err(|error| unreadable(&error))?.clone().map_err(Status::resource_exhausted)
+        found.await.map_err(|error| unreadable(&error))?.map_err(Status::resource_exhausted)
     }
 
     /// A seat for a streamed answer.

@@ -29,33 +29,20 @@ const MAX_SUMMARY: usize = 16 << 20;
 pub(crate) struct Summaries(PerContent<Option<Bytes>>);
 
 impl Summaries {
-    /// The summary of a content; made once, however many ask for it at the same time or go away before it is made.
+    /// The summary of a content.
     ///
     /// # Errors
     /// When the content cannot be read.
     async fn get(&self, store: &Store, content: &Arc<Content>) -> io::Result<Option<Bytes>> {
-        let cell = self.0.cell(store, content);
-        if let Some(made) = cell.get() {
-            return Ok(made.clone());
-        }
-        let content = Arc::clone(content);
-        // a thread does not stop with its request: the next one waits for it instead of beginning another
-        let making = tokio::spawn(async move {
-            let made = cell.get_or_try_init(|| async {
-                let summary = tokio::task::spawn_blocking(move || {
-                    let summary = summarise(&content, MAX_SUMMARY);
-                    if let Ok(None) = summary {
-                        let digest = content.digest();
-                        tracing::warn!(%digest, limit = MAX_SUMMARY, "the summary of a catalog is too large to be served");
-                    }
-                    summary
-                });
-                let summary = summary.await.map_err(io::Error::other)?;
-                summary.map(|summary| summary.map(Bytes::from))
-            });
-            made.await.cloned()
+        let making = self.0.get_or_make(store, content, |content| {
+            let summary = summarise(content, MAX_SUMMARY)?;
+            if summary.is_none() {
+                let digest = content.digest();
+                tracing::warn!(%digest, limit = MAX_SUMMARY, "the summary of a catalog is too large to be served");
+            }
+            Ok(summary.map(Bytes::from))
         });
-        making.await.map_err(io::Error::other)?
+        making.await
     }
 }
 

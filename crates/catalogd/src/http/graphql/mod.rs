@@ -9,6 +9,7 @@ mod names;
 mod schema;
 mod shape;
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,19 +125,13 @@ where
 
 impl Schemas {
     pub(crate) async fn handle(&self, store: &Store, content: &Arc<Content>, asked: Asked) -> Response<Body> {
-        let cell = self.made.cell(store, content);
-        let making = Arc::clone(content);
-        let made = cell.get_or_try_init(|| async {
-            let made = tokio::task::spawn_blocking(move || {
-                let shapes = schema::learn(&making).map_err(|error| error.to_string())?;
-                schema::build(&making, &shapes)
-            });
-            made.await.map_err(|error| error.to_string())?
+        let making = self.made.get_or_make(store, content, |content| {
+            schema::build(content, &schema::learn(content)?).map_err(io::Error::other)
         });
-        let schema = match made.await {
-            Ok(schema) => schema.clone(),
+        let schema = match making.await {
+            Ok(schema) => schema,
             Err(error) => {
-                tracing::error!(digest = %content.digest(), error, "cannot make a GraphQL schema");
+                tracing::error!(digest = %content.digest(), %error, "cannot make a GraphQL schema");
                 return respond::internal();
             }
         };
