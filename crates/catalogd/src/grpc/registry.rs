@@ -123,7 +123,7 @@ impl Registry {
     fn entries(
         &self,
         graph: Arc<Graph>,
-        find: impl Fn(&Name, &Package) -> Vec<proto::ChannelEntry> + Send + 'static,
+        find: impl Fn(&Name, &Package) -> Vec<Edge> + Send + 'static,
         none: impl FnOnce() -> String,
     ) -> Reply<Items<proto::ChannelEntry>> {
         let seat = self.seat()?;
@@ -134,8 +134,8 @@ impl Registry {
         });
         let first = found.find(|entries| !entries.is_empty());
         let first = first.ok_or_else(|| Status::unknown(none()))?;
-        let rest = stream::iter(found).flat_map(|entries| stream::iter(entries).map(Ok));
-        Ok(Response::new(stream::iter(first).map(Ok).chain(rest).boxed()))
+        let edges = stream::iter(first).chain(stream::iter(found).flat_map(stream::iter));
+        Ok(Response::new(edges.map(|edge| Ok(channel_entry(&edge))).boxed()))
     }
 }
 
@@ -202,9 +202,16 @@ fn deprecated(message: &Name) -> proto::Deprecation {
     proto::Deprecation { message: message.as_ref().to_owned() }
 }
 
-fn entry(package: &Name, channel: &Name, entry: &Entry, replaces: &Name) -> proto::ChannelEntry {
+/// The package, channel and bundle of an entry, and what it replaces. Its words are those of the graph until it is sent.
+type Edge = [Name; 4];
+
+fn entry(package: &Name, channel: &Name, entry: &Entry, replaces: &Name) -> Edge {
+    [package, channel, &entry.bundle, replaces].map(Arc::clone)
+}
+
+fn channel_entry(edge: &Edge) -> proto::ChannelEntry {
     let [package_name, channel_name, bundle_name, replaces] =
-        [package, channel, &entry.bundle, replaces].map(|name| name.as_ref().to_owned());
+        edge.each_ref().map(|name| name.as_ref().to_owned());
     proto::ChannelEntry { package_name, channel_name, bundle_name, replaces }
 }
 
@@ -214,7 +221,7 @@ fn edges<'a>(
     channel: &'a Name,
     found: &'a Entry,
     counts: impl Fn(&Name) -> bool + 'a,
-) -> impl Iterator<Item = proto::ChannelEntry> + 'a {
+) -> impl Iterator<Item = Edge> + 'a {
     let skips = found.other_skips().filter(move |skipped| counts(skipped));
     [&found.replaces].into_iter().chain(skips).map(move |name| entry(package, channel, found, name))
 }
@@ -242,16 +249,19 @@ fn api_text(group: &str, version: &str, kind: &str) -> String {
 struct BundleList {
     content: Arc<Content>,
     graph: Arc<Graph>,
+    /// The next object, and how many of its entries were sent.
     next: usize,
+    sent: usize,
     _seat: OwnedSemaphorePermit,
 }
 
 impl BundleList {
-    /// Reads the next bundles; the list is over when nothing is left to read.
+    /// Reads the next bundles, of which each entry is a message; the list is over when nothing is left to read.
     fn batch(mut self) -> (Vec<Result<proto::Bundle, Status>>, Option<Self>) {
         let (mut messages, mut bytes) = (Vec::new(), 0);
         while bytes < BATCH {
             let Some(object) = self.content.index().object(self.next) else { return (messages, None) };
+            let sent = std::mem::take(&mut self.sent);
             self.next += 1;
             if object.schema != schema::BUNDLE {
                 continue;
@@ -265,7 +275,6 @@ impl BundleList {
             if in_channels().next().is_none() {
                 continue;
             }
-            bytes += object.length;
             let line = match read(&self.content, &object) {
                 Ok(line) => line,
                 Err(error) => {
@@ -280,11 +289,21 @@ impl BundleList {
                 Err(problem) => {
                     let (package, bundle) = (object.package, object.name);
                     tracing::debug!(package, bundle, problem, "a bundle is left out of a list");
+                    bytes += object.length;
                     continue;
                 }
             };
-            message.deprecation = package.deprecated_bundles.get(object.name).map(deprecated);
-            for (channel, entry) in in_channels() {
+            let deprecation = package.deprecated_bundles.get(object.name);
+            message.deprecation = deprecation.map(deprecated);
+            let of_each = object.length + deprecation.map_or(0, |text| text.len() as u64);
+            for (number, (channel, entry)) in in_channels().enumerate().skip(sent) {
+                if bytes >= BATCH {
+                    // the next part continues with this entry
+                    (self.next, self.sent) = (self.next - 1, number);
+                    break;
+                }
+                let words = [channel, &entry.skip_range, &entry.replaces].into_iter().chain(&entry.skips);
+                bytes += of_each + words.map(|word| word.len() as u64).sum::<u64>();
                 message.channel_name = channel.as_ref().to_owned();
                 message.skip_range = entry.skip_range.as_ref().to_owned();
                 message.replaces = entry.replaces.as_ref().to_owned();
@@ -482,7 +501,48 @@ impl registry_server::Registry for Registry {
         request: Request<proto::ListBundlesRequest>,
     ) -> Reply<Self::ListBundlesStream> {
         let Catalog { content, graph } = self.catalog(&request).await?;
-        let list = BundleList { content, graph, next: 0, _seat: self.seat()? };
+        let list = BundleList { content, graph, next: 0, sent: 0, _seat: self.seat()? };
         Ok(Response::new(list.stream()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grpc_list_has_parts_of_limited_size() {
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let digest = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
+        let staging = store.stage(store.lease(&digest)).unwrap();
+        let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());
+        let large = "x".repeat(20_000);
+        let mut lines = vec![
+            r#"{"schema":"olm.package","name":"a"}"#.to_owned(),
+            format!(
+                r#"{{"schema":"olm.bundle","package":"a","name":"b","image":"i","properties":[{{"type":"olm.package","value":{{"packageName":"a","version":"1.0.0"}}}},{{"type":"other","value":"{large}"}}]}}"#
+            ),
+        ];
+        lines.push(format!(
+            r#"{{"schema":"olm.deprecations","package":"a","entries":[{{"reference":{{"schema":"olm.bundle","name":"b"}},"message":"{large}"}}]}}"#
+        ));
+        lines.extend((0..5).map(|n| {
+            format!(r#"{{"schema":"olm.channel","package":"a","name":"c{n}","entries":[{{"name":"b"}}]}}"#)
+        }));
+        ingest.file("catalog.json", &mut lines.join("\n").as_bytes()).unwrap();
+        let (content, _lease) = staging.commit(ingest.finish().unwrap()).unwrap();
+        let graph = Arc::new(Graph::read(&content, MAX_EDGES).unwrap());
+        let seat = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let mut list = Some(BundleList { content, graph, next: 0, sent: 0, _seat: seat });
+        let mut parts = Vec::new();
+        while let Some(left) = list {
+            let (messages, rest) = left.batch();
+            let channels = messages.into_iter().map(|message| message.unwrap().channel_name);
+            parts.push(channels.collect::<Vec<_>>().join(" "));
+            list = rest;
+        }
+        // a part ends with the message that makes it larger than a batch
+        assert_eq!(parts, ["c0 c1", "c2 c3", "c4"]);
     }
 }
