@@ -38,6 +38,8 @@ pub struct Content {
     zstd: OnceLock<Blob>,
     /// A client has asked for a zstd copy.
     zstd_requested: AtomicBool,
+    /// It was found damaged and removed.
+    is_condemned: AtomicBool,
 }
 
 impl Content {
@@ -61,6 +63,7 @@ impl Content {
             gzip: OnceLock::new(),
             zstd: OnceLock::new(),
             zstd_requested: AtomicBool::new(false),
+            is_condemned: AtomicBool::new(false),
         };
         content.adopt_copies();
         Ok(content)
@@ -96,6 +99,15 @@ impl Content {
     /// Records that a client wants the zstd copy. Returns whether it is the first.
     pub(super) fn request_zstd(&self) -> bool {
         !self.zstd_requested.swap(true, Ordering::Relaxed)
+    }
+
+    /// From now on it is not served under any name.
+    pub(super) fn condemn(&self) {
+        self.is_condemned.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_condemned(&self) -> bool {
+        self.is_condemned.load(Ordering::Relaxed)
     }
 
     /// Reads every served byte and compares checksums. Slow (disk speed); not for an async thread.

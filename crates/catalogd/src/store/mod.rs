@@ -353,9 +353,12 @@ impl Store {
     /// Serves stored content under a name, durably: after a restart too.
     ///
     /// # Errors
-    /// When the disk refuses it; the name then serves what it served before.
+    /// When the disk refuses it, or the content was found damaged meanwhile; the name then serves what it served before.
     pub fn publish(&self, name: &str, served: Served) -> Result<(), StoreError> {
         let state = self.0.state.lock();
+        if served.content.is_condemned() {
+            return Err(ContentError::Damaged { file: content::CATALOG }.into());
+        }
         let pointer = names::Pointer::from_served(&served);
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let draft = self.0.root.join("staging").join(format!("name-{}-{number}", std::process::id()));
@@ -446,6 +449,7 @@ impl Store {
             serving.retain(|name, served| {
                 let keep = served.content.digest() != digest;
                 if !keep {
+                    served.content.condemn();
                     lost.push(name.clone());
                 }
                 keep

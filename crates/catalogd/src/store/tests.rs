@@ -417,6 +417,10 @@ fn store_damaged_content_goes_though_a_name_stays() {
     assert!(store.serving().is_empty());
     assert_eq!(entries(root.path(), "names"), ["x"]);
     assert!(entries(root.path(), "content").is_empty());
+    // by a pass that had found it before
+    let published = store.publish("z", served(content));
+    assert!(matches!(published, Err(StoreError::Content(ContentError::Damaged { .. }))), "{published:?}");
+    assert!(store.serving().is_empty());
 }
 
 #[test]
