@@ -21,6 +21,7 @@ use http::{Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 use super::body::Body;
 use super::respond;
@@ -45,12 +46,12 @@ pub(crate) struct Asked {
 /// The schemas made so far, one for each content that is served.
 pub(crate) struct Schemas {
     made: PerContent<Schema>,
-    running: Semaphore,
+    running: Arc<Semaphore>,
 }
 
 impl Default for Schemas {
     fn default() -> Self {
-        Self { made: PerContent::default(), running: Semaphore::new(MAX_RUNNING) }
+        Self { made: PerContent::default(), running: Arc::new(Semaphore::new(MAX_RUNNING)) }
     }
 }
 
@@ -139,10 +140,9 @@ impl Schemas {
         request.set_parsed_query(asked.document);
         let mut request = request.data(schema::Budget::default());
         request.operation_name = asked.operation;
-        let Ok(_place) = self.running.acquire().await else { return respond::internal() };
         // Resolvers read files.
         let handle = tokio::runtime::Handle::current();
-        let running = tokio::task::spawn_blocking(move || {
+        let running = in_place(&self.running, move || {
             handle.block_on(async { tokio::time::timeout(QUERY_TIMEOUT, schema.execute(request)).await })
         });
         match running.await {
@@ -167,6 +167,19 @@ impl Schemas {
             }
         }
     }
+}
+
+/// Runs work that may block in one of the places. It keeps its place until it has ended, also if its client has gone away meanwhile.
+async fn in_place<T: Send + 'static>(
+    places: &Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    let place = Arc::clone(places).acquire_owned().await;
+    let placed = move || {
+        let _place = place;
+        work()
+    };
+    tokio::task::spawn_blocking(placed).await
 }
 
 fn error_json(error: &ServerError) -> Value {
@@ -194,4 +207,27 @@ fn ok(answer: &Value) -> Response<Body> {
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
     *response.body_mut() = Body::Full(bytes.into());
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn graphql_query_keeps_its_place_until_it_ends() {
+        let places = Arc::new(Semaphore::new(1));
+        let (begins, mut began) = tokio::sync::mpsc::unbounded_channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let first = in_place(&places, move || {
+            begins.send(()).unwrap();
+            wait.recv().unwrap();
+        });
+        tokio::select! {
+            _ = first => panic!("it has not ended"),
+            begun = began.recv() => begun.unwrap(),
+        }
+        assert_eq!(places.available_permits(), 0, "its client is gone, and it still runs");
+        go.send(()).unwrap();
+        in_place(&places, || ()).await.unwrap();
+    }
 }
