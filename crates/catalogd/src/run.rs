@@ -18,6 +18,7 @@ use olm_runtime::metrics::{KubeReviews, Metrics};
 use olm_runtime::tls;
 use olm_runtime::{Shutdown, client, listen, profile, pull_secrets, serve, shutdown, task};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use crate::args::{GATES, GRAPHQL, METAS, ServeArgs};
 use crate::controller::credentials::Credentials;
@@ -56,29 +57,15 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         .context("failed to initialize certificate watcher")?;
 
     let keyring = SharedKeyring::default();
-    let verdicts = args.cache_dir.join("verified-signatures");
-    let config = Config::of_program(keyring.clone(), args.pull.signature_policy(), verdicts);
-    let puller = Puller::new(config.with_certificates(args.pull.cas_dir()));
-    puller.check_policy()?;
-    let cache = args.cache_dir.clone();
-    let (store, opened) = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
-    withdraw_unverified(&store, &puller)?;
-    log_opened(&opened);
+    let puller = puller(&args, keyring.clone())?;
+    let store = open_store(&args, &puller).await?;
     let readiness = Arc::new(Readiness::new(Instant::now()));
     let http_metrics = http::Metrics::default();
     http_metrics.register(&metrics);
     crate::gauges::register(&metrics, store.clone());
 
-    let mut parts = tokio::task::JoinSet::new();
-    let probes = {
-        let readiness = Arc::clone(&readiness);
-        let check: Check = Arc::new(move || readiness.check(Instant::now()));
-        health::router([("catalog-server", check)])
-    };
-    if let Some(listener) = listen::optional(&args.run.health_probe_bind_address).await? {
-        let probes = serve::http(listener, probes, serve::Limits::default(), stop.clone());
-        parts.spawn(task::supervised("health server", probes));
-    }
+    let mut parts = JoinSet::new();
+    serve_probes(&args, &readiness, &stop, &mut parts).await?;
     let Some((pair, keeping)) = certificate.pair(stop.clone()).await? else { return Ok(()) };
     parts.spawn(task::supervised("serving certificate", keeping));
     metrics.watch_pair(Arc::clone(&pair));
@@ -109,16 +96,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     }
     readiness.listening();
     parts.spawn(task::supervised("compression", crate::compress::run(store.clone(), stop.clone())));
-    let (damage, damaged) = mpsc::channel(16);
-    let checking = tokio::task::spawn_blocking({
-        let (store, stop) = (store.clone(), stop.clone());
-        move || check_all(&store, &damage, &stop)
-    });
-    tokio::spawn(checking.map(|checked| {
-        if let Err(error) = checked {
-            tracing::error!(%error, "the check of stored content ended badly");
-        }
-    }));
+    let damaged = check_in_background(&store, &stop);
     let account = pull_secrets::own_account();
     let (changed, secrets) = mpsc::channel(1);
     let credentials = Credentials::new(client.clone(), pull_secret, account, keyring);
@@ -176,6 +154,40 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     Ok(elected?)
 }
 
+/// The puller, after its signature policy was read.
+fn puller(args: &ServeArgs, keyring: SharedKeyring) -> anyhow::Result<Puller> {
+    let verdicts = args.cache_dir.join("verified-signatures");
+    let config = Config::of_program(keyring, args.pull.signature_policy(), verdicts);
+    let puller = Puller::new(config.with_certificates(args.pull.cas_dir()));
+    puller.check_policy()?;
+    Ok(puller)
+}
+
+/// The store, which serves what is on disk and accepted by the signature policy.
+async fn open_store(args: &ServeArgs, puller: &Puller) -> anyhow::Result<Store> {
+    let cache = args.cache_dir.clone();
+    let (store, opened) = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
+    withdraw_unverified(&store, puller)?;
+    log_opened(&opened);
+    Ok(store)
+}
+
+async fn serve_probes(
+    args: &ServeArgs,
+    readiness: &Arc<Readiness>,
+    stop: &Shutdown,
+    parts: &mut JoinSet<()>,
+) -> anyhow::Result<()> {
+    let readiness = Arc::clone(readiness);
+    let check: Check = Arc::new(move || readiness.check(Instant::now()));
+    if let Some(listener) = listen::optional(&args.run.health_probe_bind_address).await? {
+        let probes = health::router([("catalog-server", check)]);
+        let probes = serve::http(listener, probes, serve::Limits::default(), stop.clone());
+        parts.spawn(task::supervised("health server", probes));
+    }
+    Ok(())
+}
+
 fn log_opened(opened: &Opened) {
     if !opened.served.is_empty() {
         tracing::info!(catalogs = opened.served.len(), "serving what is on disk");
@@ -203,6 +215,21 @@ fn withdraw_unverified(store: &Store, puller: &Puller) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// As [`check_all`], on a thread of its own. Receives the names whose content is to be pulled again.
+fn check_in_background(store: &Store, stop: &Shutdown) -> mpsc::Receiver<String> {
+    let (damage, damaged) = mpsc::channel(16);
+    let checking = tokio::task::spawn_blocking({
+        let (store, stop) = (store.clone(), stop.clone());
+        move || check_all(&store, &damage, &stop)
+    });
+    tokio::spawn(checking.map(|checked| {
+        if let Err(error) = checked {
+            tracing::error!(%error, "the check of stored content ended badly");
+        }
+    }));
+    damaged
 }
 
 /// Reads all stored content once and drops what is damaged.
