@@ -14,6 +14,9 @@ use crate::store::Content;
 pub(super) const MAX_EDGES: usize = 1_000_000;
 /// APIs that the bundles of one catalog provide, once for each bundle. The largest known catalog has about 60,000.
 pub(super) const MAX_PROVIDED: usize = 1_000_000;
+/// Bytes of the channels and deprecations of one catalog, and of the names of its bundles and of the APIs that these provide. The largest
+/// known catalog has about 6 MB of each (an estimate).
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 
 /// A name, once in memory.
 pub(super) type Name = Arc<str>;
@@ -78,17 +81,21 @@ impl Entry {
     }
 }
 
-/// Names that were met before.
+/// Names that were met before, and their bytes.
 #[derive(Default)]
-struct Names(HashSet<Name>);
+struct Names {
+    known: HashSet<Name>,
+    bytes: u64,
+}
 
 impl Names {
     fn get(&mut self, text: &str) -> Name {
-        if let Some(name) = self.0.get(text) {
+        if let Some(name) = self.known.get(text) {
             return Arc::clone(name);
         }
         let name: Name = text.into();
-        self.0.insert(Arc::clone(&name));
+        self.known.insert(Arc::clone(&name));
+        self.bytes += text.len() as u64;
         name
     }
 }
@@ -105,16 +112,25 @@ impl Graph {
     /// and objects that do not decode, are left out.
     ///
     /// # Errors
-    /// When the content cannot be read, or has more than `limit` entries, skipped names and deprecations.
-    pub(super) fn read(content: &Content, limit: usize) -> Result<Self, GraphError> {
+    /// When the content cannot be read, or has more than `limit` entries, skipped names and deprecations, or more than `max_bytes` of them.
+    pub(super) fn read(content: &Content, limit: usize, max_bytes: u64) -> Result<Self, GraphError> {
         let mut by_package: BTreeMap<&str, Vec<Located<'_>>> = BTreeMap::new();
+        let mut bytes = 0;
         for object in content.index().objects() {
             let owner = match object.schema {
                 schema::PACKAGE => object.name,
-                schema::CHANNEL | schema::DEPRECATIONS => object.package,
+                schema::CHANNEL | schema::DEPRECATIONS => {
+                    bytes += object.length;
+                    object.package
+                }
                 _ => continue,
             };
             by_package.entry(owner).or_default().push(object);
+        }
+        if bytes > max_bytes {
+            return Err(GraphError::TooLarge(format!(
+                "the catalog has more than the limit of {max_bytes} bytes in channels and deprecations"
+            )));
         }
         let (mut graph, mut names, mut edges) = (Self::default(), Names::default(), 0);
         for (name, objects) in by_package {
@@ -203,8 +219,8 @@ impl Providers {
     /// Reads all bundles, one at a time. Slow for large catalogs; not for an async thread. What does not decode is left out.
     ///
     /// # Errors
-    /// When the content cannot be read, or its bundles provide more than `limit` APIs.
-    pub(super) fn read(content: &Content, limit: usize) -> Result<Self, GraphError> {
+    /// When the content cannot be read, or its bundles provide more than `limit` APIs, or more than `max_bytes` of names.
+    pub(super) fn read(content: &Content, limit: usize, max_bytes: u64) -> Result<Self, GraphError> {
         let (mut providers, mut names, mut provided) = (Self::default(), Names::default(), 0);
         for object in content.index().objects().filter(|object| object.schema == schema::BUNDLE) {
             let Ok(bundle) = Bundle::from_json(&read(content, &object)?) else { continue };
@@ -221,6 +237,11 @@ impl Providers {
                     )));
                 }
                 let api = (names.get(&group), names.get(&version), names.get(&kind));
+                if names.bytes > max_bytes {
+                    return Err(GraphError::TooLarge(format!(
+                        "the catalog has more than the limit of {max_bytes} bytes in the names of bundles and of the APIs that they provide"
+                    )));
+                }
                 let of_api = providers.0.entry(api).or_default();
                 of_api.insert((Arc::clone(&package), Arc::clone(&name)));
             }

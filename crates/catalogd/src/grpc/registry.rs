@@ -16,7 +16,8 @@ use tonic::{Request, Response, Status};
 
 use super::bundle;
 use super::graph::{
-    Api, Channel, Entry, Graph, GraphError, MAX_EDGES, MAX_PROVIDED, Name, Package, Providers, read,
+    Api, Channel, Entry, Graph, GraphError, MAX_BYTES, MAX_EDGES, MAX_PROVIDED, Name, Package, Providers,
+    read,
 };
 use crate::per_content::PerContent;
 use crate::store::{Content, Store};
@@ -83,12 +84,14 @@ impl Registry {
             )));
         };
         let content = Arc::clone(&served.content);
-        let graph = self.derived(&self.0.graphs, &content, |content| Graph::read(content, MAX_EDGES)).await?;
+        let graph = self
+            .derived(&self.0.graphs, &content, |content| Graph::read(content, MAX_EDGES, MAX_BYTES))
+            .await?;
         Ok(Catalog { content, graph })
     }
 
     async fn providers(&self, catalog: &Catalog) -> Result<Arc<Providers>, Status> {
-        let make: fn(&Content) -> _ = |content| Providers::read(content, MAX_PROVIDED);
+        let make: fn(&Content) -> _ = |content| Providers::read(content, MAX_PROVIDED, MAX_BYTES);
         self.derived(&self.0.providers, &catalog.content, make).await
     }
 
@@ -532,7 +535,7 @@ mod tests {
         }));
         ingest.file("catalog.json", &mut lines.join("\n").as_bytes()).unwrap();
         let (content, _lease) = staging.commit(ingest.finish().unwrap()).unwrap();
-        let graph = Arc::new(Graph::read(&content, MAX_EDGES).unwrap());
+        let graph = Arc::new(Graph::read(&content, MAX_EDGES, MAX_BYTES).unwrap());
         let seat = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let mut list = Some(BundleList { content, graph, next: 0, sent: 0, _seat: seat });
         let mut parts = Vec::new();

@@ -8,7 +8,7 @@ use http::{Request, Response};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::graph::{Graph, Providers};
+use super::graph::{Graph, MAX_BYTES, Providers};
 use super::registry::MAX_STREAMS;
 use super::server::{MAX_REQUEST, service};
 use super::*;
@@ -321,14 +321,23 @@ fn grpc_catalogs_are_limited() {
         (17, None),
         (16, Some("the catalog has more than the limit of 16 entries, skipped names and deprecations")),
     ] {
-        let error = Graph::read(&content, limit).err().map(|error| error.to_string());
+        let error = Graph::read(&content, limit, MAX_BYTES).err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), want);
     }
     for (limit, want) in
         [(2, None), (1, Some("the catalog has more than the limit of 1 APIs that bundles provide"))]
     {
-        let error = Providers::read(&content, limit).err().map(|error| error.to_string());
+        let error = Providers::read(&content, limit, MAX_BYTES).err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), want);
+    }
+    let of_graph = Graph::read(&content, usize::MAX, 9).err().map(|error| error.to_string());
+    let of_providers = Providers::read(&content, usize::MAX, 9).err().map(|error| error.to_string());
+    for (error, what) in [
+        (of_graph, "in channels and deprecations"),
+        (of_providers, "in the names of bundles and of the APIs that they provide"),
+    ] {
+        let want = format!("the catalog has more than the limit of 9 bytes {what}");
+        assert_eq!(error, Some(want));
     }
 }
 
