@@ -116,11 +116,8 @@ fn pull_of(reference: &str) -> Plan {
 #[rustfmt::skip]
 fn plan_leader_pulls_only_with_a_reason() {
     fn new_generation(c: &mut Case) { c.catalog.metadata.generation = Some(4); }
-    fn failed_before(c: &mut Case) {
-    c.catalog.status.as_mut().unwrap().conditions[0].reason = reason::RETRYING.to_owned();
-}
-
-fn no_polling(c: &mut Case) { c.catalog.spec.source.image.as_mut().unwrap().poll_interval_minutes = None; }
+    fn failed_before(c: &mut Case) { c.catalog.status.as_mut().unwrap().conditions[0].reason = reason::RETRYING.to_owned(); }
+    fn no_polling(c: &mut Case) { c.catalog.spec.source.image.as_mut().unwrap().poll_interval_minutes = None; }
     fn request(c: &mut Case) { c.catalog.annotations_mut().insert(annotations::REQUESTED_AT.into(), "1".into()); }
     fn switch_off(c: &mut Case) { c.catalog.spec.availability_mode = AvailabilityMode::Unavailable; }
     fn delete(c: &mut Case) { c.catalog.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)); }
