@@ -247,7 +247,8 @@ mod tests {
             [(false, true, Some("2")), (true, false, Some("2")), (false, false, None)]
         {
             let answer = |version: &str| {
-                let metadata = json!({"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": version});
+                let metadata =
+                    json!({"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": version});
                 Some(object_of(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})))
             };
             let objects: Objects<ConfigMap> = Objects::by_namespace();

@@ -148,10 +148,10 @@ impl Registry {
         let listing = async {
             let answer = self.client.clone().list_packages(proto::ListPackageRequest {}).await;
             let mut names = answer.map_err(|status| failed(action, &status))?.into_inner();
-            let (mut found, mut room) = (Vec::new(), MAX_PACKAGE_BYTES);
+            let (mut found, mut remaining) = (Vec::new(), MAX_PACKAGE_BYTES);
             while let Some(name) = names.next().await {
                 let name = name.map_err(|status| failed(action, &status))?.name;
-                take_room(action, &mut room, name.len())?;
+                take_remaining(action, &mut remaining, name.len())?;
                 found.push(name);
                 if found.len() > MAX_PACKAGES {
                     return Err(RegistryError::TooMany { action, limit: MAX_PACKAGES });
@@ -167,7 +167,7 @@ impl Registry {
             let mut read = Vec::new();
             while let Some(package) = packages.next().await {
                 let package = package.map_err(|status| failed(action, &status))?;
-                take_room(action, &mut room, bytes_of(&package))?;
+                take_remaining(action, &mut remaining, bytes_of(&package))?;
                 read.push(package);
             }
             Ok(read)
@@ -223,10 +223,10 @@ async fn within<T>(
 }
 
 /// Subtracts bytes from those that an answer may still have.
-fn take_room(action: &'static str, room: &mut usize, bytes: usize) -> Result<(), RegistryError> {
+fn take_remaining(action: &'static str, remaining: &mut usize, bytes: usize) -> Result<(), RegistryError> {
     let why = || format!("more than the limit of {MAX_PACKAGE_BYTES} bytes");
-    let left = room.checked_sub(bytes).ok_or_else(|| RegistryError::Request { action, why: why() });
-    *room = left?;
+    let left = remaining.checked_sub(bytes).ok_or_else(|| RegistryError::Request { action, why: why() });
+    *remaining = left?;
     Ok(())
 }
 
@@ -275,9 +275,9 @@ mod tests {
         let package = proto::Package { channels: vec![channel; 3], ..proto::Package::default() };
         let bytes = bytes_of(&package);
         assert!((3_003..4_000).contains(&bytes), "{bytes}");
-        let mut room = bytes;
-        take_room("list packages", &mut room, bytes).unwrap();
-        let error = take_room("list packages", &mut room, 1).unwrap_err().to_string();
+        let mut remaining = bytes;
+        take_remaining("list packages", &mut remaining, bytes).unwrap();
+        let error = take_remaining("list packages", &mut remaining, 1).unwrap_err().to_string();
         assert_eq!(error, "failed to list packages: more than the limit of 33554432 bytes");
     }
 

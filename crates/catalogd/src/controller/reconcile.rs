@@ -167,7 +167,7 @@ impl Context {
         if epoch != self.epoch.load(Ordering::Relaxed)
             && let Some(failure) = remembered.plan.failure.as_mut().filter(|failure| failure.retry.is_some())
         {
-            // credentials changed during this pass: it may have used the old ones, and what it began with is older than the wish to retry
+            // credentials changed during this pass: it may have used the old ones, and what it began with is older than the request to retry
             let now = Instant::now();
             failure.retry = Some(now);
             next = Some(now);

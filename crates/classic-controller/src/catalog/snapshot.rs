@@ -59,7 +59,7 @@ impl Snapshot {
         let (drafts, deprecations) = match &origin {
             Origin::Image(image) => {
                 let image = Arc::clone(image);
-                let read = compute(move || read_image(&*image, Room(MAX_BYTES))).await;
+                let read = compute(move || read_image(&*image, Remaining(MAX_BYTES))).await;
                 read.map_err(|error| format!("reading the catalog did not end: {error}"))??
             }
             Origin::Registry(registry) => read_registry(registry).await?,
@@ -106,9 +106,9 @@ fn package(image: &dyn CatalogContent, name: &str) -> Result<PackageContents, St
 }
 
 /// The bytes of memory that a catalog may still take.
-struct Room(usize);
+struct Remaining(usize);
 
-impl Room {
+impl Remaining {
     fn take<'a>(&mut self, words: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
         let bytes: usize = words.into_iter().map(|word| WORD + word.len()).sum();
         let too_large =
@@ -120,7 +120,7 @@ impl Room {
 
 fn read_image(
     image: &dyn CatalogContent,
-    mut room: Room,
+    mut remaining: Remaining,
 ) -> Result<(Vec<PackageDraft>, Deprecations), String> {
     let (mut drafts, mut deprecations) = (Vec::new(), Deprecations::new());
     for name in image.packages() {
@@ -131,12 +131,12 @@ fn read_image(
                 Some((DeprecatedScope::from_reference(&entry.reference)?, entry.message.clone()))
             })
             .collect();
-        room.take(entries.iter().map(|(_, message)| message.as_str()))?;
+        remaining.take(entries.iter().map(|(_, message)| message.as_str()))?;
         if !entries.is_empty() {
             deprecations.insert(name, entries);
         }
         if let Some(draft) = PackageDraft::from_contents(contents) {
-            room.take(words_of_draft(&draft))?;
+            remaining.take(words_of_draft(&draft))?;
             drafts.push(draft);
         }
     }
@@ -194,7 +194,7 @@ fn registry_bundle(bundle: proto::Bundle) -> Result<BundleContent, String> {
 struct Listing {
     packages: BTreeMap<String, Listed>,
     deprecations: Deprecations,
-    room: Room,
+    remaining: Remaining,
 }
 
 /// A package, the places of its channels, and the names of its bundles.
@@ -217,8 +217,8 @@ fn words_of_bundle(bundle: &proto::Bundle) -> impl Iterator<Item = &str> {
 }
 
 impl Listing {
-    fn new(room: Room) -> Self {
-        Self { packages: BTreeMap::new(), deprecations: Deprecations::new(), room }
+    fn new(remaining: Remaining) -> Self {
+        Self { packages: BTreeMap::new(), deprecations: Deprecations::new(), remaining }
     }
 
     /// A bundle comes once for each of its channels.
@@ -227,7 +227,7 @@ impl Listing {
     /// When the catalog takes too much memory.
     fn add(&mut self, bundle: proto::Bundle) -> Result<(), String> {
         let of_entry = [&bundle.csv_name, &bundle.replaces, &bundle.skip_range].into_iter();
-        self.room.take(of_entry.chain(&bundle.skips).map(String::as_str))?;
+        self.remaining.take(of_entry.chain(&bundle.skips).map(String::as_str))?;
         let Listed { draft, channels, bundles } =
             self.packages.entry(bundle.package_name.clone()).or_insert_with(|| Listed {
                 draft: PackageDraft { name: bundle.package_name.clone(), ..PackageDraft::default() },
@@ -235,12 +235,12 @@ impl Listing {
             });
         let place = *channels.entry(bundle.channel_name.clone()).or_insert(draft.channels.len());
         if place == draft.channels.len() {
-            self.room.take([bundle.package_name.as_str(), &bundle.channel_name])?;
+            self.remaining.take([bundle.package_name.as_str(), &bundle.channel_name])?;
             draft.channels.push(ChannelDraft { name: bundle.channel_name.clone(), entries: Vec::new() });
         }
         let is_new = bundles.insert(bundle.csv_name.clone());
         if is_new {
-            self.room.take(words_of_bundle(&bundle))?;
+            self.remaining.take(words_of_bundle(&bundle))?;
         }
         let entry = ChannelEntry {
             name: bundle.csv_name.clone(),
@@ -278,7 +278,7 @@ impl Listing {
 }
 
 async fn read_registry(registry: &Registry) -> Result<(Vec<PackageDraft>, Deprecations), String> {
-    let mut listing = Listing::new(Room(MAX_BYTES));
+    let mut listing = Listing::new(Remaining(MAX_BYTES));
     let listed = registry.list_bundles(|bundle| listing.add(bundle)).await;
     listed.map_err(|error| error.to_string())?;
     let packages = registry.packages().await.map_err(|error| error.to_string())?;
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn listing_merges_a_bundle_of_several_channels() {
-        let mut listing = Listing::new(Room(MAX_BYTES));
+        let mut listing = Listing::new(Remaining(MAX_BYTES));
         for (name, channel) in [("p.v1", "a"), ("p.v2", "a"), ("p.v1", "b")] {
             listing.add(bundle(name, channel)).unwrap();
         }
@@ -338,7 +338,7 @@ mod tests {
             properties: vec![property.clone()],
             ..bundle(name, channel)
         };
-        let mut listing = Listing::new(Room(4_000));
+        let mut listing = Listing::new(Remaining(4_000));
         // what its channels share counts once
         for (name, channel) in [("p.v2", "a"), ("p.v2", "b"), ("p.v2", "c"), ("p.v3", "a")] {
             listing.add(large(name, channel)).unwrap();

@@ -444,7 +444,8 @@ mod tests {
     /// Puts a Deployment of this CSV into the cache.
     fn deploy(cluster: &Cluster, name: &str, owner: &str) {
         let labels = json!({"olm.owner": owner});
-        let metadata = json!({"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1", "labels": labels});
+        let metadata =
+            json!({"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1", "labels": labels});
         let deployment = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
         cluster.deployments.insert(format!("ns/{name}"), watched::Object::new(deployment));
     }

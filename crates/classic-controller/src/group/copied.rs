@@ -72,8 +72,7 @@ fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
         Source::new("the targets of its group changed", cluster.groups.subscribe(), {
             let cluster = shared();
             move |change| {
-                let part =
-                    |group: &watched::Object<OperatorGroup>| group.ok().map(|it| targets::settled(it));
+                let part = |group: &watched::Object<OperatorGroup>| group.ok().map(|it| targets::settled(it));
                 if !change.concerns(part) {
                     return BTreeSet::new();
                 }
@@ -588,7 +587,8 @@ mod tests {
         for (is_missing, want) in [("True", &[][..]), ("False", &["DELETE"])] {
             let conditions = json!([{"type": "OperatorGroupServiceAccount", "status": is_missing,
                 "reason": "ServiceAccountNotFound", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-            let status = json!({"namespaces": [], "lastUpdated": "2026-01-01T00:00:00Z", "conditions": conditions});
+            let status =
+                json!({"namespaces": [], "lastUpdated": "2026-01-01T00:00:00Z", "conditions": conditions});
             let spec = json!({"serviceAccountName": "sa"});
             let cluster = Cluster::new();
             let metadata = json!({"namespace": "home", "name": "og"});
@@ -738,7 +738,10 @@ mod tests {
         }
         let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/b/") {
             true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
-            false => (200, json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}})),
+            false => (
+                200,
+                json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}}),
+            ),
         });
         let context = testing::context(NAME, &apiserver, &cluster);
         assert!(reconcile(&context, "home/demo.v1").await.is_err(), "it is tried again");

@@ -35,7 +35,7 @@ pub(crate) enum Task {
 const RBAC: &str = "rbac.authorization.k8s.io";
 const CRD: (&str, &str) = ("customresourcedefinitions", "apiextensions.k8s.io");
 
-type Place = (ResourceKey, ObjectName);
+type ObjectId = (ResourceKey, ObjectName);
 
 fn key((plural, group): (&str, &str)) -> ResourceKey {
     (plural.to_owned(), group.to_owned())
@@ -48,8 +48,8 @@ impl Store {
     }
 
     /// What a change makes the control plane do.
-    pub(crate) fn plan(&mut self, place: &Place, before: Option<&Value>, after: Option<&Value>) {
-        let (resource, name) = place;
+    pub(crate) fn plan(&mut self, id: &ObjectId, before: Option<&Value>, after: Option<&Value>) {
+        let (resource, name) = id;
         let collection = self.settings.garbage_collection_delay;
         if self.settings.garbage_collector {
             let is_deleted = |object: &Value| object["metadata"].get("deletionTimestamp").is_some();
@@ -215,7 +215,7 @@ impl Store {
             }
             ORPHAN
         } else if held.contains(&FOREGROUND) {
-            let blocks = |(key, name): &Place| {
+            let blocks = |(key, name): &ObjectId| {
                 let Some(one) = self.find(key, name) else { return false };
                 let owners = one["metadata"]["ownerReferences"].as_array().into_iter().flatten();
                 owners.into_iter().any(|it| it["uid"] == own.as_str() && it["blockOwnerDeletion"] == true)
@@ -243,7 +243,7 @@ impl Store {
         let all = self.resources.iter().flat_map(|(key, resource)| {
             resource.objects.keys().filter(|name| held(name)).map(move |name| (key.clone(), name.clone()))
         });
-        let all: Vec<Place> = all.collect();
+        let all: Vec<ObjectId> = all.collect();
         for (key, name) in &all {
             if let Some(request) = self.request(key, name) {
                 self.delete_as_kubernetes(&request, "Background");

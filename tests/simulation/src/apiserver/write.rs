@@ -14,11 +14,11 @@ use super::{Verb, defaults, strategic};
 
 const APPLY: &str = "application/apply-patch+yaml";
 /// A status code and an object.
-type Answer = (u16, Arc<Value>);
+type Written = (u16, Arc<Value>);
 
 impl Store {
     /// POST, PUT and PATCH, with the body taken out of the request: the status code and the object.
-    pub(crate) fn write(&mut self, request: &Requested, call: &mut Call) -> Result<Answer, Status> {
+    pub(crate) fn write(&mut self, request: &Requested, call: &mut Call) -> Result<Written, Status> {
         let is_apply = call.verb == Verb::Patch && call.content_type.starts_with(APPLY);
         let Some(body) = call.body.take().filter(|body| !body.is_null()) else {
             return Err(Status::bad_request("the body of the request is no JSON"));
@@ -246,7 +246,7 @@ impl Store {
         mut applied: Value,
         call: &Call,
         actor: &Actor,
-    ) -> Result<Answer, Status> {
+    ) -> Result<Written, Status> {
         let name = request.target.name.clone().unwrap_or_default();
         if call.option("fieldManager").is_none() {
             let why = "Required value: is required for apply patch";

@@ -72,19 +72,19 @@ impl Budget {
 /// When the content cannot be read.
 pub(super) fn learn(content: &Content) -> io::Result<BTreeMap<String, Shape>> {
     let mut shapes: BTreeMap<String, Shape> = BTreeMap::new();
-    let (mut buffer, mut room) = (Vec::new(), MAX_FIELDS);
+    let (mut buffer, mut remaining) = (Vec::new(), MAX_FIELDS);
     for object in content.index().objects().filter(|object| !object.schema.is_empty()) {
-        if room == 0 && !shapes.contains_key(object.schema) {
+        if remaining == 0 && !shapes.contains_key(object.schema) {
             continue;
         }
         let length = usize::try_from(object.length).map_err(io::Error::other)?;
         buffer.resize(length, 0);
         content.jsonl().read_at(&mut buffer, object.offset)?;
         if let Ok(members) = serde_json::from_slice::<Map<String, Value>>(&buffer) {
-            shapes.entry(object.schema.to_owned()).or_default().learn(&members, &mut room);
+            shapes.entry(object.schema.to_owned()).or_default().learn(&members, &mut remaining);
         }
     }
-    if room == 0 {
+    if remaining == 0 {
         let digest = content.digest();
         tracing::warn!(%digest, limit = MAX_FIELDS, "fields beyond the limit cannot be queried with GraphQL");
     }

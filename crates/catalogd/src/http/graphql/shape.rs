@@ -96,9 +96,9 @@ impl Kind {
             Value::Array(items) => {
                 let mut fields = Fields::default();
                 // one object is limited already
-                let mut room = usize::MAX;
+                let mut remaining = usize::MAX;
                 for item in items.iter().filter_map(Value::as_object).filter(|_| deep) {
-                    fields.learn(item, false, &mut room);
+                    fields.learn(item, false, &mut remaining);
                 }
                 if fields.0.is_empty() {
                     Self::List(items.iter().map(Scalar::infer).fold(Scalar::Unknown, Scalar::widened))
@@ -110,16 +110,16 @@ impl Kind {
         }
     }
 
-    /// `room` is how many keys may be added to lists of objects.
-    fn widen(&mut self, other: Self, room: &mut usize) {
+    /// `remaining` is how many keys may be added to lists of objects.
+    fn widen(&mut self, other: Self, remaining: &mut usize) {
         *self = match (std::mem::take(self), other) {
             (Self::Objects(mut a), Self::Objects(b)) => {
-                a.merge(b, room);
+                a.merge(b, remaining);
                 Self::Objects(a)
             }
             (Self::Unknown | Self::List(_), Self::Objects(b)) => {
                 let mut fields = Fields::default();
-                fields.merge(b, room);
+                fields.merge(b, remaining);
                 // a type has fields
                 if fields.0.is_empty() { Self::List(Scalar::String) } else { Self::Objects(fields) }
             }
@@ -146,31 +146,31 @@ pub(super) struct Field {
 pub(super) struct Fields(pub(super) BTreeMap<String, Field>);
 
 impl Fields {
-    fn learn(&mut self, object: &Map<String, Value>, deep: bool, room: &mut usize) {
+    fn learn(&mut self, object: &Map<String, Value>, deep: bool, remaining: &mut usize) {
         for (key, value) in object {
             let keys = BTreeSet::from([key.clone()]);
-            self.add(field_name(key), Field { keys, kind: Kind::infer(value, deep) }, room);
+            self.add(field_name(key), Field { keys, kind: Kind::infer(value, deep) }, remaining);
         }
     }
 
-    fn merge(&mut self, other: Self, room: &mut usize) {
+    fn merge(&mut self, other: Self, remaining: &mut usize) {
         for (name, field) in other.0 {
-            self.add(name, field, room);
+            self.add(name, field, remaining);
         }
     }
 
-    /// Adds what was learned of a field, as far as there is room for its keys.
-    fn add(&mut self, name: String, field: Field, room: &mut usize) {
+    /// Adds what was learned of a field, as far as `remaining` allows for its keys.
+    fn add(&mut self, name: String, field: Field, remaining: &mut usize) {
         let known = match self.0.entry(name) {
-            Entry::Vacant(_) if *room == 0 => return,
+            Entry::Vacant(_) if *remaining == 0 => return,
             entry => entry.or_default(),
         };
         for key in field.keys {
-            if *room > 0 && known.keys.insert(key) {
-                *room -= 1;
+            if *remaining > 0 && known.keys.insert(key) {
+                *remaining -= 1;
             }
         }
-        known.kind.widen(field.kind, room);
+        known.kind.widen(field.kind, remaining);
     }
 }
 
@@ -182,10 +182,10 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Learns from one more object. `room` is how many keys may be added to those that are known.
-    pub(super) fn learn(&mut self, object: &Map<String, Value>, room: &mut usize) {
+    /// Learns from one more object. `remaining` is how many keys may be added to those that are known.
+    pub(super) fn learn(&mut self, object: &Map<String, Value>, remaining: &mut usize) {
         self.objects += 1;
-        self.fields.learn(object, true, room);
+        self.fields.learn(object, true, remaining);
     }
 }
 
@@ -244,22 +244,22 @@ mod tests {
 
     #[test]
     fn graphql_shape_learns_a_limited_number_of_keys() {
-        let (mut shape, mut room) = (Shape::default(), 3);
+        let (mut shape, mut remaining) = (Shape::default(), 3);
         for object in [
             json!({ "a": 1, "b": [{ "c": 1, "d": 1 }], "e": [{ "f": 1 }] }),
             json!({ "a": "text", "A": 1, "g": 1 }),
         ] {
-            shape.learn(object.as_object().unwrap(), &mut room);
-            assert_eq!(room, 0);
+            shape.learn(object.as_object().unwrap(), &mut remaining);
+            assert_eq!(remaining, 0);
         }
         let fields = &shape.fields.0;
         assert_eq!(fields.keys().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!((fields["a"].keys.len(), &fields["a"].kind), (1, &Kind::One(Scalar::String)));
         let Kind::Objects(nested) = &fields["b"].kind else { panic!("not a list of objects") };
         assert_eq!(nested.0.keys().collect::<Vec<_>>(), ["c"]);
-        // no room for a key of its objects
-        let (mut shape, mut room) = (Shape::default(), 1);
-        shape.learn(json!({ "b": [{ "c": 1 }] }).as_object().unwrap(), &mut room);
+        // no key left for one of its objects
+        let (mut shape, mut remaining) = (Shape::default(), 1);
+        shape.learn(json!({ "b": [{ "c": 1 }] }).as_object().unwrap(), &mut remaining);
         assert_eq!(shape.fields.0["b"].kind, Kind::List(Scalar::String));
     }
 
