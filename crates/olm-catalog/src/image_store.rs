@@ -12,7 +12,6 @@ use olm_core::{Digest, ImageRef};
 use olm_fbc::{Finding, Index, Ingest, IngestError, file_findings};
 use olm_oci::{Lease, Puller, Store, StoreError, parse_reference};
 
-use crate::catalogd::{CatalogError, MAX_PACKAGE};
 use crate::image::{self, CatalogImageError, CatalogLimits, Step};
 
 const CONTENT: &str = "catalog.jsonl";
@@ -190,20 +189,11 @@ impl CatalogImage {
     /// The JSON lines of one package.
     ///
     /// # Errors
-    /// When the file cannot be read, or the package has more than [`MAX_PACKAGE`] bytes.
+    /// When the file cannot be read.
     pub fn package_lines(&self, package: &str) -> io::Result<Vec<u8>> {
-        self.lines_within(package, MAX_PACKAGE)
-    }
-
-    fn lines_within(&self, package: &str, limit: usize) -> io::Result<Vec<u8>> {
-        let sections = self.index.package_sections(package);
-        let bytes: u64 = sections.iter().map(|section| section.end - section.start).sum();
-        if bytes > limit as u64 {
-            return Err(io::Error::other(CatalogError::TooLarge { limit }));
-        }
         let file = &mut File::open(self.lease.path().join(CONTENT))?;
         let mut lines = Vec::new();
-        for section in sections {
+        for section in self.index.package_sections(package) {
             file.seek(SeekFrom::Start(section.start))?;
             let length = section.end - section.start;
             if Read::take(&mut *file, length).read_to_end(&mut lines)? as u64 != length {
@@ -247,25 +237,6 @@ mod tests {
         let spool = File::create(staging.path().join(SPOOL)).unwrap();
         finish(Ingest::new(BufWriter::new(spool), IngestLimits::default()), staging.path()).unwrap();
         staging.commit().unwrap();
-    }
-
-    #[test]
-    fn package_of_an_image_is_limited() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
-        let digest: Digest = format!("sha256:{}", "1".repeat(64)).parse().unwrap();
-        let staging = store.begin(&digest).unwrap();
-        let spool = BufWriter::new(File::create(staging.path().join(SPOOL)).unwrap());
-        let mut ingest = Ingest::new(spool, IngestLimits::default());
-        let line = "{\"name\":\"a\",\"schema\":\"olm.package\"}\n";
-        ingest.file("a.json", &mut line.as_bytes()).unwrap();
-        finish(ingest, staging.path()).unwrap();
-        staging.commit().unwrap();
-        let lease = store.get(&digest).unwrap().unwrap();
-        let image = CatalogImage::open(format!("r.test/c@{digest}"), lease).unwrap();
-        assert_eq!(image.lines_within("a", line.len()).unwrap(), line.as_bytes());
-        let error = image.lines_within("a", line.len() - 1).unwrap_err();
-        assert_eq!(error.to_string(), format!("package content is larger than {} bytes", line.len() - 1));
     }
 
     #[tokio::test]

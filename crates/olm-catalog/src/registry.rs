@@ -39,10 +39,6 @@ const MESSAGE_BYTES: usize = 64 << 20;
 const MAX_BUNDLES: usize = 1_000_000;
 /// Packages. The largest known catalog has about 500.
 const MAX_PACKAGES: usize = 100_000;
-/// Bytes of one package, without its bundles.
-const PACKAGE_BYTES: usize = 4 << 20;
-/// Bytes of all packages and of the list of their names. The largest known catalog has about 1 MB.
-const MAX_PACKAGE_BYTES: usize = 32 << 20;
 /// Packages that are asked for at the same time.
 const PARALLEL: usize = 8;
 
@@ -113,14 +109,11 @@ impl Registry {
     }
 
     /// All bundles, once for each channel that has an entry for them. Manifests are there only of bundles without an image. `take` is
-    /// called for one after the other, until it fails.
+    /// called for one after the other.
     ///
     /// # Errors
     /// When the list does not come to its end.
-    pub async fn list_bundles(
-        &self,
-        mut take: impl FnMut(proto::Bundle) -> Result<(), String>,
-    ) -> Result<(), RegistryError> {
+    pub async fn list_bundles(&self, mut take: impl FnMut(proto::Bundle)) -> Result<(), RegistryError> {
         let action = "list bundles";
         let listing = async {
             let answer = self.client.clone().list_bundles(proto::ListBundlesRequest {}).await;
@@ -131,8 +124,7 @@ impl Registry {
                 if count > MAX_BUNDLES {
                     return Err(RegistryError::TooMany { action, limit: MAX_BUNDLES });
                 }
-                let bundle = bundle.map_err(|status| failed(action, &status))?;
-                take(bundle).map_err(|why| RegistryError::Request { action, why })?;
+                take(bundle.map_err(|status| failed(action, &status))?);
             }
             Ok(())
         };
@@ -142,35 +134,26 @@ impl Registry {
     /// All packages, by name.
     ///
     /// # Errors
-    /// When one of them cannot be read, or they have too many bytes together.
+    /// When one of them cannot be read.
     pub async fn packages(&self) -> Result<Vec<proto::Package>, RegistryError> {
         let action = "list packages";
         let listing = async {
             let answer = self.client.clone().list_packages(proto::ListPackageRequest {}).await;
             let mut names = answer.map_err(|status| failed(action, &status))?.into_inner();
-            let (mut found, mut remaining) = (Vec::new(), MAX_PACKAGE_BYTES);
+            let mut found = Vec::new();
             while let Some(name) = names.next().await {
-                let name = name.map_err(|status| failed(action, &status))?.name;
-                take_remaining(action, &mut remaining, name.len())?;
-                found.push(name);
+                found.push(name.map_err(|status| failed(action, &status))?.name);
                 if found.len() > MAX_PACKAGES {
                     return Err(RegistryError::TooMany { action, limit: MAX_PACKAGES });
                 }
             }
             found.sort_unstable();
             let packages = futures::stream::iter(found).map(|name| {
-                let mut client = self.client.clone().max_decoding_message_size(PACKAGE_BYTES);
+                let mut client = self.client.clone();
                 async move { client.get_package(proto::GetPackageRequest { name }).await }
             });
             let packages = packages.buffered(PARALLEL).map_ok(tonic::Response::into_inner);
-            let mut packages = std::pin::pin!(packages);
-            let mut read = Vec::new();
-            while let Some(package) = packages.next().await {
-                let package = package.map_err(|status| failed(action, &status))?;
-                take_remaining(action, &mut remaining, bytes_of(&package))?;
-                read.push(package);
-            }
-            Ok(read)
+            packages.try_collect().await.map_err(|status| failed(action, &status))
         };
         within(action, LIST_TIMEOUT, listing).await
     }
@@ -222,24 +205,6 @@ async fn within<T>(
     done.map_err(|_| RegistryError::Slow { action, limit })?
 }
 
-/// Subtracts bytes from those that an answer may still have.
-fn take_remaining(action: &'static str, remaining: &mut usize, bytes: usize) -> Result<(), RegistryError> {
-    let why = || format!("more than the limit of {MAX_PACKAGE_BYTES} bytes");
-    let left = remaining.checked_sub(bytes).ok_or_else(|| RegistryError::Request { action, why: why() });
-    *remaining = left?;
-    Ok(())
-}
-
-/// About how many bytes of memory a package takes.
-fn bytes_of(package: &proto::Package) -> usize {
-    let message = |it: &Option<proto::Deprecation>| it.as_ref().map_or(0, |it| it.message.len());
-    let channels = package.channels.iter();
-    let channels = channels
-        .map(|it| size_of::<proto::Channel>() + it.name.len() + it.csv_name.len() + message(&it.deprecation));
-    let names = package.name.len() + package.default_channel_name.len();
-    names + message(&package.deprecation) + channels.sum::<usize>()
-}
-
 fn failed(action: &'static str, status: &tonic::Status) -> RegistryError {
     RegistryError::Request { action, why: format!("{}: {}", status.code(), status.message()) }
 }
@@ -267,19 +232,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-
-    #[test]
-    fn packages_are_limited_in_bytes() {
-        let deprecation = Some(proto::Deprecation { message: "m".repeat(1000) });
-        let channel = proto::Channel { name: "c".to_owned(), deprecation, ..proto::Channel::default() };
-        let package = proto::Package { channels: vec![channel; 3], ..proto::Package::default() };
-        let bytes = bytes_of(&package);
-        assert!((3_003..4_000).contains(&bytes), "{bytes}");
-        let mut remaining = bytes;
-        take_remaining("list packages", &mut remaining, bytes).unwrap();
-        let error = take_remaining("list packages", &mut remaining, 1).unwrap_err().to_string();
-        assert_eq!(error, "failed to list packages: more than the limit of 33554432 bytes");
-    }
 
     #[tokio::test]
     async fn connection_probes_the_other_side() {

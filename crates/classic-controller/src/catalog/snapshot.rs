@@ -2,7 +2,7 @@
 //!
 //! Rule: classic-apis §2.4, update-graph §7.1.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use olm_catalog::registry::Registry;
@@ -16,11 +16,6 @@ use olm_solver::{BundleDraft, Catalog, ChannelDraft, ChosenBundle, PackageDraft}
 use super::config_map::ConfigMapCatalog;
 use crate::compute::compute;
 use crate::image_source::CatalogContent;
-
-/// About how many bytes of memory one catalog may take; the largest published ones take about 40 MB.
-const MAX_BYTES: usize = 128 << 20;
-/// About how many of them a word takes beside its letters.
-const WORD: usize = 64;
 
 /// Where manifests come from.
 #[derive(Clone)]
@@ -59,7 +54,7 @@ impl Snapshot {
         let (drafts, deprecations) = match &origin {
             Origin::Image(image) => {
                 let image = Arc::clone(image);
-                let read = compute(move || read_image(&*image, Remaining(MAX_BYTES))).await;
+                let read = compute(move || read_image(&*image)).await;
                 read.map_err(|error| format!("reading the catalog did not end: {error}"))??
             }
             Origin::Registry(registry) => read_registry(registry).await?,
@@ -105,23 +100,7 @@ fn package(image: &dyn CatalogContent, name: &str) -> Result<PackageContents, St
     read.map(|(contents, _)| contents).map_err(|error| error.to_string())
 }
 
-/// The bytes of memory that a catalog may still take.
-struct Remaining(usize);
-
-impl Remaining {
-    fn take<'a>(&mut self, words: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
-        let bytes: usize = words.into_iter().map(|word| WORD + word.len()).sum();
-        let too_large =
-            || format!("the catalog would take more than the limit of {MAX_BYTES} bytes of memory");
-        self.0 = self.0.checked_sub(bytes).ok_or_else(too_large)?;
-        Ok(())
-    }
-}
-
-fn read_image(
-    image: &dyn CatalogContent,
-    mut remaining: Remaining,
-) -> Result<(Vec<PackageDraft>, Deprecations), String> {
+fn read_image(image: &dyn CatalogContent) -> Result<(Vec<PackageDraft>, Deprecations), String> {
     let (mut drafts, mut deprecations) = (Vec::new(), Deprecations::new());
     for name in image.packages() {
         let contents = package(image, &name)?;
@@ -131,27 +110,12 @@ fn read_image(
                 Some((DeprecatedScope::from_reference(&entry.reference)?, entry.message.clone()))
             })
             .collect();
-        remaining.take(entries.iter().map(|(_, message)| message.as_str()))?;
         if !entries.is_empty() {
             deprecations.insert(name, entries);
         }
-        if let Some(draft) = PackageDraft::from_contents(contents) {
-            remaining.take(words_of_draft(&draft))?;
-            drafts.push(draft);
-        }
+        drafts.extend(PackageDraft::from_contents(contents));
     }
     Ok((drafts, deprecations))
-}
-
-/// The words of a package that was read from an image.
-fn words_of_draft(draft: &PackageDraft) -> impl Iterator<Item = &str> {
-    let entries = draft.channels.iter().flat_map(|it| &it.entries);
-    let entries = entries.flat_map(|it| {
-        [&it.name, &it.replaces, &it.skip_range].into_iter().chain(&it.skips).map(String::as_str)
-    });
-    let properties = draft.bundles.iter().flat_map(|it| &it.properties);
-    let properties = properties.flat_map(|it| [&*it.kind, &*it.value]);
-    draft.bundles.iter().map(|it| it.name.as_str()).chain(entries).chain(properties)
 }
 
 fn image_bundle(image: &dyn CatalogContent, chosen: &ChosenBundle) -> Result<BundleContent, String> {
@@ -191,68 +155,33 @@ fn registry_bundle(bundle: proto::Bundle) -> Result<BundleContent, String> {
 }
 
 /// Packages as they are being listed.
-struct Listing {
-    packages: BTreeMap<String, Listed>,
-    deprecations: Deprecations,
-    remaining: Remaining,
-}
-
-/// A package, the places of its channels, and the names of its bundles.
 #[derive(Default)]
-struct Listed {
-    draft: PackageDraft,
-    channels: HashMap<String, usize>,
-    bundles: HashSet<String>,
-}
-
-/// The words of a bundle that are kept once, whatever its channels.
-fn words_of_bundle(bundle: &proto::Bundle) -> impl Iterator<Item = &str> {
-    let properties = bundle.properties.iter().flat_map(|it| [&it.r#type, &it.value]);
-    let dependencies = bundle.dependencies.iter().flat_map(|it| [&it.r#type, &it.value]);
-    let apis = bundle.provided_apis.iter().chain(&bundle.required_apis);
-    let apis = apis.flat_map(|it| [&it.group, &it.version, &it.kind]);
-    let message = bundle.deprecation.iter().map(|it| &it.message);
-    let words = [&bundle.csv_name, &bundle.version].into_iter().chain(properties).chain(dependencies);
-    words.chain(apis).chain(message).map(String::as_str)
+struct Listing {
+    packages: BTreeMap<String, PackageDraft>,
+    deprecations: Deprecations,
 }
 
 impl Listing {
-    fn new(remaining: Remaining) -> Self {
-        Self { packages: BTreeMap::new(), deprecations: Deprecations::new(), remaining }
-    }
-
     /// A bundle comes once for each of its channels.
-    ///
-    /// # Errors
-    /// When the catalog takes too much memory.
-    fn add(&mut self, bundle: proto::Bundle) -> Result<(), String> {
-        let of_entry = [&bundle.csv_name, &bundle.replaces, &bundle.skip_range].into_iter();
-        self.remaining.take(of_entry.chain(&bundle.skips).map(String::as_str))?;
-        let Listed { draft, channels, bundles } =
-            self.packages.entry(bundle.package_name.clone()).or_insert_with(|| Listed {
-                draft: PackageDraft { name: bundle.package_name.clone(), ..PackageDraft::default() },
-                ..Listed::default()
-            });
-        let place = *channels.entry(bundle.channel_name.clone()).or_insert(draft.channels.len());
-        if place == draft.channels.len() {
-            self.remaining.take([bundle.package_name.as_str(), &bundle.channel_name])?;
-            draft.channels.push(ChannelDraft { name: bundle.channel_name.clone(), entries: Vec::new() });
-        }
-        let is_new = bundles.insert(bundle.csv_name.clone());
-        if is_new {
-            self.remaining.take(words_of_bundle(&bundle))?;
-        }
+    fn add(&mut self, bundle: proto::Bundle) {
+        let package = self
+            .packages
+            .entry(bundle.package_name.clone())
+            .or_insert_with(|| PackageDraft { name: bundle.package_name.clone(), ..PackageDraft::default() });
         let entry = ChannelEntry {
             name: bundle.csv_name.clone(),
             replaces: bundle.replaces,
             skips: bundle.skips,
             skip_range: bundle.skip_range,
         };
-        if let Some(channel) = draft.channels.get_mut(place) {
-            channel.entries.push(entry);
+        match package.channels.iter_mut().find(|it| it.name == bundle.channel_name) {
+            Some(channel) => channel.entries.push(entry),
+            None => {
+                package.channels.push(ChannelDraft { name: bundle.channel_name, entries: vec![entry] });
+            }
         }
-        if !is_new {
-            return Ok(());
+        if package.bundles.iter().any(|it| it.name == bundle.csv_name) {
+            return;
         }
         if let Some(deprecation) = bundle.deprecation {
             let scope = DeprecatedScope::Bundle(bundle.csv_name.as_str().into());
@@ -265,7 +194,7 @@ impl Listing {
             kind: it.kind.into(),
         };
         let dependency = |it: proto::Dependency| Property { kind: it.r#type.into(), value: it.value.into() };
-        draft.bundles.push(BundleDraft {
+        package.bundles.push(BundleDraft {
             name: bundle.csv_name,
             version: bundle.version,
             properties: bundle.properties.into_iter().map(property).collect(),
@@ -273,12 +202,11 @@ impl Listing {
             provided_apis: bundle.provided_apis.into_iter().map(api).collect(),
             required_apis: bundle.required_apis.into_iter().map(api).collect(),
         });
-        Ok(())
     }
 }
 
 async fn read_registry(registry: &Registry) -> Result<(Vec<PackageDraft>, Deprecations), String> {
-    let mut listing = Listing::new(Remaining(MAX_BYTES));
+    let mut listing = Listing::default();
     let listed = registry.list_bundles(|bundle| listing.add(bundle)).await;
     listed.map_err(|error| error.to_string())?;
     let packages = registry.packages().await.map_err(|error| error.to_string())?;
@@ -292,13 +220,12 @@ async fn read_registry(registry: &Registry) -> Result<(Vec<PackageDraft>, Deprec
                 of_package.push((DeprecatedScope::Channel(channel.name.into()), deprecation.message));
             }
         }
-        if let Some(listed) = listing.packages.get_mut(&package.name) {
-            listed.draft.default_channel = package.default_channel_name;
+        if let Some(draft) = listing.packages.get_mut(&package.name) {
+            draft.default_channel = package.default_channel_name;
         }
     }
     listing.deprecations.retain(|_, entries| !entries.is_empty());
-    let drafts = listing.packages.into_values().map(|listed| listed.draft);
-    Ok((drafts.collect(), listing.deprecations))
+    Ok((listing.packages.into_values().collect(), listing.deprecations))
 }
 
 #[cfg(test)]
@@ -318,33 +245,16 @@ mod tests {
 
     #[test]
     fn listing_merges_a_bundle_of_several_channels() {
-        let mut listing = Listing::new(Remaining(MAX_BYTES));
+        let mut listing = Listing::default();
         for (name, channel) in [("p.v1", "a"), ("p.v2", "a"), ("p.v1", "b")] {
-            listing.add(bundle(name, channel)).unwrap();
+            listing.add(bundle(name, channel));
         }
-        let package = &listing.packages["p"].draft;
+        let package = &listing.packages["p"];
         let channels: Vec<(&str, usize)> =
             package.channels.iter().map(|it| (it.name.as_str(), it.entries.len())).collect();
         assert_eq!(channels, [("a", 2), ("b", 1)]);
         assert_eq!(package.bundles.len(), 2);
         assert_eq!(listing.deprecations["p"], [(DeprecatedScope::Bundle("p.v1".into()), "old".to_owned())]);
-    }
-
-    #[test]
-    fn listing_is_limited_in_memory() {
-        let value = "x".repeat(1000);
-        let property = proto::Property { r#type: "t".to_owned(), value };
-        let large = |name: &str, channel: &str| proto::Bundle {
-            properties: vec![property.clone()],
-            ..bundle(name, channel)
-        };
-        let mut listing = Listing::new(Remaining(4_000));
-        // what its channels share counts once
-        for (name, channel) in [("p.v2", "a"), ("p.v2", "b"), ("p.v2", "c"), ("p.v3", "a")] {
-            listing.add(large(name, channel)).unwrap();
-        }
-        let error = listing.add(large("p.v4", "a")).unwrap_err();
-        assert_eq!(error, "the catalog would take more than the limit of 134217728 bytes of memory");
     }
 
     #[test]
