@@ -12,6 +12,7 @@ use olm_core::{Digest, ImageRef};
 use olm_fbc::{Finding, Index, Ingest, IngestError, file_findings};
 use olm_oci::{Lease, Puller, Store, StoreError, parse_reference};
 
+use crate::catalogd::MAX_PACKAGE;
 use crate::image::{self, CatalogImageError, CatalogLimits, Step};
 
 const CONTENT: &str = "catalog.jsonl";
@@ -189,11 +190,13 @@ impl CatalogImage {
     /// The JSON lines of one package.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the file cannot be read, or the lines have too many bytes.
     pub fn package_lines(&self, package: &str) -> io::Result<Vec<u8>> {
+        let sections = self.index.package_sections(package);
+        check_package(sections.iter().map(|it| it.end - it.start).sum())?;
         let file = &mut File::open(self.lease.path().join(CONTENT))?;
         let mut lines = Vec::new();
-        for section in self.index.package_sections(package) {
+        for section in sections {
             file.seek(SeekFrom::Start(section.start))?;
             let length = section.end - section.start;
             if Read::take(&mut *file, length).read_to_end(&mut lines)? as u64 != length {
@@ -201,6 +204,16 @@ impl CatalogImage {
             }
         }
         Ok(lines)
+    }
+}
+
+/// # Errors
+/// When the lines of a package have more bytes than one that catalogd serves may have.
+fn check_package(bytes: u64) -> io::Result<()> {
+    let limit = MAX_PACKAGE as u64;
+    match bytes > limit {
+        true => Err(io::Error::other(format!("it has {bytes} bytes, the limit is {limit}"))),
+        false => Ok(()),
     }
 }
 
@@ -237,6 +250,14 @@ mod tests {
         let spool = File::create(staging.path().join(SPOOL)).unwrap();
         finish(Ingest::new(BufWriter::new(spool), IngestLimits::default()), staging.path()).unwrap();
         staging.commit().unwrap();
+    }
+
+    #[test]
+    fn package_lines_of_an_image_are_limited() {
+        let limit = MAX_PACKAGE as u64;
+        assert!(check_package(limit).is_ok());
+        let error = check_package(limit + 1).unwrap_err().to_string();
+        assert_eq!(error, "it has 67108865 bytes, the limit is 67108864");
     }
 
     #[tokio::test]

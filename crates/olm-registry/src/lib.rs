@@ -3,6 +3,8 @@
 //!
 //! No transport and no catalog. Rule: fbc §10.7.
 
+mod codec;
+
 #[rustfmt::skip]
 #[allow(unreachable_pub, clippy::str_to_string, clippy::doc_markdown, reason = "generated")]
 pub mod proto;

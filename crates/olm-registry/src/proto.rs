@@ -281,7 +281,7 @@ pub mod registry_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LimitedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/api.Registry/ListPackages",
             );
@@ -302,7 +302,7 @@ pub mod registry_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LimitedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/api.Registry/GetPackage");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("api.Registry", "GetPackage"));
@@ -321,7 +321,7 @@ pub mod registry_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LimitedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/api.Registry/GetBundle");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("api.Registry", "GetBundle"));
@@ -341,7 +341,7 @@ pub mod registry_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LimitedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/api.Registry/GetBundleForChannel",
             );
@@ -366,7 +366,7 @@ pub mod registry_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LimitedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/api.Registry/GetChannelEntriesThatReplace",
             );
@@ -388,7 +388,7 @@ pub mod registry_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LimitedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/api.Registry/GetBundleThatReplaces",
             );
@@ -413,7 +413,7 @@ pub mod registry_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LimitedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/api.Registry/GetChannelEntriesThatProvide",
             );
@@ -438,7 +438,7 @@ pub mod registry_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LimitedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/api.Registry/GetLatestChannelEntriesThatProvide",
             );
@@ -462,7 +462,7 @@ pub mod registry_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LimitedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/api.Registry/GetDefaultBundleThatProvides",
             );
@@ -487,7 +487,7 @@ pub mod registry_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::LimitedCodec::default();
             let path = http::uri::PathAndQuery::from_static("/api.Registry/ListBundles");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("api.Registry", "ListBundles"));
@@ -712,7 +712,7 @@ pub mod registry_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListPackagesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LimitedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -757,7 +757,7 @@ pub mod registry_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetPackageSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LimitedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -802,7 +802,7 @@ pub mod registry_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetBundleSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LimitedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -848,7 +848,7 @@ pub mod registry_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetBundleForChannelSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LimitedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -899,7 +899,7 @@ pub mod registry_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetChannelEntriesThatReplaceSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LimitedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -945,7 +945,7 @@ pub mod registry_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetBundleThatReplacesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LimitedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -996,7 +996,7 @@ pub mod registry_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetChannelEntriesThatProvideSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LimitedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1049,7 +1049,7 @@ pub mod registry_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetLatestChannelEntriesThatProvideSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LimitedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1098,7 +1098,7 @@ pub mod registry_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetDefaultBundleThatProvidesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LimitedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1144,7 +1144,7 @@ pub mod registry_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListBundlesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::LimitedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -3,6 +3,7 @@
 //! Rule: update-graph §7.1.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 
 use olm_core::{Range, Version};
 use olm_resolver::constraint::{Facts, cel};
@@ -96,6 +97,9 @@ impl Content {
         for property in &properties {
             content.add(property);
         }
+        let (mut packages, mut apis) = (HashSet::new(), HashSet::new());
+        content.packages.retain(|package| packages.insert(package.clone()));
+        content.provides.retain(|gvk| apis.insert(gvk.clone()));
         content.properties = properties;
         content
     }
@@ -105,24 +109,23 @@ impl Content {
         self.packages.iter().chain(&self.published).map(|it| &**it)
     }
 
-    /// A value of the wrong shape counts as if it were not there.
+    /// A value of the wrong shape counts as if it were not there. Packages and APIs may come more than once.
     fn add(&mut self, property: &Property) {
         match &*property.kind {
             PACKAGE => {
                 let Ok(value) = serde_json::from_str::<Option<PackageValue>>(&property.value) else { return };
                 let PackageValue { package_name, version } = value.unwrap_or_default();
-                if !self.packages.iter().any(|known| **known == *package_name) {
-                    self.packages.push(package_name.into());
-                }
+                self.packages.push(package_name.into());
                 self.package_versions.extend(version.parse::<Version>().ok());
             }
             GVK => {
                 let Ok(value) = serde_json::from_str::<Option<GvkValue>>(&property.value) else { return };
                 let GvkValue { group, version, kind } = value.unwrap_or_default();
-                let gvk = GvkRef { group: group.into(), version: version.into(), kind: kind.into() };
-                if !self.provides.contains(&gvk) {
-                    self.provides.push(gvk);
-                }
+                self.provides.push(GvkRef {
+                    group: group.into(),
+                    version: version.into(),
+                    kind: kind.into(),
+                });
             }
             DEPRECATED => self.is_deprecated = true,
             _ => {}

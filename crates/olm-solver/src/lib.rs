@@ -26,6 +26,7 @@ pub mod testing;
 
 pub use catalog::Catalog;
 pub use conflict::{Clause, Conflict};
+pub use draft::entry_memory;
 pub use error::{ErrorKind, InputError, SolveError};
 pub use namespace::{
     BundleDraft, CatalogSource, ChannelDraft, InstalledCsv, Namespace, PackageDraft, Subscription,

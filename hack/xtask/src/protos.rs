@@ -23,6 +23,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     tonic_prost_build::configure()
         .build_transport(false)
         .emit_rerun_if_changed(false)
+        .codec_path("crate::codec::LimitedCodec")
         .out_dir(folder.path())
         .compile_fds(messages)
         .with_context(|| format!("cannot generate sources from {FILE}"))?;

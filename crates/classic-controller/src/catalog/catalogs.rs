@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::link::{Keeping, Link, ReadAttempt};
+use super::memory::Memory;
 use super::snapshot::{Origin, Snapshot};
 use crate::image_source::ImageSource;
 
@@ -33,6 +34,7 @@ pub(crate) struct Catalogs {
     images: Arc<dyn ImageSource>,
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
     reads: Semaphore,
+    memory: Memory,
     /// Catalogs whose connection or its error changed.
     pub(crate) states: Waker,
     /// Catalogs with content that was not read before, and ConfigMaps that are gone or cannot be read.
@@ -104,6 +106,7 @@ impl Catalogs {
             images,
             entries: Mutex::default(),
             reads: Semaphore::new(PARALLEL_READS),
+            memory: Memory::default(),
             states: Waker::default(),
             contents: Waker::default(),
         })
@@ -216,7 +219,7 @@ impl Catalogs {
             return Err(failed(problem));
         };
         let _permit = self.reads.acquire().await.map_err(|error| error.to_string())?;
-        let outcome = Snapshot::read(origin).await.map(Arc::new);
+        let outcome = Snapshot::read(origin, self.memory.reserve()).await.map(Arc::new);
         if outcome.is_ok() {
             entry.snapshots.fetch_add(1, Ordering::Relaxed);
         }

@@ -5,6 +5,7 @@
 mod catalogs;
 mod config_map;
 mod link;
+mod memory;
 pub(crate) mod metrics;
 mod snapshot;
 

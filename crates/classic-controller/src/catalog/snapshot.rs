@@ -2,7 +2,7 @@
 //!
 //! Rule: classic-apis §2.4, update-graph §7.1.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use olm_catalog::registry::Registry;
@@ -11,9 +11,12 @@ use olm_core::Object;
 use olm_fbc::PackageContents;
 use olm_registry::proto;
 use olm_resolver::{ChannelEntry, DeprecatedScope, GvkRef, Property};
-use olm_solver::{BundleDraft, Catalog, ChannelDraft, ChosenBundle, PackageDraft};
+use olm_solver::{BundleDraft, Catalog, ChannelDraft, ChosenBundle, PackageDraft, entry_memory};
+use parking_lot::Mutex;
+use tokio::task::JoinError;
 
 use super::config_map::ConfigMapCatalog;
+use super::memory::Reservation;
 use crate::compute::compute;
 use crate::image_source::CatalogContent;
 
@@ -25,6 +28,12 @@ pub(crate) enum Origin {
     ConfigMap(Arc<ConfigMapCatalog>),
 }
 
+/// Bytes of a name in a list besides its own.
+const LISTED_NAME: usize = 64;
+
+/// Held while a package of an image is in memory as a whole: its lines may have 64 MiB, and what is parsed of them as many again.
+static WHOLE_PACKAGE: Mutex<()> = Mutex::new(());
+
 /// Deprecations by package.
 type Deprecations = BTreeMap<String, Vec<(DeprecatedScope, String)>>;
 
@@ -33,6 +42,8 @@ pub(crate) struct Snapshot {
     pub(crate) catalog: Arc<Catalog>,
     deprecations: Deprecations,
     origin: Origin,
+    /// Of the two.
+    _memory: Reservation,
 }
 
 /// A bundle with its manifests, or the image that has them.
@@ -46,23 +57,25 @@ pub(crate) struct BundleContent {
 }
 
 impl Snapshot {
-    /// Reads everything that resolution may need.
+    /// Reads everything that resolution may need, into this memory.
     ///
     /// # Errors
-    /// When the catalog cannot be read to its end.
-    pub(crate) async fn read(origin: Origin) -> Result<Self, String> {
-        let (drafts, deprecations) = match &origin {
+    /// When the catalog cannot be read to its end, or does not fit.
+    pub(crate) async fn read(origin: Origin, mut memory: Reservation) -> Result<Self, String> {
+        let interrupted = |error: JoinError| format!("reading the catalog did not end: {error}");
+        let (drafts, deprecations, memory) = match &origin {
             Origin::Image(image) => {
                 let image = Arc::clone(image);
-                let read = compute(move || read_image(&*image)).await;
-                read.map_err(|error| format!("reading the catalog did not end: {error}"))??
+                compute(move || read_image(&*image, memory)).await.map_err(interrupted)??
             }
-            Origin::Registry(registry) => read_registry(registry).await?,
-            Origin::ConfigMap(catalog) => (catalog.packages.clone(), Deprecations::new()),
+            Origin::Registry(registry) => read_registry(registry, memory).await?,
+            Origin::ConfigMap(catalog) => {
+                reserve_drafts(&catalog.packages, &mut memory)?;
+                (catalog.packages.clone(), Deprecations::new(), memory)
+            }
         };
-        let made = compute(move || Catalog::new(drafts)).await;
-        let catalog = Arc::new(made.map_err(|error| format!("reading the catalog did not end: {error}"))?);
-        Ok(Self { catalog, deprecations, origin })
+        let catalog = compute(move || Catalog::new(drafts)).await.map_err(interrupted)?;
+        Ok(Self { catalog: Arc::new(catalog), deprecations, origin, _memory: memory })
     }
 
     /// The deprecations of a package.
@@ -100,9 +113,13 @@ fn package(image: &dyn CatalogContent, name: &str) -> Result<PackageContents, St
     read.map(|(contents, _)| contents).map_err(|error| error.to_string())
 }
 
-fn read_image(image: &dyn CatalogContent) -> Result<(Vec<PackageDraft>, Deprecations), String> {
+/// What was read, and its memory.
+type Read = (Vec<PackageDraft>, Deprecations, Reservation);
+
+fn read_image(image: &dyn CatalogContent, mut memory: Reservation) -> Result<Read, String> {
     let (mut drafts, mut deprecations) = (Vec::new(), Deprecations::new());
     for name in image.packages() {
+        let _whole = WHOLE_PACKAGE.lock();
         let contents = package(image, &name)?;
         let entries = contents.deprecations.iter().flat_map(|it| &it.entries);
         let entries: Vec<_> = entries
@@ -110,15 +127,33 @@ fn read_image(image: &dyn CatalogContent) -> Result<(Vec<PackageDraft>, Deprecat
                 Some((DeprecatedScope::from_reference(&entry.reference)?, entry.message.clone()))
             })
             .collect();
+        memory.add(entries.iter().map(deprecation_memory).sum())?;
         if !entries.is_empty() {
             deprecations.insert(name, entries);
         }
-        drafts.extend(PackageDraft::from_contents(contents));
+        if let Some(draft) = PackageDraft::from_contents(contents) {
+            memory.add(draft.memory())?;
+            drafts.push(draft);
+        }
     }
-    Ok((drafts, deprecations))
+    Ok((drafts, deprecations, memory))
+}
+
+fn reserve_drafts(drafts: &[PackageDraft], memory: &mut Reservation) -> Result<(), String> {
+    drafts.iter().try_for_each(|draft| memory.add(draft.memory()))
+}
+
+/// About how many bytes a deprecation takes.
+fn deprecation_memory((scope, message): &(DeprecatedScope, String)) -> usize {
+    let name = match scope {
+        DeprecatedScope::Package => 0,
+        DeprecatedScope::Channel(name) | DeprecatedScope::Bundle(name) => name.len(),
+    };
+    size_of::<(DeprecatedScope, String)>() + name + message.len()
 }
 
 fn image_bundle(image: &dyn CatalogContent, chosen: &ChosenBundle) -> Result<BundleContent, String> {
+    let _whole = WHOLE_PACKAGE.lock();
     let contents = package(image, &chosen.package)?;
     let found = contents.bundles.into_iter().find(|bundle| bundle.name == chosen.name);
     let bundle = found.ok_or_else(|| format!("bundle {} is not in the catalog any more", chosen.name))?;
@@ -157,36 +192,46 @@ fn registry_bundle(bundle: proto::Bundle) -> Result<BundleContent, String> {
 /// Packages as they are being listed.
 #[derive(Default)]
 struct Listing {
-    packages: BTreeMap<String, PackageDraft>,
+    packages: BTreeMap<String, ListedPackage>,
     deprecations: Deprecations,
 }
 
+#[derive(Default)]
+struct ListedPackage {
+    draft: PackageDraft,
+    /// The index of each of its channels.
+    channels: HashMap<String, usize>,
+    /// The names of its bundles.
+    bundles: HashSet<String>,
+}
+
 impl Listing {
-    /// A bundle comes once for each of its channels.
-    fn add(&mut self, bundle: proto::Bundle) {
-        let package = self
-            .packages
-            .entry(bundle.package_name.clone())
-            .or_insert_with(|| PackageDraft { name: bundle.package_name.clone(), ..PackageDraft::default() });
+    /// A bundle comes once for each of its channels. Returns about how many bytes it takes here.
+    fn add(&mut self, bundle: proto::Bundle) -> usize {
+        let ListedPackage { draft, channels, bundles } =
+            self.packages.entry(bundle.package_name.clone()).or_default();
+        draft.name.clone_from(&bundle.package_name);
         let entry = ChannelEntry {
             name: bundle.csv_name.clone(),
             replaces: bundle.replaces,
             skips: bundle.skips,
             skip_range: bundle.skip_range,
         };
-        match package.channels.iter_mut().find(|it| it.name == bundle.channel_name) {
-            Some(channel) => channel.entries.push(entry),
-            None => {
-                package.channels.push(ChannelDraft { name: bundle.channel_name, entries: vec![entry] });
-            }
-        }
-        if package.bundles.iter().any(|it| it.name == bundle.csv_name) {
-            return;
+        let mut memory = entry_memory(&entry);
+        let at = *channels.entry(bundle.channel_name).or_insert_with_key(|name| {
+            // a channel has the name of its package
+            memory += LISTED_NAME + 2 * name.len() + draft.name.len();
+            draft.channels.push(ChannelDraft { name: name.clone(), entries: Vec::new() });
+            draft.channels.len() - 1
+        });
+        draft.channels[at].entries.push(entry);
+        if !bundles.insert(bundle.csv_name.clone()) {
+            return memory;
         }
         if let Some(deprecation) = bundle.deprecation {
             let scope = DeprecatedScope::Bundle(bundle.csv_name.as_str().into());
             let of_package = self.deprecations.entry(bundle.package_name).or_default();
-            of_package.push((scope, deprecation.message));
+            memory += deprecate(of_package, scope, deprecation);
         }
         let api = |it: proto::GroupVersionKind| GvkRef {
             group: it.group.into(),
@@ -194,42 +239,74 @@ impl Listing {
             kind: it.kind.into(),
         };
         let dependency = |it: proto::Dependency| Property { kind: it.r#type.into(), value: it.value.into() };
-        package.bundles.push(BundleDraft {
+        let listed = BundleDraft {
             name: bundle.csv_name,
             version: bundle.version,
             properties: bundle.properties.into_iter().map(property).collect(),
             dependencies: bundle.dependencies.into_iter().map(dependency).collect(),
             provided_apis: bundle.provided_apis.into_iter().map(api).collect(),
             required_apis: bundle.required_apis.into_iter().map(api).collect(),
-        });
+        };
+        memory += LISTED_NAME + listed.name.len() + listed.memory();
+        draft.bundles.push(listed);
+        memory
     }
-}
 
-async fn read_registry(registry: &Registry) -> Result<(Vec<PackageDraft>, Deprecations), String> {
-    let mut listing = Listing::default();
-    let listed = registry.list_bundles(|bundle| listing.add(bundle)).await;
-    listed.map_err(|error| error.to_string())?;
-    let packages = registry.packages().await.map_err(|error| error.to_string())?;
-    for package in packages {
-        let of_package = listing.deprecations.entry(package.name.clone()).or_default();
+    /// Adds what the list of bundles does not have. Returns about how many bytes it takes here.
+    fn add_package(&mut self, package: proto::Package) -> usize {
+        let mut memory = LISTED_NAME + package.name.len() + package.default_channel_name.len();
+        let of_package = self.deprecations.entry(package.name.clone()).or_default();
         if let Some(deprecation) = package.deprecation {
-            of_package.push((DeprecatedScope::Package, deprecation.message));
+            memory += deprecate(of_package, DeprecatedScope::Package, deprecation);
         }
         for channel in package.channels {
             if let Some(deprecation) = channel.deprecation {
-                of_package.push((DeprecatedScope::Channel(channel.name.into()), deprecation.message));
+                memory += deprecate(of_package, DeprecatedScope::Channel(channel.name.into()), deprecation);
             }
         }
-        if let Some(draft) = listing.packages.get_mut(&package.name) {
-            draft.default_channel = package.default_channel_name;
+        if let Some(listed) = self.packages.get_mut(&package.name) {
+            listed.draft.default_channel = package.default_channel_name;
         }
+        memory
     }
-    listing.deprecations.retain(|_, entries| !entries.is_empty());
-    Ok((listing.packages.into_values().collect(), listing.deprecations))
+
+    /// What a catalog is made from, with its memory instead of that of the list.
+    fn finish(self, mut memory: Reservation) -> Result<Read, String> {
+        let Self { packages, mut deprecations } = self;
+        deprecations.retain(|_, entries| !entries.is_empty());
+        let drafts: Vec<PackageDraft> = packages.into_values().map(|it| it.draft).collect();
+        memory.clear();
+        memory.add(deprecations.values().flatten().map(deprecation_memory).sum())?;
+        reserve_drafts(&drafts, &mut memory)?;
+        Ok((drafts, deprecations, memory))
+    }
+}
+
+fn deprecate(
+    entries: &mut Vec<(DeprecatedScope, String)>,
+    scope: DeprecatedScope,
+    deprecation: proto::Deprecation,
+) -> usize {
+    let entry = (scope, deprecation.message);
+    let memory = deprecation_memory(&entry);
+    entries.push(entry);
+    memory
+}
+
+async fn read_registry(registry: &Registry, mut memory: Reservation) -> Result<Read, String> {
+    let mut listing = Listing::default();
+    let listed = registry.list_bundles(|bundle| memory.add(listing.add(bundle))).await;
+    listed.map_err(|error| error.to_string())?;
+    let listed = registry.packages(|package| memory.add(listing.add_package(package))).await;
+    listed.map_err(|error| error.to_string())?;
+    listing.finish(memory)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::memory::Memory;
     use super::*;
 
     fn bundle(name: &str, channel: &str) -> proto::Bundle {
@@ -249,12 +326,105 @@ mod tests {
         for (name, channel) in [("p.v1", "a"), ("p.v2", "a"), ("p.v1", "b")] {
             listing.add(bundle(name, channel));
         }
-        let package = &listing.packages["p"];
+        let package = &listing.packages["p"].draft;
         let channels: Vec<(&str, usize)> =
             package.channels.iter().map(|it| (it.name.as_str(), it.entries.len())).collect();
         assert_eq!(channels, [("a", 2), ("b", 1)]);
         assert_eq!(package.bundles.len(), 2);
         assert_eq!(listing.deprecations["p"], [(DeprecatedScope::Bundle("p.v1".into()), "old".to_owned())]);
+    }
+
+    #[test]
+    fn listing_returns_the_memory_of_all_that_it_keeps() {
+        let text = "x".repeat(10_000);
+        let memory_after = |change: &dyn Fn(&mut proto::Bundle)| {
+            let mut listed = bundle("p.v2", "a");
+            change(&mut listed);
+            Listing::default().add(listed)
+        };
+        let base = memory_after(&|_| ());
+        let property = proto::Property { r#type: "t".to_owned(), value: text.clone() };
+        let dependency = proto::Dependency { r#type: "t".to_owned(), value: text.clone() };
+        let api = proto::GroupVersionKind { kind: text.clone(), ..proto::GroupVersionKind::default() };
+        let deprecation = proto::Deprecation { message: text.clone() };
+        let changes: [(&str, &dyn Fn(&mut proto::Bundle)); 10] = [
+            ("name", &|it| it.csv_name.clone_from(&text)),
+            ("package", &|it| it.package_name.clone_from(&text)),
+            ("channel", &|it| it.channel_name.clone_from(&text)),
+            ("version", &|it| it.version.clone_from(&text)),
+            ("skips", &|it| it.skips.push(text.clone())),
+            ("range", &|it| it.skip_range.clone_from(&text)),
+            ("properties", &|it| it.properties.push(property.clone())),
+            ("dependencies", &|it| it.dependencies.push(dependency.clone())),
+            ("APIs", &|it| it.provided_apis.push(api.clone())),
+            ("deprecation", &|it| it.deprecation = Some(deprecation.clone())),
+        ];
+        for (case, change) in changes {
+            assert!(memory_after(change) >= base + text.len() - 10, "{case}");
+        }
+        let mut listing = Listing::default();
+        let first = listing.add(bundle("p.v2", "a"));
+        let second = listing.add(proto::Bundle { properties: vec![property], ..bundle("p.v2", "a") });
+        assert!(0 < second && second < first, "only the entry is kept: {second}");
+        let package = proto::Package {
+            name: "p".to_owned(),
+            deprecation: Some(deprecation),
+            ..proto::Package::default()
+        };
+        assert!(listing.add_package(package) > text.len());
+    }
+
+    /// A few bundles in many channels.
+    #[test]
+    fn listing_of_entries_times_apis_is_limited() {
+        let memory = Memory::default();
+        let mut listing = Listing::default();
+        let api = proto::Property { r#type: "olm.gvk".to_owned(), value: "{}".to_owned() };
+        listing.add(proto::Bundle { properties: vec![api; 20_000], ..bundle("p.v2", "0") });
+        for channel in 1..1000 {
+            listing.add(bundle("p.v2", &channel.to_string()));
+        }
+        let error = listing.finish(memory.reserve()).err().unwrap();
+        assert!(error.contains("the limit of 134217728 bytes"), "{error}");
+        assert_eq!(memory.reserve().add(128 << 20), Ok(()), "the memory is free again");
+    }
+
+    /// A catalog of one package, whose bundle has properties of so many bytes.
+    struct Image(usize);
+
+    impl CatalogContent for Image {
+        fn reference(&self) -> &str {
+            "registry.test/c@sha256:1"
+        }
+
+        fn packages(&self) -> Vec<String> {
+            vec!["p".to_owned()]
+        }
+
+        fn package_lines(&self, package: &str) -> std::io::Result<Vec<u8>> {
+            let property = json!({"type": "t", "value": "x".repeat(self.0)});
+            let lines = [
+                json!({"schema": "olm.package", "name": package, "defaultChannel": "a"}),
+                json!({"schema": "olm.bundle", "package": package, "name": "p.v1", "image": "i", "properties": [property]}),
+            ];
+            Ok(lines.map(|line| format!("{line}\n")).concat().into_bytes())
+        }
+    }
+
+    #[tokio::test]
+    async fn snapshot_reserves_memory_until_it_is_dropped() {
+        let memory = Memory::default();
+        // all but 1 MiB of two catalogs
+        let mut others = [memory.reserve(), memory.reserve()];
+        others[0].add(128 << 20).unwrap();
+        others[1].add(127 << 20).unwrap();
+        let read = |bytes| Snapshot::read(Origin::Image(Arc::new(Image(bytes))), memory.reserve());
+        let error = read(1 << 20).await.err().unwrap();
+        assert!(error.contains("all catalogs takes more than the limit of 268435456 bytes"), "{error}");
+        let small = read(600 << 10).await.unwrap();
+        assert!(read(600 << 10).await.is_err(), "the first is in use");
+        drop(small);
+        assert!(read(600 << 10).await.is_ok());
     }
 
     #[test]
