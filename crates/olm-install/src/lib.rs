@@ -11,6 +11,7 @@ pub mod content;
 pub mod dependencies;
 pub mod desired;
 pub mod issuer;
+pub mod pages;
 pub mod plan;
 pub mod preflight;
 pub mod probes;

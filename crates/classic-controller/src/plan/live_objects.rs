@@ -4,22 +4,20 @@
 
 use std::sync::Arc;
 
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use olm_classic::install_plan::{CrdUpdateError, StepError, check_object, judged_versions, object_judge};
 use olm_core::Object;
+use olm_install::pages::{ObjectText, Page, page};
 use olm_runtime::apply;
 use serde_json::{Value, json};
 
 use super::run::Failed;
 use crate::compute::compute;
 
-/// Objects in one answer of the apiserver; an object may be as large as 1.5 MiB.
-const PAGE: u32 = 100;
-
 /// Judges the objects of the definition `existing` by `new`, and returns messages of events `CRDValidation`: about the first object of each
-/// version that does not fit, if the new definition converts by webhook, about a webhook that does not convert them now, and about a schema
-/// that cannot be used.
+/// version that does not fit, if the new definition converts by webhook, or that cannot be checked, about a webhook that does not convert
+/// them now, and about a schema that cannot be used.
 ///
 /// # Errors
 /// When an object does not fit, and no webhook converts it, or when objects cannot be listed.
@@ -40,10 +38,7 @@ pub(super) async fn check(
             }
         };
         let (judge, definition) = (Arc::new(judge), Arc::new(new.clone()));
-        let judge = move |objects: &[Value]| {
-            let mut checked = objects.iter().map(|object| check_object(&definition, &judge, object));
-            checked.find(|checked| *checked != Ok(None)).unwrap_or(Ok(None))
-        };
+        let judge = move |object: &Value| check_object(&definition, &judge, object);
         match check_pages(client, &resource(existing, version), judge).await {
             Ok(warning) => warnings.extend(warning),
             // the new definition, or its operator, may be what fixes the webhook
@@ -57,37 +52,52 @@ pub(super) async fn check(
     Ok(warnings)
 }
 
-/// Lists all objects, until the first about which `judge` has something.
+/// Judges all objects, until the first that does not fit. Returns the first warning.
 async fn check_pages(
     client: &Client,
     resource: &ApiResource,
-    judge: impl Fn(&[Value]) -> Result<Option<String>, CrdUpdateError> + Clone + Send + 'static,
+    judge: impl Fn(&Value) -> Result<Option<String>, CrdUpdateError> + Clone + Send + 'static,
 ) -> Result<Option<String>, Failed> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-    let mut params = ListParams::default().limit(PAGE);
+    let (mut first, mut token) = (None, None::<String>);
     loop {
-        let page = api.list(&params).await?;
+        let Page { objects, next } = page(client, api.resource_url(), token.as_deref()).await?;
         let (judge, kind) = (judge.clone(), resource.clone());
-        let checked = compute(move || {
-            let object = |item: DynamicObject| -> serde_json::Result<Value> {
-                let mut object = serde_json::to_value(&item)?;
-                // items of a list may have neither
-                object["apiVersion"] = json!(kind.api_version);
-                object["kind"] = json!(kind.kind);
-                Ok(object)
-            };
-            let objects = page.items.into_iter().map(object).collect::<serde_json::Result<Vec<_>>>();
-            objects.map(|objects| judge(&objects))
-        });
-        let checked = checked.await.map_err(|error| kube::Error::Service(error.into()))?;
-        let warning = checked.map_err(kube::Error::SerdeError)?.map_err(StepError::from)?;
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) if warning.is_none() => {
-                params = ListParams::default().limit(PAGE).continue_token(&token);
-            }
-            Some(_) | None => return Ok(warning),
+        let checked = compute(move || check_objects(&objects, &kind, judge)).await;
+        let checked = checked.map_err(|error| kube::Error::Service(error.into()))?;
+        first = first.or(checked.map_err(StepError::from)?);
+        if next.is_none() {
+            return Ok(first);
         }
+        token = next;
     }
+}
+
+/// Each is parsed, judged and dropped before the next. One that cannot be parsed is a warning.
+fn check_objects(
+    objects: &[ObjectText],
+    kind: &ApiResource,
+    judge: impl Fn(&Value) -> Result<Option<String>, CrdUpdateError>,
+) -> Result<Option<String>, CrdUpdateError> {
+    let mut first = None;
+    for object in objects {
+        let warning = match object.parse() {
+            Ok(mut object) => {
+                // items of a list may have neither
+                if let Some(members) = object.as_object_mut() {
+                    members.insert("apiVersion".to_owned(), json!(kind.api_version));
+                    members.insert("kind".to_owned(), json!(kind.kind));
+                }
+                judge(&object)?
+            }
+            Err(error) => {
+                let ApiResource { plural, group, version, .. } = kind;
+                Some(format!("an object of {plural}.{group} was not checked in version {version}: {error}"))
+            }
+        };
+        first = first.or(warning);
+    }
+    Ok(first)
 }
 
 /// The kind of a definition in a version.
@@ -143,7 +153,7 @@ mod tests {
             let checked = check(&apiserver.client(), &crd(9, 9), &new, false).await;
             let sent = apiserver.requests();
             assert_eq!(sent.len(), requests, "{sent:?}");
-            assert!(sent.iter().all(|it| it.contains("/widgets?&limit=100")), "{sent:?}");
+            assert!(sent.iter().all(|it| it.contains("/widgets?&limit=20")), "{sent:?}");
             match (checked, want) {
                 (Ok(warnings), None) => assert!(warnings.is_empty(), "{warnings:?}"),
                 (Err(Failed::Step(error)), Some(want)) => {
@@ -152,6 +162,29 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    /// One that is nested too deeply to be parsed; the next does not fit.
+    #[tokio::test]
+    async fn live_objects_that_cannot_be_parsed_are_a_warning() {
+        let mut deep = json!(1);
+        for _ in 0..200 {
+            deep = json!([deep]);
+        }
+        let deep = json!({"metadata": {"name": "deep"}, "spec": {"deep": deep}});
+        let mut page = list(&[("fits", 2), ("b", 7)], "");
+        page["items"].as_array_mut().unwrap().insert(0, deep);
+        let apiserver = Apiserver::new(move |_, _| (200, page.clone()));
+        let warnings = check(&apiserver.client(), &crd(9, 9), &crd(9, 8), false).await.unwrap();
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        let begin =
+            "an object of widgets.example.com was not checked in version v2: recursion limit exceeded";
+        assert!(warning.starts_with(begin), "{warning}");
+        let error = check(&apiserver.client(), &crd(9, 9), &crd(9, 3), false).await.unwrap_err();
+        assert!(
+            matches!(&error, Failed::Step(error) if error.to_string().contains("\"ns/b\": ")),
+            "{error:?}"
+        );
     }
 
     #[tokio::test]

@@ -7,29 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::{Api, DynamicObject, ListParams};
-use kube::core::{ObjectList, Request};
+use kube::api::{Api, DynamicObject};
 use olm_core::{Cancellation, Object};
 use olm_crd_safety::{ExistingObjects, Fit, SchemaError};
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::{Blocker, Found, resource};
+use crate::pages::{ObjectText, Page, page};
 
-/// Objects in one answer of the apiserver; an object may be as large as 1.5 MiB, and several kinds are read at the same time.
-const PAGE: u32 = 20;
 /// Objects of one kind that are checked; a warning reports that there are more.
 const MAX_OBJECTS: usize = 5_000;
 /// Time in which the objects of one kind are read.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Objects that are named in a message.
 const MAX_EXAMPLES: usize = 5;
-
-/// An object as its text. As a tree of values it may take twenty times as much, so one is parsed at a time.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(transparent)]
-struct ObjectText(Box<RawValue>);
 
 /// The result for one kind.
 #[derive(Debug, Default)]
@@ -72,18 +63,16 @@ pub(super) async fn check(
 
 async fn read(client: &Client, url: &str, existing: &Arc<ExistingObjects>) -> Result<Checked, String> {
     let mut checked = Checked::default();
-    let mut params = ListParams::default().limit(PAGE);
+    let mut token: Option<String> = None;
     let cancellation = Cancellation::default();
     // threads cannot be dropped: they look at this
     let _cancel = cancellation.drop_guard();
     loop {
-        let request = Request::new(url).list(&params).map_err(|error| error.to_string())?;
-        let page = client.request::<ObjectList<ObjectText>>(request).await;
-        let page = page.map_err(|error| error.to_string())?;
-        let next = page.metadata.continue_.filter(|token| !token.is_empty());
+        let read = page(client, url, token.as_deref()).await;
+        let Page { objects, next } = read.map_err(|error| error.to_string())?;
         let (judge, cancellation) = (Arc::clone(existing), cancellation.clone());
         checked = tokio::task::spawn_blocking(move || {
-            checked.add_all(&judge, page.items, &cancellation);
+            checked.add_all(&judge, objects, &cancellation);
             checked
         })
         .await
@@ -94,7 +83,7 @@ async fn read(client: &Client, url: &str, existing: &Arc<ExistingObjects>) -> Re
                 checked.more = true;
                 return Ok(checked);
             }
-            Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
+            Some(next) => token = Some(next),
         }
     }
 }
@@ -106,9 +95,9 @@ impl Checked {
         objects.for_each(|object| self.add(existing, &object));
     }
 
-    fn add(&mut self, existing: &ExistingObjects, ObjectText(text): &ObjectText) {
+    fn add(&mut self, existing: &ExistingObjects, object: &ObjectText) {
         self.objects += 1;
-        let (object, fit) = match serde_json::from_str::<Value>(text.get()) {
+        let (object, fit) = match object.parse() {
             Ok(object) => {
                 let fit = existing.check(&object);
                 (object, fit)
