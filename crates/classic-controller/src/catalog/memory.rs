@@ -38,8 +38,8 @@ impl Reservation {
         }
         if all > MAX_CATALOGS {
             return Err(format!(
-                "the content of all catalogs takes more than the limit of {MAX_CATALOGS} bytes of memory; \
-                 the largest of them may be the one to remove"
+                "the content of all catalogs takes more than the limit of {MAX_CATALOGS} bytes of memory; delete \
+                 CatalogSources that are not needed"
             ));
         }
         Ok(())

@@ -31,6 +31,9 @@ pub(crate) enum Origin {
 /// Bytes of a name in a list besides its own.
 const LISTED_NAME: usize = 64;
 
+/// Values in the manifests of an inline bundle, as many as one from an image may have: as a tree each takes up to 64 bytes.
+const MAX_VALUES: usize = 2_000_000;
+
 /// Held while a package of an image is in memory as a whole: its lines may have 64 MiB, and what is parsed of them as many again.
 static WHOLE_PACKAGE: Mutex<()> = Mutex::new(());
 
@@ -170,12 +173,22 @@ fn image_bundle(image: &dyn CatalogContent, chosen: &ChosenBundle) -> Result<Bun
 }
 
 fn objects(bundle: &str, texts: &[String]) -> Result<Vec<Object>, String> {
+    if texts.iter().map(|text| max_values(text)).sum::<usize>() > MAX_VALUES {
+        return Err(format!(
+            "bundle {bundle}: its manifests have more than the limit of {MAX_VALUES} values"
+        ));
+    }
     let object = |text: &String| {
         let value = serde_json::from_str(text).map_err(|error| error.to_string());
         value.and_then(|value| Object::from_value(value).map_err(|error| error.to_string()))
     };
     let read: Result<Vec<Object>, String> = texts.iter().map(object).collect();
     read.map_err(|error| format!("bundle {bundle}: a manifest is no object: {error}"))
+}
+
+/// At most how many values a JSON text has: each but the first follows one of these characters, which may be part of a string, too.
+fn max_values(text: &str) -> usize {
+    1 + text.bytes().filter(|byte| matches!(byte, b'[' | b'{' | b',' | b':')).count()
 }
 
 fn property(property: proto::Property) -> Property {
@@ -434,7 +447,14 @@ mod tests {
         let image = proto::Bundle { bundle_path: "r.test/p".to_owned(), ..inline.clone() };
         let content = registry_bundle(image).unwrap();
         assert_eq!((content.image.as_str(), content.objects.len()), ("r.test/p", 0));
-        let bad = proto::Bundle { object: vec!["[]".to_owned()], ..inline };
-        assert!(registry_bundle(bad).unwrap_err().starts_with("bundle p.v2: a manifest is no object"));
+        for (object, want) in [
+            ("[]".to_owned(), "bundle p.v2: a manifest is no object"),
+            (",".repeat(MAX_VALUES - 1), "bundle p.v2: a manifest is no object"),
+            (",".repeat(MAX_VALUES), "bundle p.v2: its manifests have more than the limit of 2000000 values"),
+        ] {
+            let bad = proto::Bundle { object: vec![object], ..inline.clone() };
+            let error = registry_bundle(bad).unwrap_err();
+            assert!(error.starts_with(want), "{error}");
+        }
     }
 }
