@@ -8,8 +8,9 @@ use serde::Deserialize;
 
 use crate::namespace::{BundleDraft, ChannelDraft, PackageDraft};
 
-/// What registries derive from a bundle's ClusterServiceVersion. It decides nothing, and is most of the bytes.
-const CSV_METADATA: &str = "olm.csv.metadata";
+/// Manifests, and what registries derive from a bundle's ClusterServiceVersion. They decide nothing, registries do not list them, and they are
+/// most of the bytes.
+const CONTENT: [&str; 2] = ["olm.bundle.object", "olm.csv.metadata"];
 
 /// Bytes of a text besides its own: what refers to it, and its allocation.
 const TEXT: usize = 32;
@@ -88,7 +89,7 @@ fn text(text: &str) -> usize {
 }
 
 fn bundle(bundle: olm_fbc::Bundle) -> BundleDraft {
-    let kept = bundle.properties.iter().filter(|it| it.kind != CSV_METADATA);
+    let kept = bundle.properties.iter().filter(|it| !CONTENT.contains(&it.kind.as_str()));
     let properties: Vec<Property> = kept.map(Property::from).collect();
     let of_package = properties.iter().find(|it| &*it.kind == "olm.package");
     let version = of_package.and_then(|it| serde_json::from_str::<PackageProperty>(&it.value).ok());
@@ -103,6 +104,19 @@ fn bundle(bundle: olm_fbc::Bundle) -> BundleDraft {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn draft_leaves_out_the_content_of_bundles() {
+        let lines = [
+            r#"{"schema":"olm.package","name":"p"}"#,
+            r#"{"schema":"olm.bundle","package":"p","name":"b","properties":[{"type":"olm.bundle.object","value":{"data":"e30="}},{"type":"olm.csv.metadata","value":{}},{"type":"olm.package","value":{"packageName":"p","version":"1.0.0"}}]}"#,
+        ];
+        let (contents, _) = PackageContents::from_lines("p", lines).unwrap();
+        let draft = PackageDraft::from_contents(contents).unwrap();
+        let bundle = &draft.bundles[0];
+        let kinds: Vec<&str> = bundle.properties.iter().map(|it| &*it.kind).collect();
+        assert_eq!((kinds, bundle.version.as_str()), (vec!["olm.package"], "1.0.0"));
+    }
 
     fn property(kind: &str) -> Property {
         Property { kind: kind.into(), value: "{}".into() }

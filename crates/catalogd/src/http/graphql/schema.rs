@@ -21,6 +21,8 @@ use crate::store::Content;
 
 /// Objects of one answer at most.
 const MAX_PAGE: usize = 100;
+/// Keys of the objects of a catalog that can be queried. Known catalogs have less than a hundred.
+const MAX_FIELDS: usize = 10_000;
 /// Bytes of one object; a larger one fails the query.
 const MAX_OBJECT_BYTES: u64 = 16 << 20;
 /// Bytes that one request may read.
@@ -70,14 +72,21 @@ impl Budget {
 /// When the content cannot be read.
 pub(super) fn learn(content: &Content) -> io::Result<BTreeMap<String, Shape>> {
     let mut shapes: BTreeMap<String, Shape> = BTreeMap::new();
-    let mut buffer = Vec::new();
+    let (mut buffer, mut remaining) = (Vec::new(), MAX_FIELDS);
     for object in content.index().objects().filter(|object| !object.schema.is_empty()) {
+        if remaining == 0 && !shapes.contains_key(object.schema) {
+            continue;
+        }
         let length = usize::try_from(object.length).map_err(io::Error::other)?;
         buffer.resize(length, 0);
         content.jsonl().read_at(&mut buffer, object.offset)?;
         if let Ok(members) = serde_json::from_slice::<Map<String, Value>>(&buffer) {
-            shapes.entry(object.schema.to_owned()).or_default().learn(&members);
+            shapes.entry(object.schema.to_owned()).or_default().learn(&members, &mut remaining);
         }
+    }
+    if remaining == 0 {
+        let digest = content.digest();
+        tracing::warn!(%digest, limit = MAX_FIELDS, "fields beyond the limit cannot be queried with GraphQL");
     }
     Ok(shapes)
 }
@@ -216,7 +225,7 @@ fn resolve<'a>(value: Value, kind: &Kind) -> Option<FieldValue<'a>> {
 /// The root field of a schema.
 fn root_of(root: &str, schema: &str, name: &str, content: &Arc<Content>, fields: &Fields) -> Field {
     let (content, schema) = (Arc::clone(content), schema.to_owned());
-    let keys: BTreeMap<String, Vec<String>> =
+    let keys: BTreeMap<String, BTreeSet<String>> =
         fields.0.iter().map(|(field, facts)| (field.clone(), facts.keys.clone())).collect();
     let field = Field::new(root, TypeRef::named_list(name), move |ctx| {
         let asked = |name: &str| ctx.args.get(name).and_then(|value| value.i64().ok());

@@ -1,7 +1,8 @@
 //! The types of the members of a schema's objects, learned from all objects (rule: catalogd §8.4; §12 row 12: types are
 //! widened over all objects instead of taken from the first). Pure.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -94,8 +95,10 @@ impl Kind {
             Value::Null => Self::Unknown,
             Value::Array(items) => {
                 let mut fields = Fields::default();
+                // one object is limited already
+                let mut remaining = usize::MAX;
                 for item in items.iter().filter_map(Value::as_object).filter(|_| deep) {
-                    fields.learn(item, false);
+                    fields.learn(item, false, &mut remaining);
                 }
                 if fields.0.is_empty() {
                     Self::List(items.iter().map(Scalar::infer).fold(Scalar::Unknown, Scalar::widened))
@@ -107,18 +110,23 @@ impl Kind {
         }
     }
 
-    fn widen(&mut self, other: Self) {
+    /// `remaining` is how many keys may be added to lists of objects.
+    fn widen(&mut self, other: Self, remaining: &mut usize) {
         *self = match (std::mem::take(self), other) {
+            (Self::Objects(mut a), Self::Objects(b)) => {
+                a.merge(b, remaining);
+                Self::Objects(a)
+            }
+            (Self::Unknown | Self::List(_), Self::Objects(b)) => {
+                let mut fields = Fields::default();
+                fields.merge(b, remaining);
+                // a type has fields
+                if fields.0.is_empty() { Self::List(Scalar::String) } else { Self::Objects(fields) }
+            }
+            (Self::Objects(fields), Self::List(_)) => Self::Objects(fields),
             (Self::Unknown, kind) | (kind, Self::Unknown) => kind,
             (Self::One(a), Self::One(b)) => Self::One(a.widened(b)),
             (Self::List(a), Self::List(b)) => Self::List(a.widened(b)),
-            (Self::Objects(mut a), Self::Objects(b)) => {
-                a.merge(b);
-                Self::Objects(a)
-            }
-            (Self::Objects(fields), Self::List(_)) | (Self::List(_), Self::Objects(fields)) => {
-                Self::Objects(fields)
-            }
             (Self::One(_), Self::List(_) | Self::Objects(_))
             | (Self::List(_) | Self::Objects(_), Self::One(_)) => Self::One(Scalar::String),
         };
@@ -129,7 +137,7 @@ impl Kind {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Field {
     /// Keys that have this name; the first one present counts.
-    pub(super) keys: Vec<String>,
+    pub(super) keys: BTreeSet<String>,
     pub(super) kind: Kind,
 }
 
@@ -138,26 +146,31 @@ pub(super) struct Field {
 pub(super) struct Fields(pub(super) BTreeMap<String, Field>);
 
 impl Fields {
-    fn learn(&mut self, object: &Map<String, Value>, deep: bool) {
+    fn learn(&mut self, object: &Map<String, Value>, deep: bool, remaining: &mut usize) {
         for (key, value) in object {
-            let name = field_name(key);
-            let field = self.0.entry(name).or_default();
-            if !field.keys.iter().any(|known| known == key) {
-                field.keys.push(key.clone());
-                field.keys.sort();
-            }
-            field.kind.widen(Kind::infer(value, deep));
+            let keys = BTreeSet::from([key.clone()]);
+            self.add(field_name(key), Field { keys, kind: Kind::infer(value, deep) }, remaining);
         }
     }
 
-    fn merge(&mut self, other: Self) {
+    fn merge(&mut self, other: Self, remaining: &mut usize) {
         for (name, field) in other.0 {
-            let known = self.0.entry(name).or_default();
-            known.keys.extend(field.keys);
-            known.keys.sort();
-            known.keys.dedup();
-            known.kind.widen(field.kind);
+            self.add(name, field, remaining);
         }
+    }
+
+    /// Adds what was learned of a field, as far as `remaining` allows for its keys.
+    fn add(&mut self, name: String, field: Field, remaining: &mut usize) {
+        let known = match self.0.entry(name) {
+            Entry::Vacant(_) if *remaining == 0 => return,
+            entry => entry.or_default(),
+        };
+        for key in field.keys {
+            if *remaining > 0 && known.keys.insert(key) {
+                *remaining -= 1;
+            }
+        }
+        known.kind.widen(field.kind, remaining);
     }
 }
 
@@ -169,10 +182,10 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Learns from one more object.
-    pub(super) fn learn(&mut self, object: &Map<String, Value>) {
+    /// Learns from one more object. `remaining` is how many keys may be added to those that are known.
+    pub(super) fn learn(&mut self, object: &Map<String, Value>, remaining: &mut usize) {
         self.objects += 1;
-        self.fields.learn(object, true);
+        self.fields.learn(object, true, remaining);
     }
 }
 
@@ -184,7 +197,7 @@ mod tests {
     fn kind(values: &[Value]) -> Kind {
         let mut shape = Shape::default();
         for value in values {
-            shape.learn(json!({ "x": value }).as_object().unwrap());
+            shape.learn(json!({ "x": value }).as_object().unwrap(), &mut 100);
         }
         shape.fields.0.remove("x").unwrap().kind
     }
@@ -223,7 +236,31 @@ mod tests {
             panic!("not a list of objects")
         };
         assert_eq!(fields.0["a"].kind, Kind::One(Scalar::String));
-        assert_eq!(fields.0["bC"], Field { keys: vec!["b-c".to_owned()], kind: Kind::List(Scalar::String) });
+        assert_eq!(
+            fields.0["bC"],
+            Field { keys: ["b-c".to_owned()].into(), kind: Kind::List(Scalar::String) }
+        );
+    }
+
+    #[test]
+    fn graphql_shape_learns_a_limited_number_of_keys() {
+        let (mut shape, mut remaining) = (Shape::default(), 3);
+        for object in [
+            json!({ "a": 1, "b": [{ "c": 1, "d": 1 }], "e": [{ "f": 1 }] }),
+            json!({ "a": "text", "A": 1, "g": 1 }),
+        ] {
+            shape.learn(object.as_object().unwrap(), &mut remaining);
+            assert_eq!(remaining, 0);
+        }
+        let fields = &shape.fields.0;
+        assert_eq!(fields.keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!((fields["a"].keys.len(), &fields["a"].kind), (1, &Kind::One(Scalar::String)));
+        let Kind::Objects(nested) = &fields["b"].kind else { panic!("not a list of objects") };
+        assert_eq!(nested.0.keys().collect::<Vec<_>>(), ["c"]);
+        // no key left for one of its objects
+        let (mut shape, mut remaining) = (Shape::default(), 1);
+        shape.learn(json!({ "b": [{ "c": 1 }] }).as_object().unwrap(), &mut remaining);
+        assert_eq!(shape.fields.0["b"].kind, Kind::List(Scalar::String));
     }
 
     #[test]
