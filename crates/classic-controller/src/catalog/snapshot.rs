@@ -349,8 +349,10 @@ mod tests {
 
     #[test]
     fn listing_returns_the_memory_of_all_that_it_keeps() {
+        type Change<'a> = &'a dyn Fn(&mut proto::Bundle);
+
         let text = "x".repeat(10_000);
-        let memory_after = |change: &dyn Fn(&mut proto::Bundle)| {
+        let memory_after = |change: Change<'_>| {
             let mut listed = bundle("p.v2", "a");
             change(&mut listed);
             Listing::default().add(listed)
@@ -360,7 +362,7 @@ mod tests {
         let dependency = proto::Dependency { r#type: "t".to_owned(), value: text.clone() };
         let api = proto::GroupVersionKind { kind: text.clone(), ..proto::GroupVersionKind::default() };
         let deprecation = proto::Deprecation { message: text.clone() };
-        let changes: [(&str, &dyn Fn(&mut proto::Bundle)); 10] = [
+        let changes: [(&str, Change<'_>); 10] = [
             ("name", &|it| it.csv_name.clone_from(&text)),
             ("package", &|it| it.package_name.clone_from(&text)),
             ("channel", &|it| it.channel_name.clone_from(&text)),
