@@ -188,7 +188,7 @@ async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, Com
                 }
                 // the newest revision stays, perhaps with other settings
                 Some(Change::Keep | Change::Update(_) | Change::Restore(_)) | None => {
-                    let newest = own.last().unwrap_or(from);
+                    let newest = revision::newest(&own).unwrap_or(from);
                     let new = extensions::objects(&client, newest).await?;
                     Ok(difference(from.name_any(), newest, between(&old, &new)))
                 }

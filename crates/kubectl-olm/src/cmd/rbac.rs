@@ -100,7 +100,7 @@ async fn objects(
         return extensions::objects(client, set).await;
     }
     if extension.metadata.deletion_timestamp.is_some()
-        && let Some(newest) = own.iter().max_by_key(|set| set.spec.revision)
+        && let Some(newest) = revision::newest(own)
     {
         print_note(&format!("roles for revision {}, which is being removed", newest.spec.revision));
         return extensions::objects(client, newest).await;
@@ -139,7 +139,7 @@ async fn objects(
         Err(error) if active.is_empty() => return Err(error),
         Err(error) => first_line(&error.to_string()).to_owned(),
     };
-    let Some(newest) = active.last() else {
+    let Some(newest) = revision::newest(&active) else {
         return Err(CommandError::NotFound(format!("{name} has no revision, and {reason}")));
     };
     let bundle = revision::facts(newest).bundle;

@@ -1,5 +1,6 @@
 //! The revisions of an extension: their bundles and states.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -122,8 +123,8 @@ pub fn is_owned_by(revision: &ClusterObjectSet, uid: &str) -> bool {
 
 /// The revision with the highest number, in any state: the one that a plan keeps, updates or follows.
 #[must_use]
-pub fn newest(revisions: &[Arc<ClusterObjectSet>]) -> Option<&Arc<ClusterObjectSet>> {
-    revisions.iter().max_by_key(|set| set.spec.revision)
+pub fn newest<R: Borrow<ClusterObjectSet>>(revisions: &[R]) -> Option<&R> {
+    revisions.iter().max_by_key(|set| Borrow::<ClusterObjectSet>::borrow(*set).spec.revision)
 }
 
 /// Whether the revision is, or was, installed.

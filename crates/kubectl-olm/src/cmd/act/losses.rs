@@ -7,6 +7,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterObjectSet, annotations};
+use olm_install::resolution::revision;
 use olm_runtime::error_text::chain;
 
 use crate::extensions;
@@ -77,7 +78,7 @@ impl Losses {
 /// Lists the custom resources of the CRDs that the newest revision controls and that are not kept.
 pub(super) async fn read(client: &Client, own: &[ClusterObjectSet]) -> Losses {
     let mut losses = Losses::default();
-    let Some(newest) = own.last() else { return losses };
+    let Some(newest) = revision::newest(own) else { return losses };
     let objects = match extensions::objects(client, newest).await {
         Ok(objects) => objects,
         Err(error) => {

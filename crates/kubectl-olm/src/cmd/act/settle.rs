@@ -34,7 +34,7 @@ pub(super) async fn watch(
     let all = extensions::revisions(client, Some(&extension.name_any())).await?;
     let own: Vec<_> =
         extensions::revisions_of(extension, &all).filter(|set| revision::is_active(set)).collect();
-    let Some(newest) = own.last() else { return Ok(None) };
+    let Some(newest) = revision::newest(&own) else { return Ok(None) };
     let objects = match extensions::content_reader(client).objects(newest).await {
         Ok(objects) => objects,
         Err(error) => {

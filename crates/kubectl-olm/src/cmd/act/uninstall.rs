@@ -7,6 +7,7 @@ use kube::Api;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use olm_api::{ClusterExtension, annotations};
+use olm_install::resolution::revision;
 use serde_json::json;
 
 use super::losses::{self, Losses};
@@ -62,7 +63,8 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
 
 async fn uninstall(arguments: &Arguments, name: &str) -> Result<CommandOutput, CommandError> {
     let (client, extension, own) = extensions::with_revisions(&arguments.cluster, name).await?;
-    let objects = own.last().map_or(0, |set| set.spec.phases.iter().map(|phase| phase.objects.len()).sum());
+    let newest = revision::newest(&own);
+    let objects = newest.map_or(0, |set| set.spec.phases.iter().map(|phase| phase.objects.len()).sum());
     let keeps = arguments.keep || annotations::keeps_objects(extension.annotations());
     let losses = if keeps { Losses::default() } else { losses::read(&client, &own).await };
     let is_protected = extension
