@@ -14,7 +14,6 @@ pub(crate) struct Given {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Current {
-    /// It is known.
     Known {
         /// As it was given, without spaces around it.
         version: String,

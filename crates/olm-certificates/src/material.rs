@@ -217,7 +217,6 @@ pub fn check(generation: &Generation, names: &[String]) -> Result<Lifetime, Cert
 /// An authority's certificate among others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authority {
-    /// As PEM.
     pub pem: String,
     /// Last second of validity.
     pub not_after: Timestamp,

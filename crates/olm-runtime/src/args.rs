@@ -43,7 +43,6 @@ pub enum ArgsError {
     /// The TLS profile flags.
     #[error(transparent)]
     Tls(#[from] ProfileError),
-    /// The feature gates.
     #[error(transparent)]
     FeatureGates(#[from] FeatureGateError),
 }

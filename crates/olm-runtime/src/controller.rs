@@ -105,7 +105,6 @@ impl Waker {
     }
 }
 
-/// A controller.
 pub struct Controller {
     /// Its name in logs.
     pub name: &'static str,

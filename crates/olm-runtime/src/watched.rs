@@ -420,7 +420,6 @@ impl<K: Resource> Object<K> {
         self.0.as_ref().ok()
     }
 
-    /// Its name.
     pub fn name(&self) -> String {
         self.meta().name.clone().unwrap_or_default()
     }

@@ -42,7 +42,6 @@ pub struct Memory {
     pub generation: Option<i64>,
 }
 
-/// A failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedAttempt {
     /// The reference that was tried.

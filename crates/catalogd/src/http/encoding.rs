@@ -9,9 +9,7 @@ use http::header::ACCEPT_ENCODING;
 pub enum Encoding {
     /// As it is.
     Identity,
-    /// `gzip`.
     Gzip,
-    /// `zstd`.
     Zstd,
 }
 

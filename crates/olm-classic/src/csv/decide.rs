@@ -33,7 +33,6 @@ pub enum Action {
     ApplyStrategy,
     /// Delete the CSV's Deployments.
     DeleteDeployments,
-    /// Delete the CSV.
     DeleteCsv,
     /// Count an upgrade in `csv_upgrade_count`.
     CountUpgrade,

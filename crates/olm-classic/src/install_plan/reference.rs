@@ -42,7 +42,6 @@ pub struct StepReference {
     pub properties: String,
 }
 
-/// The manifest of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepManifest {
     Object(Object),

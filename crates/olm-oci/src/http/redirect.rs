@@ -20,7 +20,6 @@ pub(crate) const MAX_REDIRECTS: usize = 5;
 pub(crate) enum Distance {
     /// The link of this machine, or a metadata service of a cloud.
     Link,
-    /// This machine.
     Machine,
     Network,
 }

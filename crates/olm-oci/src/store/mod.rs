@@ -36,7 +36,6 @@ use parking_lot::Mutex;
 
 use self::disk::{Disk, Lock, RealDisk, lock};
 
-/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file operation failed.

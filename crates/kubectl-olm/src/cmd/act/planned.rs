@@ -38,7 +38,6 @@ pub(crate) struct Planned {
 /// What a plan is made for.
 #[derive(Clone, Copy)]
 pub(crate) struct Purpose<'a> {
-    /// The verb.
     pub(crate) verb: &'a str,
     pub(super) dry_run: DryRun,
     /// Errors that contain it do not count.

@@ -135,7 +135,6 @@ pub(super) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     Ok(CommandOutput { text, yes: true })
 }
 
-/// The content of a bundle.
 struct BundleContent {
     objects: Vec<Object>,
     properties: Vec<Property>,
