@@ -2,6 +2,8 @@
 //! the reference's library flattens them: a failure behind one `$ref` that has one cause is only `validation failed`
 //! there, so its cause follows after `; ` (bundle-rendering §16 rows 16, 17 and 19).
 
+use olm_core::go;
+
 use super::validate::{Kind, ValidationError};
 use crate::kube::ShapeError;
 use crate::modes::InstallModes;
@@ -106,7 +108,7 @@ fn first(names: &[String]) -> &str {
 
 /// A text in single quotes, as the reference's library prints values.
 fn quoted(text: &str) -> String {
-    let inner = format!("{text:?}").replace("\\\"", "\"").replace('\'', "\\'");
+    let inner = go::quote(text).replace("\\\"", "\"").replace('\'', "\\'");
     format!("'{}'", &inner[1..inner.len() - 1])
 }
 
@@ -174,4 +176,20 @@ fn leaves(failure: &ValidationError, help: &mut Vec<String>) {
 fn listed(names: &[String]) -> String {
     let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
     quoted.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_escapes_as_go() {
+        for (text, want) in [
+            ("a\"b'c", r#"'a"b\'c'"#),
+            ("\u{7}\u{b}\0", r"'\a\v\x00'"),
+            ("é\u{a0}", r"'é\u00a0'"),
+        ] {
+            assert_eq!(quoted(text), want);
+        }
+    }
 }
