@@ -184,11 +184,9 @@ mod tests {
 
     #[test]
     fn quoted_escapes_as_go() {
-        for (text, want) in [
-            ("a\"b'c", r#"'a"b\'c'"#),
-            ("\u{7}\u{b}\0", r"'\a\v\x00'"),
-            ("é\u{a0}", r"'é\u00a0'"),
-        ] {
+        for (text, want) in
+            [("a\"b'c", r#"'a"b\'c'"#), ("\u{7}\u{b}\0", r"'\a\v\x00'"), ("é\u{a0}", r"'é\u00a0'")]
+        {
             assert_eq!(quoted(text), want);
         }
     }

@@ -37,7 +37,11 @@ pub enum Action {
     /// Count an upgrade in `csv_upgrade_count`.
     CountUpgrade,
     /// Emit an event on the CSV.
-    EmitEvent { is_warning: bool, reason: Reason, message: String },
+    EmitEvent {
+        is_warning: bool,
+        reason: Reason,
+        message: String,
+    },
     /// Check this CSV again after some time.
     RequeueAfter(Duration),
     /// Log an error that the status does not show.
