@@ -198,4 +198,59 @@ mod tests {
         }
         assert!(account_of_token("abc").is_err() && account_of_token("a.b.c").is_err());
     }
+
+    /// An apiserver with the Secrets `global` and `second`, and the account `own`, which names three.
+    fn apiserver() -> Client {
+        let server = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+            let (code, answer) = match request.uri().path() {
+                "/api/v1/namespaces/olm/serviceaccounts/own" => {
+                    let named = serde_json::json!([{"name": "gone"}, {"name": "second"}, {"name": "other"}]);
+                    (200, serde_json::json!({"metadata": {"name": "own"}, "imagePullSecrets": named}))
+                }
+                "/api/v1/namespaces/olm/secrets/other" => {
+                    (200, serde_json::json!({"data": {"password": "eA=="}}))
+                }
+                "/api/v1/namespaces/registries/secrets/global" => {
+                    (200, serde_json::json!({"data": {".dockerconfigjson": "YQ=="}}))
+                }
+                "/api/v1/namespaces/olm/secrets/second" => {
+                    (200, serde_json::json!({"data": {".dockercfg": "Yg=="}}))
+                }
+                _ => (
+                    404,
+                    serde_json::json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}),
+                ),
+            };
+            let answer = kube::client::Body::from(answer.to_string().into_bytes());
+            Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(answer).unwrap())
+        });
+        Client::new(server, "default")
+    }
+
+    #[tokio::test]
+    async fn pull_secrets_of_the_account_follow_the_global_one() {
+        let place = |namespace: &str, name: &str| NamespacedName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let client = apiserver();
+        let (global, own) = (place("registries", "global"), place("olm", "own"));
+        let (absent, unknown) = (place("olm", "absent"), place("olm", "unknown"));
+        let (first, second) =
+            ("registries/global .dockerconfigjson a".to_owned(), "olm/second .dockercfg b".to_owned());
+        for (global, account, want) in [
+            (Some(&global), Some(&own), vec![first.clone(), second.clone()]),
+            (None, Some(&own), vec![second.clone()]),
+            (Some(&global), None, vec![first]),
+            (Some(&absent), Some(&own), vec![second]),
+            (None, Some(&unknown), Vec::new()),
+        ] {
+            let documents = read(&client, global, account).await.unwrap();
+            let texts = documents.iter().map(|document| {
+                let (secret, key, content) = document.parts();
+                format!("{secret} {key} {}", String::from_utf8_lossy(content))
+            });
+            assert_eq!(texts.collect::<Vec<_>>(), want);
+        }
+    }
 }

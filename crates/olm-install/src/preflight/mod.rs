@@ -303,6 +303,43 @@ mod tests {
         assert!(failure.message.contains("etcd is away"), "{}", failure.message);
     }
 
+    /// The apiserver answers no request.
+    #[tokio::test]
+    async fn crd_enforcement_none_reads_nothing() {
+        use CrdUpgradeSafetyEnforcement::{None as Unchecked, Strict};
+        let server = tower::service_fn(|_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>(tower::BoxError::from("a request"))
+        });
+        let client = Client::new(server, "default");
+        let extension = serde_json::from_value(serde_json::json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "x", "uid": "e"},
+            "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "x"}}},
+        }))
+        .unwrap();
+        let set = serde_json::json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "metadata": {"name": "x-1"},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent", "phases": []},
+        });
+        let revisions = [Arc::new(serde_json::from_value::<ClusterObjectSet>(set).unwrap())];
+        let crd = serde_json::json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "as.example.com"}, "spec": {"versions": []}});
+        let rendered = Arc::new(Rendered {
+            objects: vec![Object::from_value(crd).unwrap()],
+            properties: None,
+            warnings: Vec::new(),
+            issuer: None,
+            digest: format!("sha256:{}", "a".repeat(64)).parse().unwrap(),
+            turn: None,
+        });
+        let (bundle, settings) = (BundleFacts::default(), Settings { existing_objects: true });
+        let request = crate::resolution::validate(&extension).unwrap();
+        for (enforcement, is_accepted) in [(Strict, false), (Unchecked, true)] {
+            let request = ExtensionRequest { enforcement, ..request.clone() };
+            let checked = check(&client, &NoCache, settings, &request, &bundle, &rendered, &revisions).await;
+            assert_eq!(checked.is_ok(), is_accepted, "{checked:?}");
+        }
+    }
+
     fn blocker(crd: &str) -> Blocker {
         Blocker { crd: crd.to_owned(), check: "enum", about: format!("crd {crd}: "), text: "x".to_owned() }
     }
