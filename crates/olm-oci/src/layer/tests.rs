@@ -1,4 +1,5 @@
-//! Layers as builders make them, layers as attackers make them, and random stacks against a slow second implementation.
+//! Layers as builders make them, layers as attackers make them, and random stacks against a slow second implementation. Above 600 lines
+//! because they are one table of cases of one function, with its helpers.
 
 use std::collections::BTreeMap;
 use std::io::Read;
