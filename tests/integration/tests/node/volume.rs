@@ -66,6 +66,9 @@ async fn node_chart_keeps_the_cache_on_a_volume_claim() -> Result<()> {
     site.rolled_out(&PROGRAMS).await?;
     let pod = site.ready_pods("catalogd", 1, &[]).await?.remove(0).name_any();
     report("the chart is installed and all pods are Ready", started);
+    let started = Instant::now();
+    site.helm(&["test", "olm-rs", "--timeout", "2m"]).await?;
+    report("the pods of helm test have reached both Services", started);
 
     let package = Package::new(site.client().await?, "volume", None);
     let sample = Sample { package: &package, webhooks: false };
