@@ -62,6 +62,12 @@ const PRESETS: &[Preset] = &[
         components: &["classic", "persistent-cache/classic"],
         ..PLAIN
     },
+    Preset {
+        name: "prometheus-classic",
+        overlay: "kubernetes",
+        components: &["classic", "prometheus/classic"],
+        options: &["prometheus"],
+    },
     Preset { name: "openshift-classic", overlay: "openshift", components: &["openshift/classic"], ..PLAIN },
 ];
 /// Components that no overlay has and no option contains.

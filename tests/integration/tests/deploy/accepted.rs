@@ -20,8 +20,8 @@ use crate::manifests::{
 
 /// Kinds of Flux and Argo CD, whose CRDs are not here. `make test-gitops` has those of Flux.
 const ELSEWHERE: [&str; 3] = ["Application", "GitRepository", "Kustomization"];
-/// Components that no overlay, option or preset contains.
-const COMPONENTS: &[&str] = &["components/prometheus/classic", "components/prometheus/cluster-operator"];
+/// A component that no overlay, option or preset contains.
+const COMPONENT: &str = "components/prometheus/cluster-operator";
 /// A kind that apiservers have since 1.36.
 const NEW: &str = "MutatingAdmissionPolicy";
 const LIMIT: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// What is rendered, by what it is rendered from.
 fn rendered() -> Result<BTreeMap<String, Vec<Value>>> {
     let mut all = BTreeMap::new();
-    for path in OVERLAYS.iter().chain(OPTIONS).chain(COMPONENTS) {
+    for path in OVERLAYS.iter().chain(OPTIONS).chain([&COMPONENT]) {
         all.insert((*path).to_owned(), render(path)?);
     }
     for entry in std::fs::read_dir(folder("chart/presets"))? {
