@@ -2,7 +2,7 @@
 //!
 //! Both are made of stored content, one package or one bundle at a time, and hold each name once.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -11,12 +11,14 @@ use olm_fbc::{Bundle, Located, PackageContents, property, schema};
 use crate::store::Content;
 
 /// Entries, names that these skip, and deprecations of one catalog. The largest known catalog has about 60,000.
-pub(super) const MAX_EDGES: usize = 1_000_000;
+pub(super) const MAX_EDGES: usize = 400_000;
 /// APIs that the bundles of one catalog provide, once for each bundle. The largest known catalog has about 60,000.
-pub(super) const MAX_PROVIDED: usize = 1_000_000;
-/// Bytes of the channels and deprecations of one catalog, and of the names of its bundles and of the APIs that these provide. The largest
-/// known catalog has about 6 MB of each (an estimate).
-pub(super) const MAX_BYTES: u64 = 64 << 20;
+pub(super) const MAX_PROVIDED: usize = 400_000;
+/// Bytes of the channels and deprecations of one catalog, and of the names in them; and of the names of its bundles and of the APIs that
+/// these provide. The largest known catalog has about 10 MB of each (an estimate).
+pub(super) const MAX_BYTES: u64 = 48 << 20;
+/// About how many bytes of memory a name takes beside its letters.
+const NAME_BYTES: u64 = 64;
 
 /// A name, once in memory.
 pub(super) type Name = Arc<str>;
@@ -81,7 +83,7 @@ impl Entry {
     }
 }
 
-/// Names that were met before, and their bytes.
+/// Names that were met before, and about how many bytes of memory they take.
 #[derive(Default)]
 struct Names {
     known: HashSet<Name>,
@@ -95,7 +97,7 @@ impl Names {
         }
         let name: Name = text.into();
         self.known.insert(Arc::clone(&name));
-        self.bytes += text.len() as u64;
+        self.bytes += NAME_BYTES + text.len() as u64;
         name
     }
 }
@@ -156,6 +158,11 @@ impl Graph {
             if let Some(package) = Package::new(&contents, &mut names) {
                 graph.packages.insert(names.get(name), package);
             }
+            if names.bytes > max_bytes {
+                return Err(GraphError::TooLarge(format!(
+                    "the catalog has more than the limit of {max_bytes} bytes in the names of channels and deprecations"
+                )));
+            }
         }
         Ok(graph)
     }
@@ -211,9 +218,9 @@ impl Package {
 /// An API: group, version and kind.
 pub(super) type Api = (Name, Name, Name);
 
-/// Which bundles provide an API, as package and bundle.
+/// Which bundles provide an API, as package and bundle; sorted. A set for each API would take 400 bytes more.
 #[derive(Debug, Default)]
-pub(super) struct Providers(BTreeMap<Api, BTreeSet<(Name, Name)>>);
+pub(super) struct Providers(Vec<(Api, Name, Name)>);
 
 impl Providers {
     /// Reads all bundles, one at a time. Slow for large catalogs; not for an async thread. What does not decode is left out.
@@ -242,15 +249,16 @@ impl Providers {
                         "the catalog has more than the limit of {max_bytes} bytes in the names of bundles and of the APIs that they provide"
                     )));
                 }
-                let of_api = providers.0.entry(api).or_default();
-                of_api.insert((Arc::clone(&package), Arc::clone(&name)));
+                providers.0.push((api, Arc::clone(&package), Arc::clone(&name)));
             }
         }
+        providers.0.sort_unstable();
         Ok(providers)
     }
 
     /// Whether a bundle provides an API.
     pub(super) fn provides(&self, api: &Api, package: &Name, bundle: &Name) -> bool {
-        self.0.get(api).is_some_and(|found| found.contains(&(Arc::clone(package), Arc::clone(bundle))))
+        let wanted = (api, package, bundle);
+        self.0.binary_search_by(|row| (&row.0, &row.1, &row.2).cmp(&wanted)).is_ok()
     }
 }

@@ -330,14 +330,19 @@ fn grpc_catalogs_are_limited() {
         let error = Providers::read(&content, limit, MAX_BYTES).err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), want);
     }
-    let of_graph = Graph::read(&content, usize::MAX, 9).err().map(|error| error.to_string());
-    let of_providers = Providers::read(&content, usize::MAX, 9).err().map(|error| error.to_string());
-    for (error, what) in [
-        (of_graph, "in channels and deprecations"),
-        (of_providers, "in the names of bundles and of the APIs that they provide"),
+    let of_providers = "in the names of bundles and of the APIs that they provide";
+    let providers = |limit| Providers::read(&content, usize::MAX, limit).err();
+    let graph = |limit| Graph::read(&content, usize::MAX, limit).err();
+    let is_searched = |schema: &str| ["olm.channel", "olm.deprecations"].contains(&schema);
+    let bytes: u64 = content.index().objects().filter(|it| is_searched(it.schema)).map(|it| it.length).sum();
+    for (error, limit, what) in [
+        (graph(9), 9, "in channels and deprecations"),
+        // what names take beside their letters counts
+        (graph(bytes), bytes, "in the names of channels and deprecations"),
+        (providers(200), 200, of_providers),
     ] {
-        let want = format!("the catalog has more than the limit of 9 bytes {what}");
-        assert_eq!(error, Some(want));
+        let want = format!("the catalog has more than the limit of {limit} bytes {what}");
+        assert_eq!(error.map(|error| error.to_string()), Some(want));
     }
 }
 
