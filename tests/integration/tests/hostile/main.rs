@@ -1,4 +1,5 @@
-//! The real programs in the memory of their manifests, against hostile images, packages, bundles and registries.
+//! The real programs in the memory of their manifests, against hostile images, packages, bundles, registries and
+//! requests.
 //!
 //! ```text
 //! make test-hostile
@@ -14,6 +15,7 @@ mod content;
 mod images;
 mod registries;
 mod report;
+mod requests;
 mod shape;
 mod sizes;
 #[expect(clippy::unwrap_used, reason = "part of a test, and a test may panic")]
@@ -24,6 +26,7 @@ mod world;
 use anyhow::{Result, ensure};
 
 use crate::report::Row;
+use crate::requests::Question;
 use crate::shape::Shape;
 use crate::world::{Reader, World};
 
@@ -57,6 +60,10 @@ async fn hostile_content_is_refused_within_the_limits() -> Result<()> {
         (Reader::Catalogd, images::SHAPES),
         (Reader::Catalogd, registries::SHAPES),
         (Reader::Catalogd, sizes::CATALOGS),
+        (Reader::Client(Question::Packages), requests::PACKAGES),
+        (Reader::Client(Question::GraphQl), requests::GRAPHQL),
+        (Reader::Client(Question::Bundles), requests::BUNDLES),
+        (Reader::Client(Question::Providers), requests::PROVIDERS),
         (Reader::OperatorController, bundles::SHAPES),
         (Reader::OperatorController, sizes::BUNDLES),
     ] {

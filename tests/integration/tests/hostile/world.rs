@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::cgroup::{MemoryCgroup, reset_peak};
 use crate::content::Layer;
 use crate::report::Row;
+use crate::requests::Question;
 use crate::shape::Expect;
 use crate::support::{Pushed, Registry};
 use crate::{bundles, catalogs};
@@ -44,6 +45,9 @@ pub(crate) struct World {
     groups: [Option<MemoryCgroup>; 2],
     requests: Arc<Requests>,
     requesting: tokio::task::JoinHandle<()>,
+    http: reqwest::Client,
+    /// Where catalogd serves gRPC.
+    grpc: String,
     _registry: Registry,
     // last, so that it ends last
     _cluster: Cluster,
@@ -60,6 +64,8 @@ struct Requests {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reader {
     Catalogd,
+    /// catalogd, which serves the input, when a client asks for something.
+    Client(Question),
     OperatorController,
 }
 
@@ -104,20 +110,25 @@ impl World {
             Some(group) => program.cgroup(&group.processes()),
             None => program,
         };
-        let catalogd = within(Program::catalogd(&cluster)?, &groups[0]).start().await?;
+        let grpc = format!("127.0.0.1:{}", olm_kit::free_port()?);
+        let catalogd = Program::catalogd(&cluster)?
+            .more("--feature-gates", "GraphQLCatalogQueries=true")
+            .flag("--grpc-bind-address", &grpc);
+        let catalogd = within(catalogd, &groups[0]).start().await?;
         let operator_controller = within(Program::operator_controller(&cluster)?, &groups[1]).start().await?;
         let client = cluster.client().await?;
         let registry = registry().await?;
         let requests = Arc::new(Requests::default());
+        let http = reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_pem(Ca::shared()?.pem().as_bytes())?])
+            .no_proxy()
+            .timeout(REQUEST_TIMEOUT)
+            .build()?;
         let world = Self {
             catalogs: Api::all(client.clone()),
             extensions: Api::all(client),
             requesting: tokio::spawn(request_again_and_again(
-                reqwest::Client::builder()
-                    .tls_certs_only([reqwest::Certificate::from_pem(Ca::shared()?.pem().as_bytes())?])
-                    .no_proxy()
-                    .timeout(REQUEST_TIMEOUT)
-                    .build()?,
+                http.clone(),
                 format!("{}/catalogs/{GOOD}/api/v1/all", catalogd.content_url()),
                 Arc::clone(&requests),
             )),
@@ -125,6 +136,8 @@ impl World {
             operator_controller,
             groups,
             requests,
+            http,
+            grpc,
             _registry: registry,
             _cluster: cluster,
         };
@@ -184,7 +197,7 @@ impl World {
 
     fn process(&mut self, reader: Reader) -> &mut Process {
         match reader {
-            Reader::Catalogd => &mut self.catalogd,
+            Reader::Catalogd | Reader::Client(_) => &mut self.catalogd,
             Reader::OperatorController => &mut self.operator_controller,
         }
     }
@@ -287,6 +300,9 @@ impl World {
         let served = progressing.reason == "Succeeded";
         if reader == Reader::Catalogd || !served {
             return Ok((served, progressing.message));
+        }
+        if let Reader::Client(question) = reader {
+            return question.ask(&self.http, &self.catalogd.content_url(), &self.grpc).await;
         }
         self.create_extension(name, "1.0.0").await?;
         let settled = |extension: &ClusterExtension| {
