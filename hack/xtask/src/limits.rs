@@ -9,6 +9,8 @@ use crate::source;
 const PAGE: &str = "docs/internals/limits.md";
 const BEGIN: &str = "<!-- limits: checked by xtask -->";
 const END: &str = "<!-- end of limits -->";
+/// The least factor between a limit and the largest known real value.
+const LEAST_FACTOR: f64 = 4.0;
 
 /// Fails with one line for each row that differs from the code.
 pub(crate) fn check(root: &Path) -> Result<()> {
@@ -42,11 +44,17 @@ fn faults(
     is_test: &dyn Fn(&str) -> bool,
 ) -> Vec<String> {
     let cells: Vec<&str> = row.trim().trim_matches('|').split('|').map(str::trim).collect();
-    let [what, limit, _, _, flag, place, tests] = cells[..] else { return vec![format!("not a row: {row}")] };
+    let [what, limit, _, factor, flag, place, tests] = cells[..] else {
+        return vec![format!("not a row: {row}")];
+    };
     let [path, name] = quoted(place)[..] else { return vec![format!("{what}: names no constant")] };
     let mut found = Vec::new();
     if !read(path).lines().any(|line| sets(line, name, limit)) {
         found.push(format!("{what}: {name} of {path} is not {limit}"));
+    }
+    // "–": there is nothing real to compare with
+    if factor != "–" && !factor.parse::<f64>().is_ok_and(|factor| factor >= LEAST_FACTOR) {
+        found.push(format!("{what}: the factor {factor} is not {LEAST_FACTOR} or more"));
     }
     let flags = quoted(flag).into_iter().filter(|flag| !is_flag(flag));
     found.extend(flags.map(|flag| format!("{what}: --limit has no {flag}")));
@@ -91,7 +99,7 @@ mod tests {
         };
         let is_test = |name: &str| name == "t";
         let row = |limit: &str, name: &str, test: &str| {
-            let row = format!("| x | {limit} | 1 | 2 | `x-bytes` | `a.rs` `{name}` | `{test}` |");
+            let row = format!("| x | {limit} | 1 | 4 | `x-bytes` | `a.rs` `{name}` | `{test}` |");
             faults(&row, &read, &|name| name == "x-bytes", &is_test)
         };
         for (limit, name) in [("4 << 20", "MAX_X"), ("500", "layers"), ("8 << 20", "document_bytes")] {
@@ -100,7 +108,12 @@ mod tests {
         assert_eq!(row("5 << 20", "MAX_X", "t"), ["x: MAX_X of a.rs is not 5 << 20"]);
         assert_eq!(row("50", "layers", "t"), ["x: layers of a.rs is not 50"]);
         assert_eq!(row("500", "layers", "u"), ["x: there is no test u"]);
-        let unknown = "| x | 500 | 1 | 2 | `y` | `a.rs` `layers` | `t` |";
+        let unknown = "| x | 500 | 1 | – | `y` | `a.rs` `layers` | `t` |";
         assert_eq!(faults(unknown, &read, &|_| false, &is_test), ["x: --limit has no y"]);
+        for factor in ["3.9", "many"] {
+            let small = format!("| x | 500 | 1 | {factor} | – | `a.rs` `layers` | `t` |");
+            let want = format!("x: the factor {factor} is not 4 or more");
+            assert_eq!(faults(&small, &read, &|_| false, &is_test), [want]);
+        }
     }
 }
