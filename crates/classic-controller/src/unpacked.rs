@@ -133,6 +133,25 @@ mod tests {
     }
 
     #[test]
+    fn unpacked_manifests_are_limited_in_bytes() {
+        let manifest = r#"{"kind":"A","metadata":{"name":"a"}}"#;
+        let padded = |size: usize| {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(manifest.as_bytes()).unwrap();
+            encoder.write_all(&vec![b' '; size - manifest.len()]).unwrap();
+            ByteString(encoder.finish().unwrap())
+        };
+        let half = usize::try_from(MAX_BYTES / 2).unwrap();
+        let unpacked = |more: usize| {
+            let data = [("a".to_owned(), padded(half)), ("b".to_owned(), padded(half + more))];
+            let bundle = ConfigMap { binary_data: Some(data.into()), ..ConfigMap::default() };
+            unpack(&bundle).map(|objects| objects.len())
+        };
+        assert_eq!(unpacked(0), Ok(2));
+        assert_eq!(unpacked(1), Err("more than the limit of 67108864 bytes".to_owned()));
+    }
+
+    #[test]
     fn unpacked_rejects_what_is_no_manifest() {
         let data = Some([("a".to_owned(), "[]".to_owned())].into());
         let bad = ConfigMap { data, ..ConfigMap::default() };

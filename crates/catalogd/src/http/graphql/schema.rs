@@ -307,3 +307,36 @@ fn summary(shapes: &BTreeMap<String, Shape>) -> Field {
         FieldFuture::from_value(Some(value.clone()))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn graphql_answers_are_limited_in_bytes() {
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let digest = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
+        let staging = store.stage(store.lease(&digest)).unwrap();
+        let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());
+        let line = r#"{"schema":"a","name":"b","asked":"12345678","other":"0"}"#;
+        ingest.file("catalog.json", &mut [line; 3].join("\n").as_bytes()).unwrap();
+        let (content, _lease) = staging.commit(ingest.finish().unwrap()).unwrap();
+        let length = content.index().objects().next().unwrap().length;
+        let keys = BTreeSet::from(["asked"]);
+        for (objects, to_read, to_keep, want) in [
+            (2, 2 * length, 20, Ok(2)),
+            (3, 2 * length, 30, Err(MAX_READ_BYTES)),
+            (3, 3 * length, 29, Err(MAX_KEPT_BYTES)),
+            (3, 3 * length, 30, Ok(3)),
+        ] {
+            let budget = Budget { read: AtomicU64::new(to_read), kept: AtomicU64::new(to_keep) };
+            let found = read(&content, "a", 0, objects, &keys, &budget).map(|found| found.len());
+            let want = want.map_err(|limit| {
+                format!("the answer needs more than {limit} bytes; ask for fewer with limit and offset")
+            });
+            assert_eq!(found, want, "{objects}");
+        }
+    }
+}
