@@ -14,7 +14,7 @@ use olm_classic::install_plan::{
 };
 use olm_core::Object;
 use olm_runtime::controller::Waker;
-use olm_runtime::watched;
+use olm_runtime::{task, watched};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -150,13 +150,14 @@ impl Unpacks {
     /// The image is pulled if it is in progress.
     fn begin(&self, key: &Key, source: &Arc<CatalogSource>, progress: Progress) -> State {
         let is_running = matches!(progress, Progress::Running { .. });
-        let task = is_running.then(|| tokio::spawn(self.pull(key.clone(), Arc::clone(source))));
+        let pull = || task::supervised("pull of a bundle", self.pull(key.clone(), Arc::clone(source)));
+        let pulling = is_running.then(|| tokio::spawn(pull()));
         State {
             progress,
             namespaces: BTreeSet::new(),
             needed_until: Instant::now(),
             source: version(source),
-            _task: task.map(AbortOnDropHandle::new),
+            _task: pulling.map(AbortOnDropHandle::new),
         }
     }
 
