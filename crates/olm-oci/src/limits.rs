@@ -45,7 +45,7 @@ impl Default for Limits {
             selected_entries: 200_000,
             ratio: 200,
             ratio_from: 64 << 20,
-            layers: 500,
+            layers: 508,
             name_bytes: 4096,
             depth: 64,
         }

@@ -483,13 +483,13 @@ async fn manifest_rejects_unsupported_content() {
     );
     let one =
         format!(r#"{{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"{blob}","size":2}}"#);
-    let layers = vec![one; 501].join(",");
+    let layers = vec![one; 509].join(",");
     let many = format!(
         r#"{{"mediaType":"{}","config":{{"digest":"{blob}","size":2}},"layers":[{layers}]}}"#,
         support::MANIFEST
     );
     for (name, body, want) in [
-        ("many layers", many, "image with 501 layers exceeds the limit of 500 layers"),
+        ("many layers", many, "image with 509 layers exceeds the limit of 508 layers"),
         ("artifact", layer("application/vnd.cncf.helm.chart"),
             r#"error applying image: error reading layer[0]: layer has the unsupported media type "application/vnd.cncf.helm.chart""#),
         ("encrypted", layer("application/vnd.oci.image.layer.v1.tar+gzip+encrypted"), "encrypted layers are not supported"),

@@ -63,15 +63,15 @@ pub(crate) const SHAPES: &[Shape] = &[
             let tar = header("other", EntryType::Regular, "", 0);
             Ok(push(registry, [zstd(&tar, 23)?.repeat(200_000)]))
         } },
-    Shape { name: "layers: 501", short: true, expect: Expect::Refused("image with 501 layers exceeds the limit of 500 layers"),
-        make: |registry| Ok(push(registry, vec![Layer::new().end(); 501])) },
-    Shape { name: "layers: 500", short: false, expect: Expect::Served,
+    Shape { name: "layers: 509", short: true, expect: Expect::Refused("image with 509 layers exceeds the limit of 508 layers"),
+        make: |registry| Ok(push(registry, vec![Layer::new().end(); 509])) },
+    Shape { name: "layers: 508", short: false, expect: Expect::Served,
         make: |registry| {
             let layer = |at: usize| {
                 let object = format!("{{\"schema\":\"olm.package\",\"name\":\"p{at}\"}}");
                 Layer::new().file(&format!("configs/{at}.json"), object.as_bytes()).end()
             };
-            Ok(push(registry, (0..500).map(layer)))
+            Ok(push(registry, (0..508).map(layer)))
         } },
     Shape { name: "manifest: 3.9 MiB of annotations", short: true, expect: Expect::Served,
         make: |registry| {
@@ -89,7 +89,7 @@ pub(crate) const SHAPES: &[Shape] = &[
             let more = format!(",\"annotations\":{}", "[".repeat(1_000_000));
             push_manifest(registry, support::MANIFEST, &manifest(registry, &more))
         } },
-    Shape { name: "manifest: 40,000 layers", short: false, expect: Expect::Refused("exceeds the limit of 500 layers"),
+    Shape { name: "manifest: 40,000 layers", short: false, expect: Expect::Refused("exceeds the limit of 508 layers"),
         make: |registry| {
             let digest = support::digest(b"");
             let layer = format!("{{\"digest\":\"{digest}\",\"size\":1}},");
