@@ -413,6 +413,8 @@ mod tests {
         let one = &archive_of("a", b"", ::tar::EntryType::Regular)[..512];
         let got = read_all(&one.repeat(10_001)).unwrap_err().to_string();
         assert_eq!(got, "number of tar entries exceeds the limit of 10000 entries");
+        let most = [one.repeat(10_000), vec![0; 1024]].concat();
+        assert_eq!(read_all(&most).unwrap().len(), 10_000);
     }
 
     #[test]

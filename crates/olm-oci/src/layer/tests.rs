@@ -354,6 +354,17 @@ fn limit_errors_name_the_limit() {
         let got = got.map(|files| files.len()).map_err(|error| error.to_string());
         assert!(got.as_ref().is_err_and(|text| text.contains(want)), "{name}: want {want:?} in {got:?}");
     }
+    // at the limit
+    for (name, layer, want) in [
+        ("file", many("configs", 1, 6_000).tar(), 1),
+        ("selected", many("configs", 2, 5_000).tar(), 2),
+        ("entries", many("other", 50, 0).tar(), 0),
+        ("wanted", many("configs", 20, 0).tar(), 20),
+        ("name", many(&format!("configs/{}", "n".repeat(50)), 1, 0).tar(), 1),
+        ("depth", many("configs/a/b/c", 1, 0).tar(), 1),
+    ] {
+        assert_eq!(unpacked(&[layer], &["configs"], &small).unwrap().len(), want, "{name}");
+    }
 }
 
 /// The window is the one in the frame header, however little content there is.

@@ -300,6 +300,27 @@ async fn manifest_size_is_bounded() {
 }
 
 #[tokio::test]
+async fn download_size_is_limited() {
+    let (registry, client) = support::start().await;
+    registry.push("cat", Some("1"), &support::image());
+    let image = client.puller().open(&registry.reference("cat:1")).await.unwrap();
+    let size = image.download_size();
+    for (limit, want) in [
+        (size, Ok(())),
+        (size - 1, Err(format!("download of {size} bytes exceeds the limit of {} bytes", size - 1))),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let limits = Limits { download_bytes: limit, ..Limits::default() };
+        let got = image.unpack_to(directory.path(), Selection::everything(), &limits).await;
+        match (got, want) {
+            (Ok(()), Ok(())) => {}
+            (Err(error), Err(want)) => assert!(error.to_string().contains(&want), "{error}"),
+            (got, want) => panic!("{got:?} instead of {want:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn retry_waits_as_registry_asks() {
     let (registry, client) = support::start().await;
     registry.push("cat", Some("1"), &catalog());
