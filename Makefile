@@ -112,7 +112,7 @@ test-hard: ## Run every fault-injection test as often as it asks for, and print 
 .PHONY: test-hostile
 test-hostile: ## Read hostile images, bundles and registries with optimised programs in 512 MiB, and print the table (ONLY=text,…: some of them)
 	@$(call build,$(everything))
-	$(CARGO) build $(if $(CI),--locked) --release --workspace --bin catalogd --bin operator-controller
+	$(CARGO) build $(if $(CI),--locked) --release --workspace --bin catalogd --bin operator-controller --bin classic-controller
 	@$(all_tools); OLM_HOSTILE=all OLM_HOSTILE_ONLY='$(ONLY)' OLM_BIN_DIR=$(abspath $(target_dir)/release) \
 	    $(CARGO) test $(locked) --workspace --test hostile -- --nocapture --test-threads=1 hostile_content
 

@@ -11,6 +11,7 @@
 mod bundles;
 mod catalogs;
 mod cgroup;
+mod classic;
 mod content;
 mod images;
 mod registries;
@@ -25,6 +26,7 @@ mod world;
 
 use anyhow::{Result, ensure};
 
+use crate::classic::ClassicWorld;
 use crate::report::Row;
 use crate::requests::Question;
 use crate::shape::Shape;
@@ -77,6 +79,14 @@ async fn hostile_content_is_refused_within_the_limits() -> Result<()> {
         rows.extend(sizes::read_shared(&mut world).await?);
     }
     world.end()?;
+    let mut shapes = classic::SHAPES.iter().filter(|shape| selection.has(shape)).peekable();
+    if shapes.peek().is_some() {
+        let mut world = ClassicWorld::start().await?;
+        for shape in shapes {
+            rows.push(world.read(shape).await?);
+        }
+        world.end()?;
+    }
     let failed: Vec<String> = rows.iter().filter_map(Row::failure).collect();
     ensure!(failed.is_empty(), "{} inputs:\n{}", failed.len(), failed.join("\n"));
     Ok(())

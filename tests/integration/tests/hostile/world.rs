@@ -22,12 +22,12 @@ use crate::support::{Pushed, Registry};
 use crate::{bundles, catalogs};
 
 /// The memory limit of the manifests.
-const LIMIT: u64 = 512 << 20;
+pub(crate) const LIMIT: u64 = 512 << 20;
 /// What a process may have resident at its highest.
-const MAX_PEAK: u64 = 256 << 20;
-const MAX_CPU: Duration = Duration::from_secs(30);
+pub(crate) const MAX_PEAK: u64 = 256 << 20;
+pub(crate) const MAX_CPU: Duration = Duration::from_secs(30);
 /// How long an input may take, on a busy machine.
-const SETTLE: Duration = Duration::from_secs(400);
+pub(crate) const SETTLE: Duration = Duration::from_secs(400);
 /// The good catalog, package, extension and namespace.
 const GOOD: &str = "good";
 /// Between two requests for the good catalog.
@@ -357,7 +357,7 @@ impl World {
 }
 
 /// Waits until the process does nothing but answer requests.
-async fn until_idle(process: &Process) -> Result<()> {
+pub(crate) async fn until_idle(process: &Process) -> Result<()> {
     let began = Instant::now();
     loop {
         let before = process.cpu()?;

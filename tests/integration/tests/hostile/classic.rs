@@ -1,0 +1,158 @@
+//! Hostile catalogs of OLM Classic, which classic-controller reads in the memory of its manifests.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use kube::api::{Api, DeleteParams};
+use olm_api::ConditionStatus;
+use olm_api::classic::{CatalogSource, Subscription};
+use olm_integration::classic::{group, source, subscription};
+use olm_kit::{CLASSIC_NAMESPACE, Cluster, Options, Process, Program, Wait};
+use serde_json::json;
+
+use crate::bundles::PACKAGE;
+use crate::catalogs::push;
+use crate::cgroup::{MemoryCgroup, reset_peak};
+use crate::content::Layer;
+use crate::report::Row;
+use crate::shape::{Expect, Shape};
+use crate::support::Registry;
+use crate::world::{LIMIT, MAX_CPU, MAX_PEAK, SETTLE, registry, until_idle};
+
+const MIB: usize = 1 << 20;
+const BUNDLES: usize = 10_000;
+
+/// classic-controller, with a namespace that subscribes to the package of each catalog.
+pub(crate) struct ClassicWorld {
+    sources: Api<CatalogSource>,
+    subscriptions: Api<Subscription>,
+    process: Process,
+    group: Option<MemoryCgroup>,
+    // last, so that it ends last
+    cluster: Cluster,
+}
+
+/// The message of condition ResolutionFailed.
+fn failure(subscription: &Subscription) -> Option<&str> {
+    let mut conditions = subscription.status.iter().flat_map(|status| &status.conditions);
+    let failed =
+        conditions.find(|it| it.type_ == "ResolutionFailed" && it.status == ConditionStatus::True)?;
+    Some(&failed.message)
+}
+
+impl ClassicWorld {
+    pub(crate) async fn start() -> Result<Self> {
+        let cluster = Cluster::start_for_classic(&Options::default()).await?;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PACKAGE}});
+        cluster.apply(&namespace.to_string()).await?;
+        cluster.apply(&group(PACKAGE, &[PACKAGE]).to_string()).await?;
+        let group = MemoryCgroup::create("classic-controller", LIMIT);
+        let program = Program::classic_controller(&cluster)?;
+        let program = match &group {
+            Some(group) => program.cgroup(&group.processes()),
+            None => program,
+        };
+        let process = program.start().await?;
+        let client = cluster.client().await?;
+        Ok(Self {
+            sources: Api::namespaced(client.clone(), CLASSIC_NAMESPACE),
+            subscriptions: Api::namespaced(client, PACKAGE),
+            process,
+            group,
+            cluster,
+        })
+    }
+
+    /// Lets the controller read a catalog, until the Subscription reports what is expected.
+    pub(crate) async fn read(&mut self, shape: &Shape) -> Result<Row> {
+        let Expect::Refused(words) = shape.expect else { bail!("{}: nothing is installed here", shape.name) };
+        let registry = registry().await?;
+        let reference = (shape.make)(&registry).with_context(|| shape.name)?;
+        let kills = self.kills();
+        reset_peak(self.process.child().pid())?;
+        let cpu = self.process.cpu()?;
+        self.cluster.apply(&source(PACKAGE, &reference).to_string()).await?;
+        self.cluster.apply(&subscription(PACKAGE, PACKAGE, PACKAGE, "stable").to_string()).await?;
+        let wait = Wait::new(&self.subscriptions, PACKAGE).within(SETTLE).log(self.process.log());
+        let reports = |it: &Subscription| failure(it).is_some_and(|message| message.contains(words));
+        let reported = wait.until(&format!("reports {words:?}"), reports).await;
+        let (message, mut problems) = match &reported {
+            Ok(found) => (failure(found).unwrap_or_default().to_owned(), Vec::new()),
+            Err(error) => {
+                let problem = format!("{error:#}");
+                (String::new(), vec![problem.lines().next().unwrap_or_default().to_owned()])
+            }
+        };
+        let (mut peak, mut took) = (0, Duration::ZERO);
+        if self.process.child().exited().is_none() {
+            // what still runs belongs to this input
+            until_idle(&self.process).await?;
+            peak = self.process.memory()?.peak;
+            took = self.process.cpu()?.saturating_sub(cpu);
+        }
+        self.subscriptions.delete(PACKAGE, &DeleteParams::default()).await?;
+        self.sources.delete(PACKAGE, &DeleteParams::default()).await?;
+        if self.process.child().exited().is_some() {
+            problems.push("the process was restarted".to_owned());
+            self.process.restart().await?;
+        }
+        Wait::new(&self.subscriptions, PACKAGE).within(SETTLE).to_be_gone().await?;
+        Wait::new(&self.sources, PACKAGE).within(SETTLE).to_be_gone().await?;
+        for (is_wrong, problem) in [
+            (peak > MAX_PEAK, "too much memory"),
+            (took > MAX_CPU, "too much processor time"),
+            (self.kills() > kills, "killed because of the limit"),
+        ] {
+            if is_wrong {
+                problems.push(problem.to_owned());
+            }
+        }
+        let row = Row { name: shape.name.to_owned(), peak, cpu: took, message, problems };
+        row.print();
+        Ok(row)
+    }
+
+    fn kills(&self) -> u64 {
+        self.group.as_ref().map_or(0, MemoryCgroup::kills)
+    }
+
+    pub(crate) fn end(mut self) -> Result<()> {
+        ensure!(self.process.stop(), "classic-controller did not end by itself");
+        Ok(())
+    }
+}
+
+/// Packages with a channel of 10,000 bundles each, which have a property of a kilobyte. Each bundle takes about 1.4 kB of memory.
+fn packages(registry: &Registry, count: usize) -> Result<String> {
+    let value = "v".repeat(1_000);
+    let mut layer = Layer::new().noise(2 * MIB);
+    for package in 0..count {
+        let mut text =
+            format!("{{\"schema\":\"olm.package\",\"name\":\"p{package}\",\"defaultChannel\":\"c\"}}\n");
+        let mut entries = String::new();
+        for at in 0..BUNDLES {
+            let _ = writeln!(
+                text,
+                r#"{{"schema":"olm.bundle","package":"p{package}","name":"{package}.{at}","image":"i","properties":[{{"type":"olm.package","value":{{"packageName":"p{package}","version":"{at}.0.0"}}}},{{"type":"other","value":"{value}"}}]}}"#
+            );
+            let comma = if at > 0 { "," } else { "" };
+            let _ = write!(entries, r#"{comma}{{"name":"{package}.{at}"}}"#);
+        }
+        let _ = writeln!(
+            text,
+            r#"{{"schema":"olm.channel","package":"p{package}","name":"c","entries":[{entries}]}}"#
+        );
+        layer = layer.file(&format!("configs/{package}.json"), text.as_bytes());
+    }
+    Ok(push(registry, [layer.end()]))
+}
+
+/// See [`Shape`].
+#[rustfmt::skip]
+pub(crate) const SHAPES: &[Shape] = &[
+    Shape { name: "classic: 140,000 bundles of 1.4 kB", short: false, expect: Expect::Refused("the limit of 134217728 bytes of memory"),
+        make: |registry| packages(registry, 14) },
+    Shape { name: "classic: 70,000 bundles of 1.4 kB", short: false, expect: Expect::Refused("no operators found in package hostile"),
+        make: |registry| packages(registry, 7) },
+];
