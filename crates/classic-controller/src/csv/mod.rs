@@ -26,6 +26,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, Time};
 use olm_certificates::Executor;
 use olm_classic::csv::{Action, Phase, Reason, Step, decide};
+use olm_classic::install_plan::WAITING_EVENT;
 use olm_classic::operator_group::{is_copy, keys};
 use olm_runtime::controller::{self, Requeue};
 use olm_runtime::events::NewEvent;
@@ -150,7 +151,7 @@ impl Csvs {
                         false
                     }
                     // after the status has it
-                    Action::EmitEvent { .. } | Action::CountUpgrade => false,
+                    Action::EmitEvent { .. } | Action::CountUpgrade | Action::Report(_) => false,
                     Action::WriteAnnotations(annotations) => {
                         csv = self.annotate(&csv, &json!(annotations)).await?;
                         true
@@ -241,13 +242,10 @@ impl Csvs {
                 self.writer.delete(&crate::write::object(csv)).await?;
                 Ok(false)
             }
-            Action::Report(text) => {
-                tracing::warn!("{text}");
-                Ok(false)
-            }
             Action::WriteAnnotations(_)
             | Action::EmitEvent { .. }
             | Action::CountUpgrade
+            | Action::Report(_)
             | Action::RequeueAfter(_) => Ok(false),
         }
     }
@@ -306,13 +304,16 @@ impl Csvs {
                     self.context.events.publish_whole(&csv.object_ref(&()), event).await;
                 }
                 Action::CountUpgrade => self.upgrades.inc(),
+                Action::Report(note) => {
+                    let event = NewEvent { warning: false, reason: WAITING_EVENT, action: "Reconcile", note };
+                    self.context.events.publish(&csv.object_ref(&()), event).await;
+                }
                 Action::WriteAnnotations(_)
                 | Action::SetProvidedApis(_)
                 | Action::ApplyStrategy
                 | Action::DeleteDeployments
                 | Action::DeleteCsv
-                | Action::RequeueAfter(_)
-                | Action::Report(_) => {}
+                | Action::RequeueAfter(_) => {}
             }
         }
     }
@@ -322,5 +323,31 @@ impl Csvs {
             crate::group::set_provided_apis(&self.context, &group, apis).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Cluster;
+    use crate::testing::{Apiserver, context};
+
+    #[tokio::test]
+    async fn csv_wait_without_a_status_is_an_event() {
+        let apiserver = Apiserver::new(|_, _| (201, json!({"metadata": {"name": "e"}})));
+        let csvs = Csvs::new(context(NAME, &apiserver, &Cluster::new()));
+        let spec = json!({"displayName": "demo", "install": {"strategy": "deployment"}});
+        let csv = json!({"metadata": {"namespace": "ns", "name": "demo.v2"}, "spec": spec});
+        let csv: ClusterServiceVersion = serde_json::from_value(csv).unwrap();
+        let step = Step { actions: vec![Action::Report("waiting for x".to_owned())], ..Step::default() };
+        for _ in 0..2 {
+            csvs.report(&csv, &step).await;
+        }
+        let requests = apiserver.requests();
+        let [event] = requests.as_slice() else { panic!("{requests:?}") };
+        assert!(event.starts_with("POST /apis/events.k8s.io/v1/namespaces/ns/events"), "{event}");
+        for part in [r#""reason":"Waiting""#, r#""type":"Normal""#, r#""note":"waiting for x""#] {
+            assert!(event.contains(part), "{event}");
+        }
     }
 }

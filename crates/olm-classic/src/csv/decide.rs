@@ -44,7 +44,7 @@ pub enum Action {
     },
     /// Check this CSV again after some time.
     RequeueAfter(Duration),
-    /// Log an error that the status does not show.
+    /// Emit the event [`WAITING_EVENT`](crate::install_plan::WAITING_EVENT): what the CSV waits for, which its status does not show.
     Report(String),
 }
 

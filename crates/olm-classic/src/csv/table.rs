@@ -129,7 +129,10 @@ pub static TABLE: &[Row] = &[
         group_failed(view, Reason::TooManyOperatorGroups)
     }),
     row(3, "group without status", SpecOnly, None, None, |view| {
-        given(view.observed.group == GroupState::Unresolved, "")
+        let report =
+            "waiting for the OperatorGroup to select namespaces; its conditions and events name the cause";
+        let is_unresolved = view.observed.group == GroupState::Unresolved;
+        if is_unresolved { and_do("", vec![Action::Report(report.to_owned())]) } else { None }
     }),
     row(3, "annotate", Recorded, None, None, |view| match &view.observed.group {
         GroupState::Annotate(annotations) => and_do("", vec![Action::WriteAnnotations(annotations.clone())]),
@@ -221,10 +224,18 @@ pub static TABLE: &[Row] = &[
     }),
     row(14, "replaced not ready", Recorded, PENDING, None, |view| {
         let replaced = view.observed.neighbors.replaced.as_ref()?;
-        if matches!(replaced.phase, Phase::Replacing | Phase::Deleting) {
-            return None;
-        }
-        found("")
+        let phase = match replaced.phase {
+            Phase::Replacing | Phase::Deleting => return None,
+            // it becomes Replacing next
+            Phase::Succeeded => return found(""),
+            Phase::New => "new",
+            other => other.as_str(),
+        };
+        let report = format!(
+            "waiting until ClusterServiceVersion {}, which this one replaces, is Succeeded; it is {phase}, and its status names the cause",
+            replaced.name
+        );
+        and_do("", vec![Action::Report(report)])
     }),
     row(15, "all fine", Recorded, PENDING, Some((Phase::InstallReady, Reason::AllRequirementsMet)), |_| {
         found("all requirements found, attempting install")

@@ -309,7 +309,7 @@ pub fn failed_wait(problem: &str) -> String {
     format!("{problem}; to retry it, set spec.approved to false, and then to true again")
 }
 
-/// Reason of the Normal event that reports for what a plan or a Subscription waits.
+/// Reason of the Normal event that reports for what an object waits.
 pub const WAITING_EVENT: &str = "Waiting";
 
 fn install(status: &InstallPlanStatus, observed: &PlanObserved<'_>, now: Timestamp) -> PlanDecision {
