@@ -162,6 +162,11 @@ pub const EVENTS: &[Event] = &[
     ),
     normal(CSV, "Waiting", "It waits for something that its status does not show; the note names it."),
     warning(CSV, "DisabledCopiedCSVs", "Copies of it in other namespaces are disabled by the OLMConfig."),
+    normal(
+        "OperatorGroup",
+        "Waiting",
+        "It waits for its ServiceAccount, or cannot select namespaces; the note names what to do.",
+    ),
     warning(
         "Namespace",
         "ResolutionFailed",

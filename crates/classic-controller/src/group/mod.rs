@@ -13,13 +13,15 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup, Time};
+use olm_classic::install_plan::WAITING_EVENT;
 use olm_classic::operator_group::account::Account;
 use olm_classic::operator_group::{self, keys, roles, targets};
 use olm_core::Object;
 use olm_runtime::apply::{ErrorClass, classify};
 use olm_runtime::controller::{self, Requeue, Source};
+use olm_runtime::events::NewEvent;
 use olm_runtime::watched::{self, Change};
 use olm_runtime::write_status;
 use serde_json::{Value, json};
@@ -175,16 +177,21 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
     let status = match operator_group::status(&group, &here, &namespaces, &account(cluster, &group), &now) {
         Ok(status) => status,
         Err(error) => {
-            tracing::warn!("{error}");
+            report_wait(context, &group, &error.to_string()).await;
             return Ok(Requeue::OnChange);
         }
     };
     let mut group = group;
     if let Some(status) = status {
+        let before = group.status.as_ref().and_then(operator_group::group_wait);
         let api: Api<OperatorGroup> = Api::namespaced(context.client.clone(), &namespace);
         let written = write_status(&api, &*group, status, MANAGER).await.map_err(|error| error.0)?;
         if let Some(written) = written {
             group = cache(cluster, written);
+            let wait = group.status.as_ref().and_then(operator_group::group_wait);
+            if let Some(note) = wait.filter(|note| before.as_ref() != Some(note)) {
+                report_wait(context, &group, &note).await;
+            }
         }
     }
     label_account(cluster, &writer, &group).await?;
@@ -206,6 +213,12 @@ async fn reconcile(context: &Context, key: &str) -> kube::Result<Requeue> {
         ensure_cluster_role(cluster, &writer, &role).await?;
     }
     are_labelled.map(|()| Requeue::OnChange)
+}
+
+/// Emits an event about what a group waits for.
+async fn report_wait(context: &Context, group: &OperatorGroup, note: &str) {
+    let event = NewEvent { warning: false, reason: WAITING_EVENT, action: "Reconcile", note };
+    context.events.publish(&group.object_ref(&()), event).await;
 }
 
 /// Writes a ClusterRole unless it is there.
@@ -343,6 +356,36 @@ mod tests {
         let requests = apiserver.requests();
         let is_labelled = |line: &String| line.starts_with("PATCH ") && line.contains("/namespaces/b?");
         assert!(requests.iter().any(is_labelled), "{requests:?}");
+    }
+
+    #[tokio::test]
+    async fn group_wait_is_an_event() {
+        for (spec, want) in [
+            (json!({"targetNamespaces": [""]}), "TargetNamespaces cannot contain NamespaceAll"),
+            (json!({"serviceAccountName": "worker"}), "ServiceAccount worker not found; create it"),
+        ] {
+            let cluster = Cluster::new();
+            let group: OperatorGroup = serde_json::from_value(
+                json!({"metadata": {"namespace": "ns", "name": "og", "uid": "u"}, "spec": spec}),
+            )
+            .unwrap();
+            let status = json!({"namespaces": [], "lastUpdated": "2026-01-01T00:00:00Z", "conditions": [{
+                "type": "OperatorGroupServiceAccount", "status": "True", "reason": "ServiceAccountNotFound",
+                "message": "ServiceAccount worker not found", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]});
+            let mut answer = serde_json::to_value(&group).unwrap();
+            answer["status"] = status;
+            cluster.groups.insert("ns/og".to_owned(), watched::Object::new(group));
+            let apiserver = Apiserver::new(move |_, _| (200, answer.clone()));
+            let context = testing::context(NAME, &apiserver, &cluster);
+            for _ in 0..2 {
+                reconcile(&context, "ns/og").await.unwrap();
+            }
+            let requests = apiserver.requests();
+            let events: Vec<_> = requests.iter().filter(|line| line.contains("/events")).collect();
+            let [event] = events.as_slice() else { panic!("{requests:?}") };
+            assert!(event.contains(r#""reason":"Waiting""#) && event.contains(want), "{event}");
+        }
     }
 
     #[tokio::test]

@@ -31,7 +31,7 @@ pub use check::{annotations, check};
 pub use intersection::{Intersection, decide, is_early, providers, prune};
 pub use modes::ModeError;
 pub(crate) use objects::{encode, owner_reference};
-pub use status::status;
+pub use status::{group_wait, status};
 pub use targets::{GroupError, Namespaces};
 
 /// The strategy with which versions that Failed are replaced, too; anything else is the default.

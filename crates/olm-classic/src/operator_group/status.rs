@@ -11,11 +11,29 @@ use super::targets::{GroupError, Namespaces, namespace, resolve};
 
 /// The condition of a group whose account does not exist.
 const ACCOUNT_CONDITION: &str = "OperatorGroupServiceAccount";
+/// The condition of a group that is not the only one of its namespace.
+const SEVERAL_CONDITION: &str = "MultipleOperatorGroup";
 
 /// Whether the status of a group reports that its account does not exist.
 pub(super) fn is_account_missing(group: &OperatorGroup) -> bool {
     let mut conditions = group.status.iter().flat_map(|status| &status.conditions);
     conditions.any(|it| it.type_ == ACCOUNT_CONDITION && it.status == ConditionStatus::True)
+}
+
+/// What a group waits for, and what to do; `None` if it does not wait.
+///
+/// It is the note of the event [`WAITING_EVENT`](crate::install_plan::WAITING_EVENT).
+#[must_use]
+pub fn group_wait(status: &OperatorGroupStatus) -> Option<String> {
+    let mut conditions = status.conditions.iter().filter(|it| it.status == ConditionStatus::True);
+    conditions.find_map(|condition| {
+        let fix = match condition.type_.as_str() {
+            SEVERAL_CONDITION => "delete all but one",
+            ACCOUNT_CONDITION => "create it, or change spec.serviceAccountName",
+            _ => return None,
+        };
+        Some(format!("{}; {fix}", condition.message))
+    })
 }
 
 /// The status that a group gets; `None` when the present one needs no write.
@@ -54,7 +72,7 @@ pub fn status(
     let conditions = [
         several.then(|| {
             (
-                "MultipleOperatorGroup",
+                SEVERAL_CONDITION,
                 "MultipleOperatorGroupsFound",
                 "Multiple OperatorGroup found in the same namespace".to_owned(),
             )

@@ -356,9 +356,19 @@ fn group_status_reports_targets_and_account() {
         "Multiple OperatorGroup found in the same namespace",
     ];
     let multiple = (texts[0].to_owned(), texts[1].to_owned(), texts[2].to_owned(), now.clone());
+    let wait = several.as_ref().and_then(group_wait);
+    assert_eq!(
+        wait.as_deref(),
+        Some("Multiple OperatorGroup found in the same namespace; delete all but one")
+    );
     assert_eq!(condition(several), [multiple, missing(&old)]);
+    let wait = waiting.status.as_ref().and_then(group_wait);
+    assert_eq!(
+        wait.as_deref(),
+        Some("ServiceAccount sa not found; create it, or change spec.serviceAccountName")
+    );
     let repaired = of(&waiting, &[waiting.clone()], &present).unwrap();
-    assert_eq!(repaired.conditions, vec![]);
+    assert_eq!((group_wait(&repaired), repaired.conditions), (None, vec![]));
 
     let wrong = group("ns", "og", json!({ "targetNamespaces": [""] }), json!(null));
     assert!(status(&wrong, &[] as &[OperatorGroup], &namespaces(), &Account::Unnamed, &now).is_err());
