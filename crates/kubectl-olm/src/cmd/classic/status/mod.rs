@@ -2,14 +2,16 @@
 
 mod row;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use clap::Args;
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::ListParams;
-use kube::core::NamespaceResourceScope;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::{GroupVersionKind, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
+use olm_api::openshift;
+use olm_classic::csv::strategy::proxy_variables;
 use olm_core::Object;
 use serde::de::DeserializeOwned;
 
@@ -101,13 +103,10 @@ async fn observe(client: &Client, namespace: Option<&str>) -> Result<Observed, C
             }
         }
     }
-    let deployments = match list::<Deployment>(client, namespace, MANAGED).await {
-        Ok(deployments) => deployments,
-        Err(error) => {
-            print_note(&format!("edited Deployments are not shown: {error}"));
-            Vec::new()
-        }
-    };
+    let (deployments, proxy) = deployments(client, namespace).await.unwrap_or_else(|error| {
+        print_note(&format!("edited Deployments are not shown: {error}"));
+        Default::default()
+    });
     let objects = deployments.iter().filter_map(|it| serde_json::to_value(it).ok().map(Object::from_value));
     Ok(Observed {
         subscriptions,
@@ -116,7 +115,30 @@ async fn observe(client: &Client, namespace: Option<&str>) -> Result<Observed, C
         catalogs,
         unread,
         deployments: objects.filter_map(Result::ok).collect(),
+        proxy,
     })
+}
+
+/// The Deployments of operators, and the variables of the cluster's proxy that their containers have.
+async fn deployments(
+    client: &Client,
+    namespace: Option<&str>,
+) -> Result<(Vec<Deployment>, BTreeMap<String, String>), CommandError> {
+    let found: Vec<Deployment> = list(client, namespace, MANAGED).await?;
+    let variables = if found.is_empty() { BTreeMap::new() } else { proxy(client).await? };
+    Ok((found, variables))
+}
+
+/// None on a cluster that is not OpenShift.
+async fn proxy(client: &Client) -> Result<BTreeMap<String, String>, CommandError> {
+    let gvk = GroupVersionKind::gvk(openshift::GROUP, "v1", "Proxy");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "proxies");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    match api.get("cluster").await {
+        Ok(found) => Ok(proxy_variables(&found.data["status"])),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(BTreeMap::new()),
+        Err(error) => Err(CommandError::from_request("get proxies", &error)),
+    }
 }
 
 async fn list<T>(client: &Client, namespace: Option<&str>, labels: &str) -> Result<Vec<T>, CommandError>
@@ -212,6 +234,32 @@ mod tests {
         let mut want = vec!["olm/main (unknown)"; 4];
         want.push("olm/gone (unknown)");
         assert_eq!(catalogs.collect::<Vec<_>>(), want);
+    }
+
+    #[tokio::test]
+    async fn classic_status_reads_the_proxy_of_the_cluster() {
+        let found = json!({"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"},
+            "status": {"httpProxy": "http://p"}});
+        for (answer, want) in [
+            ((200, found.to_string()), Some("http://p")),
+            ((404, "404 page not found".to_owned()), None),
+            (stand_in::failure(403, "proxies.config.openshift.io is forbidden"), None),
+        ] {
+            let code = answer.0;
+            let client = stand_in::cluster(move |request| {
+                Some(if request.contains("/apis/config.openshift.io/v1/proxies/cluster") {
+                    answer.clone()
+                } else if request.contains("/namespaces/ns/deployments?") {
+                    stand_in::list(&json!([{"metadata": {"namespace": "ns", "name": "a"}}]))
+                } else {
+                    stand_in::list(&json!([]))
+                })
+            });
+            let observed = observe(&client, Some("ns")).await.unwrap();
+            assert_eq!(observed.proxy.get("HTTP_PROXY").map(String::as_str), want, "{code}");
+            let is_shown = !observed.deployments.is_empty();
+            assert_eq!(is_shown, code != 403, "{code}: not compared without the proxy");
+        }
     }
 
     #[test]

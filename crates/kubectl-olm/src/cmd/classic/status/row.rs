@@ -1,6 +1,6 @@
 //! A Subscription, or a ClusterServiceVersion without one, as `classic status` shows it: derived from objects alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 use olm_api::ConditionStatus;
@@ -26,6 +26,8 @@ pub(super) struct Observed {
     /// Namespaces whose CatalogSources were not read.
     pub(super) unread: BTreeSet<String>,
     pub(super) deployments: Vec<Object>,
+    /// The variables of the cluster's proxy.
+    pub(super) proxy: BTreeMap<String, String>,
 }
 
 /// `-o json` prints a list of these.
@@ -274,7 +276,7 @@ impl Observed {
         let here = self.deployments.iter().filter(|it| it.namespace() == csv.namespace().as_deref());
         let here: Vec<Object> = here.cloned().collect();
         let config = subscription.and_then(|subscription| subscription.spec.config.as_ref());
-        let settings = Settings { config, ca_hashes: authorities(&here), ..Settings::default() };
+        let settings = Settings { config, proxy: self.proxy.clone(), ca_hashes: authorities(&here) };
         let desired = strategy::deployments(csv, &settings).unwrap_or_default();
         let edit = |it: olm_classic::csv::edits::EditedDeployment| Edit {
             deployment: it.name,
@@ -402,7 +404,22 @@ pub(super) mod tests {
             }))],
             unread: BTreeSet::new(),
             deployments: vec![live],
+            proxy: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn classic_status_rows_find_edits_beside_a_proxy() {
+        let mut observed = observed();
+        observed.proxy = BTreeMap::from([("HTTP_PROXY".to_owned(), "http://p".to_owned())]);
+        let settings = Settings { proxy: observed.proxy.clone(), ..Settings::default() };
+        observed.deployments = strategy::deployments(&observed.csvs[1], &settings).unwrap();
+        assert!(observed.rows()[1].edited.is_empty(), "the proxy is no edit");
+        observed.deployments[0].0["spec"]["replicas"] = 3.into();
+        let rows = observed.rows();
+        let edited = rows[1].edited.iter();
+        let paths: Vec<_> = edited.flat_map(|edit| &edit.fields).map(|field| &*field.path).collect();
+        assert_eq!(paths, ["spec.replicas"]);
     }
 
     #[test]
