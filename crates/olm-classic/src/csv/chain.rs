@@ -34,6 +34,29 @@ pub struct Neighbors {
     pub conflict: Option<OwnerConflict>,
 }
 
+impl Neighbors {
+    /// What a Pending CSV whose requirements are met waits for, which its status does not show; `None` if only passes of the controller are
+    /// missing.
+    #[must_use]
+    pub fn wait(&self) -> Option<String> {
+        if self.is_cycle {
+            let text = "spec.replaces leads back to this ClusterServiceVersion: change it in one of them";
+            return Some(text.to_owned());
+        }
+        let replaced = self.replaced.as_ref()?;
+        let phase = match replaced.phase {
+            // it becomes Replacing next
+            Phase::Succeeded | Phase::Replacing | Phase::Deleting => return None,
+            Phase::New => "new",
+            other => other.as_str(),
+        };
+        Some(format!(
+            "waiting until ClusterServiceVersion {}, which this one replaces, is Succeeded; it is {phase}, and its status names the cause",
+            replaced.name
+        ))
+    }
+}
+
 /// An API with two owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnerConflict {

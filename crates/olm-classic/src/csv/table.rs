@@ -215,27 +215,14 @@ pub static TABLE: &[Row] = &[
         |view| conflict(view, false),
     ),
     row(14, "cycle", SpecOnly, PENDING, None, |view| {
-        let report = "spec.replaces leads back to this ClusterServiceVersion: change it in one of them";
-        if view.observed.neighbors.is_cycle {
-            and_do("", vec![Action::Report(report.to_owned())])
-        } else {
-            None
-        }
+        if view.observed.neighbors.is_cycle { and_do("", chain_wait(view)) } else { None }
     }),
     row(14, "replaced not ready", Recorded, PENDING, None, |view| {
         let replaced = view.observed.neighbors.replaced.as_ref()?;
-        let phase = match replaced.phase {
-            Phase::Replacing | Phase::Deleting => return None,
-            // it becomes Replacing next
-            Phase::Succeeded => return found(""),
-            Phase::New => "new",
-            other => other.as_str(),
-        };
-        let report = format!(
-            "waiting until ClusterServiceVersion {}, which this one replaces, is Succeeded; it is {phase}, and its status names the cause",
-            replaced.name
-        );
-        and_do("", vec![Action::Report(report)])
+        if matches!(replaced.phase, Phase::Replacing | Phase::Deleting) {
+            return None;
+        }
+        and_do("", chain_wait(view))
     }),
     row(15, "all fine", Recorded, PENDING, Some((Phase::InstallReady, Reason::AllRequirementsMet)), |_| {
         found("all requirements found, attempting install")
@@ -462,6 +449,10 @@ fn group_failed(view: &View<'_>, expected: Reason) -> Option<Found> {
         | GroupState::Annotate(_)
         | GroupState::SetProvidedApis(_) => None,
     }
+}
+
+fn chain_wait(view: &View<'_>) -> Vec<Action> {
+    view.observed.neighbors.wait().map(Action::Report).into_iter().collect()
 }
 
 fn without_deployments(found: Option<Found>) -> Option<Found> {

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt as _;
 use olm_api::ConditionStatus;
 use olm_api::classic::{CatalogSource, ClusterServiceVersion, InstallPlan, Subscription};
-use olm_classic::csv::Phase;
 use olm_classic::csv::edits::{authorities, edited};
 use olm_classic::csv::strategy::{self, Settings};
+use olm_classic::csv::{Phase, chain};
 use olm_classic::install_plan::{PlanPhase, plan_wait};
 use olm_classic::operator_group::is_copy;
 use olm_classic::subscription::{SubscriptionState, subscription_wait};
@@ -193,7 +193,7 @@ impl Observed {
         if status.current_csv != status.installed_csv
             && let Some(newer) = self.csv(&row.namespace, &status.current_csv)
         {
-            row.next.extend(unhealthy(newer));
+            row.next.extend(self.csv_wait(newer));
             row.requirements.extend(requirements(newer));
         }
         row.ready = row.state == SubscriptionState::AtLatestKnown.as_str()
@@ -260,12 +260,35 @@ impl Observed {
         row.csv = csv.name_any();
         row.phase = status.phase;
         row.reason = status.reason;
-        row.next.extend(unhealthy(csv));
+        row.next.extend(self.csv_wait(csv));
         row.requirements = requirements(csv);
         row.edited = self.edits(csv, subscription);
         if !row.edited.is_empty() {
             let next = "revert the edits of Deployments, or make them last: spec.config of the Subscription has settings for its Deployments";
             row.next.push(next.to_owned());
+        }
+    }
+
+    /// Why a ClusterServiceVersion is not installed.
+    fn csv_wait(&self, csv: &ClusterServiceVersion) -> Vec<String> {
+        let (name, status) = (csv.name_any(), csv.status.clone().unwrap_or_default());
+        let phase = Phase::read(csv);
+        match phase {
+            Phase::New => vec![format!(
+                "ClusterServiceVersion {name} has no phase yet; check the conditions and events of the OperatorGroup, and that \
+                 classic-controller runs"
+            )],
+            Phase::Pending | Phase::InstallReady | Phase::Installing | Phase::Failed => {
+                let text = format!(
+                    "ClusterServiceVersion {name} is {} ({}): {}",
+                    status.phase, status.reason, status.message
+                );
+                let is_free = phase == Phase::Pending && requirements(csv).is_empty();
+                let neighbors = is_free.then(|| chain::neighbors(csv, &self.csvs, &BTreeMap::new()));
+                let before = neighbors.and_then(|neighbors| neighbors.wait());
+                [text].into_iter().chain(before).collect()
+            }
+            Phase::Succeeded | Phase::Replacing | Phase::Deleting | Phase::Unknown => Vec::new(),
         }
     }
 
@@ -287,25 +310,6 @@ impl Observed {
                 .collect(),
         };
         edited(&desired, &here).into_iter().map(edit).collect()
-    }
-}
-
-/// Why a ClusterServiceVersion is not installed.
-fn unhealthy(csv: &ClusterServiceVersion) -> Option<String> {
-    let status = csv.status.as_ref()?;
-    let name = csv.name_any();
-    match Phase::read(csv) {
-        Phase::Pending | Phase::Failed => Some(format!(
-            "ClusterServiceVersion {name} is {} ({}): {}",
-            status.phase, status.reason, status.message
-        )),
-        Phase::New
-        | Phase::InstallReady
-        | Phase::Installing
-        | Phase::Succeeded
-        | Phase::Replacing
-        | Phase::Deleting
-        | Phase::Unknown => None,
     }
 }
 
@@ -405,6 +409,32 @@ pub(super) mod tests {
             unread: BTreeSet::new(),
             deployments: vec![live],
             proxy: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn classic_status_rows_name_what_a_csv_waits_for() {
+        let before = "waiting until ClusterServiceVersion a.v1, which this one replaces, is Succeeded; it is Failed, and its status names \
+                      the cause";
+        for (phase, replaced, want) in [
+            (
+                "",
+                "Failed",
+                &[
+                    "ClusterServiceVersion a.v2 has no phase yet; check the conditions and events of the OperatorGroup, and that \
+                    classic-controller runs",
+                ][..],
+            ),
+            ("Pending", "Failed", &["ClusterServiceVersion a.v2 is Pending (R): M", before]),
+            ("Pending", "Replacing", &["ClusterServiceVersion a.v2 is Pending (R): M"]),
+            ("Installing", "Replacing", &["ClusterServiceVersion a.v2 is Installing (R): M"]),
+            ("Succeeded", "Replacing", &[]),
+        ] {
+            let mut newer = csv("a.v2", phase, json!([]));
+            newer.spec.replaces = "a.v1".to_owned();
+            let csvs = vec![csv("a.v1", replaced, json!([])), newer];
+            let rows = Observed { csvs, ..Observed::default() }.rows();
+            assert_eq!(rows[1].next, want, "{phase} {replaced}");
         }
     }
 
