@@ -467,15 +467,81 @@ mod tests {
         );
         let apiserver = Apiserver::new(move |_, _| (200, owned.clone()));
         let (plans, _cache) = super::super::tests::plans(&apiserver);
-        let spec = json!({"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true});
-        let plan =
-            serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}))
-                .unwrap();
+        let plan = plan();
         let run = Run::new(&plans, &plan, apiserver.client());
         let new = Object::from_value(crd(json!({}))).unwrap();
         let ended = run.update_definition(0, &role_step("a.v1", "r"), &new).await;
         assert!(matches!(ended, Err(Failed::Step(StepError::OfExtension(_)))), "{ended:?}");
         assert_eq!(apiserver.requests().len(), 1, "it is only read");
+    }
+
+    fn plan() -> InstallPlan {
+        let spec = json!({"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true});
+        serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn plan_warnings_are_events_and_counted() {
+        let apiserver = Apiserver::new(|_, _| (201, json!({"metadata": {"name": "e"}})));
+        let (plans, _cache) = super::super::tests::plans(&apiserver);
+        let plan = plan();
+        let run = Run::new(&plans, &plan, apiserver.client());
+        for warnings in [vec![], vec!["old API".to_owned(), "soon gone".to_owned()]] {
+            let written = Written { object: Object::default(), warnings };
+            run.warn(2, &role_step("a.v1", "r"), &written).await;
+        }
+        let requests = apiserver.requests();
+        let [event] = requests.as_slice() else { panic!("{requests:?}") };
+        for part in [
+            r#""reason":"AppliedWithWarnings""#,
+            r#""type":"Warning""#,
+            r#""fieldPath":"status.plan[2]""#,
+            "old API",
+            "soon gone",
+        ] {
+            assert!(event.contains(part), "{part}: {event}");
+        }
+        let metrics = plans.context.metrics.classic();
+        let is_counted = metrics.lines().any(|line| line == "installplan_warnings_total 1");
+        assert!(is_counted, "one for the step: {metrics}");
+    }
+
+    #[tokio::test]
+    async fn plan_changes_of_a_definition_are_events() {
+        let crd = |maximum: u8, is_served: bool| {
+            let version = |name: &str, served: bool, maximum: u8| {
+                let size = json!({"type": "integer", "maximum": maximum});
+                let spec = json!({"type": "object", "properties": {"size": size}});
+                let schema = json!({"type": "object", "properties": {"spec": spec}});
+                json!({"name": name, "served": served, "storage": name == "v1", "schema": {"openAPIV3Schema": schema}})
+            };
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": "widgets.example.com"}, "status": {"storedVersions": ["v1"]},
+                "spec": {"group": "example.com", "names": {"kind": "Widget", "plural": "widgets"}, "scope": "Namespaced",
+                    "versions": [version("v1", true, maximum), version("v2", is_served, 9)]}})
+        };
+        let existing = crd(9, true);
+        let problem = json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500,
+            "message": "conversion webhook for example.com/v1, Kind=Widget failed: no endpoints"});
+        let apiserver = Apiserver::new(move |_, uri| match uri {
+            uri if uri.contains("/customresourcedefinitions/") => (200, existing.clone()),
+            uri if uri.contains("/widgets?") => (500, problem.clone()),
+            _ => (201, json!({"metadata": {"name": "e"}})),
+        });
+        let (plans, _cache) = super::super::tests::plans(&apiserver);
+        let plan = plan();
+        let run = Run::new(&plans, &plan, apiserver.client());
+        let new = Object::from_value(crd(3, false)).unwrap();
+        run.update_definition(0, &role_step("a.v1", "r"), &new).await.unwrap();
+        let requests = apiserver.requests();
+        for (reason, note) in [
+            ("CRDValidation", "objects of widgets.example.com were not checked in version v1"),
+            ("CRDChanged", "version v2 is no longer served"),
+        ] {
+            let reason = format!(r#""reason":"{reason}""#);
+            let is_event = |line: &String| line.contains(&reason) && line.contains(note);
+            assert!(requests.iter().any(is_event), "{reason}: {requests:#?}");
+        }
     }
 
     #[tokio::test]
