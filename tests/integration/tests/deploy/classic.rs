@@ -47,7 +47,6 @@ pub(crate) const CLASSIC_UNUSED: &[(&str, &str)] = &[
     ("update operators.coreos.com/operatorconditions/finalizers", "as above"),
     ("update operators.coreos.com/subscriptions/finalizers", "as above"),
     ("patch /services", "for the label of an operator on a Service that was there before its ClusterServiceVersion"),
-    ("delete operators.coreos.com/installplans", "for plans beyond the last five of a namespace"),
     ("escalate rbac.authorization.k8s.io/clusterroles", "checked when a role is written, and no request of its own"),
     ("escalate rbac.authorization.k8s.io/roles", "as above"),
     ("bind rbac.authorization.k8s.io/clusterroles", "as above"),
@@ -115,17 +114,23 @@ impl Site {
         Ok(self.registry.push("classic/catalog", tag, &catalog.image()).await?.by_tag())
     }
 
-    async fn approve(&self, namespace: &str) -> Result<()> {
-        let plans: Api<InstallPlan> = self.api(namespace);
-        let name = eventually("a plan waits for approval", LIMIT, || async {
+    /// The plan of [`MAIN`] that has this ClusterServiceVersion and waits for approval.
+    async fn pending_plan(&self, csv: &str) -> Result<String> {
+        let plans: Api<InstallPlan> = self.api(MAIN);
+        eventually(&format!("a plan for {csv} waits for approval"), LIMIT, || async {
             let plans = plans.list(&ListParams::default()).await?;
-            let waiting = plans
-                .items
-                .into_iter()
-                .find(|plan| plan.status.as_ref().is_some_and(|status| status.phase == "RequiresApproval"));
+            let waiting = plans.items.into_iter().find(|plan| {
+                plan.status.as_ref().is_some_and(|status| status.phase == "RequiresApproval")
+                    && plan.spec.cluster_service_version_names.iter().any(|name| name == csv)
+            });
             waiting.and_then(|plan| plan.metadata.name).context("none")
         })
-        .await?;
+        .await
+    }
+
+    async fn approve(&self, csv: &str) -> Result<()> {
+        let plans: Api<InstallPlan> = self.api(MAIN);
+        let name = self.pending_plan(csv).await?;
         let approved = json!({"spec": {"approved": true}});
         plans.patch(&name, &PatchParams::default(), &Patch::Merge(approved)).await?;
         Ok(())
@@ -317,9 +322,10 @@ async fn rights_match_the_threat_model(site: &Site) -> Result<()> {
     Ok(())
 }
 
-/// A catalog by template, a Subscription with Manual approval and a dependency, an upgrade that changes a definition, copies.
+/// A catalog by template, a Subscription with Manual approval and a dependency, a plan that gives way to a newer version, an upgrade that
+/// changes a definition, copies.
 async fn install_and_upgrade(site: &Site) -> Result<()> {
-    let image = site.serve("v1", &["1.0.0"]).await?;
+    let image = site.serve("v1", &["0.9.0"]).await?;
     let template = image.replace(":v1", ":v{kube_major_version}");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull", "namespace": CLASSIC_NAMESPACE},
         "type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "eyJhdXRocyI6e319"}});
@@ -330,7 +336,11 @@ async fn install_and_upgrade(site: &Site) -> Result<()> {
     );
     source["metadata"]["annotations"] = json!({"olm.catalogImageTemplate": template});
     site.apply(&[secret, source, group(MAIN, &json!({})), subscription(MAIN, MAIN, "Manual")]).await?;
-    site.approve(MAIN).await?;
+    let superseded = site.pending_plan("main.v0.9.0").await?;
+    site.serve("v1", &["1.0.0"]).await?;
+    let plans: Api<InstallPlan> = site.api(MAIN);
+    Wait::new(&plans, &superseded).within(LIMIT).to_be_gone().await?;
+    site.approve("main.v1.0.0").await?;
     site.succeeded(MAIN, "main.v1.0.0").await?;
     site.succeeded(MAIN, "base.v1.0.0").await?;
     let (csvs, copies): (Api<ClusterServiceVersion>, Api<ClusterServiceVersion>) =
@@ -360,7 +370,7 @@ async fn install_and_upgrade(site: &Site) -> Result<()> {
     site.apply(&[gadget]).await?;
 
     site.serve("v1", &["1.0.0", "2.0.0"]).await?;
-    site.approve(MAIN).await?;
+    site.approve("main.v2.0.0").await?;
     site.succeeded(MAIN, "main.v2.0.0").await?;
     let mut deployments =
         csvs.get("main.v2.0.0").await?.spec.install.spec.context("no strategy")?.deployments;
