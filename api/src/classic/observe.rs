@@ -162,6 +162,7 @@ pub const EVENTS: &[Event] = &[
     ),
     normal(CSV, "Waiting", "It waits for something that its status does not show; the note names it."),
     warning(CSV, "DisabledCopiedCSVs", "Copies of it in other namespaces are disabled by the OLMConfig."),
+    normal("CatalogSource", "Waiting", "It cannot be read, or not as specified; the note names why."),
     normal(
         "OperatorGroup",
         "Waiting",

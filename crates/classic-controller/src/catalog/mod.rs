@@ -13,15 +13,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource as _};
 use olm_api::classic::CatalogSource;
 use olm_classic::catalog_source::{
     self as rules, FALLBACK_INTERVAL, Poll, Polling, SourceObserved, TEMPLATE_ANNOTATION, template,
 };
+use olm_classic::install_plan::WAITING_EVENT;
 use olm_core::KubernetesVersion;
 use olm_runtime::apply::{self, ErrorClass};
 use olm_runtime::controller::{self, Requeue};
+use olm_runtime::events::NewEvent;
 use olm_runtime::metrics::Outcome;
 use olm_runtime::watched::Object;
 use olm_runtime::write_status;
@@ -123,7 +125,10 @@ async fn reconcile(
         requeue = requeue.within(Some(wait));
     }
     match write_status(&api, source, status, MANAGER).await {
-        Ok(Some(written)) => context.cluster.catalogs.update(key.to_owned(), Object::new(written)),
+        Ok(Some(written)) => {
+            report_wait(context, source, &written).await;
+            context.cluster.catalogs.update(key.to_owned(), Object::new(written));
+        }
         Ok(None) => {}
         Err(error) if error.is_gone() => {}
         // what changed may wake no pass
@@ -131,6 +136,14 @@ async fn reconcile(
         Err(error) => return Err(error.to_string()),
     }
     Ok(requeue)
+}
+
+/// Emits an event if a catalog waits for something else than before.
+async fn report_wait(context: &Context, before: &CatalogSource, after: &CatalogSource) {
+    let wait = rules::catalog_wait(after);
+    let Some(note) = wait.filter(|note| rules::catalog_wait(before).as_ref() != Some(note)) else { return };
+    let event = NewEvent { warning: false, reason: WAITING_EVENT, action: "Reconcile", note: &note };
+    context.events.publish(&after.object_ref(&()), event).await;
 }
 
 /// Whether the status has a connection that is READY.
@@ -213,6 +226,27 @@ mod tests {
             "\"lastObservedState\":\"TRANSIENT_FAILURE\"",
         ] {
             assert!(written.contains(part), "{part}: {written}");
+        }
+    }
+
+    #[tokio::test]
+    async fn catalog_wait_is_an_event() {
+        let catalog = |message: &str| -> CatalogSource {
+            let status = json!({"reason": "RegistryServerError", "message": message});
+            serde_json::from_value(json!({
+                "metadata": {"name": "c", "namespace": "ns", "uid": "u"}, "spec": {"sourceType": "grpc", "image": "i"},
+                "status": status,
+            }))
+            .unwrap()
+        };
+        for (before, after, is_event) in [("", "down", true), ("down", "down", false), ("down", "", false)] {
+            let apiserver = Apiserver::new(|_, _| (201, json!({"metadata": {"name": "e"}})));
+            let (context, ..) = dependencies(&apiserver);
+            report_wait(&context, &catalog(before), &catalog(after)).await;
+            let requests = apiserver.requests();
+            let is_wait =
+                |line: &String| line.contains(r#""reason":"Waiting""#) && line.contains(r#""note":"down""#);
+            assert_eq!(requests.iter().any(is_wait), is_event, "{before} {after}: {requests:?}");
         }
     }
 

@@ -19,7 +19,7 @@ pub use connection::{
     CONNECT_TIMEOUT, ConnectionChange, ConnectionState, READY_TIMEOUT, SNAPSHOT_LIFETIME, connection_change,
 };
 pub use poll::{FALLBACK_INTERVAL, IntervalError, Poll, Polling};
-pub use status::{REGISTRY_PORT, SourceObserved, is_healthy, service_name, sync};
+pub use status::{REGISTRY_PORT, SourceObserved, catalog_wait, is_healthy, service_name, sync};
 pub use template::{TEMPLATE_ANNOTATION, TemplateDecision, template};
 
 /// What backs a catalog.

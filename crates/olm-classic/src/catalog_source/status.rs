@@ -50,6 +50,21 @@ pub fn is_healthy(source: &CatalogSource, is_served: bool) -> bool {
     }
 }
 
+/// What a catalog waits for, and what to do; `None` if its status has nothing of the kind.
+///
+/// It is the note of the event [`WAITING_EVENT`](crate::install_plan::WAITING_EVENT).
+pub fn catalog_wait(source: &CatalogSource) -> Option<String> {
+    let status = source.status.as_ref()?;
+    let connection = status.connection_state.as_ref();
+    let is_down =
+        connection.is_some_and(|it| it.last_observed_state == ConnectionState::TransientFailure.as_str());
+    if status.message.is_empty() || (status.reason.is_empty() && !is_down) {
+        return None;
+    }
+    let fix = validate(&source.spec).err().map(|error| format!("; {}", error.fix()));
+    Some(format!("{}{}", status.message, fix.unwrap_or_default()))
+}
+
 /// The status of a catalog. Times change only with what they belong to, so that nothing is written when nothing changed.
 pub fn sync(source: &CatalogSource, observed: SourceObserved<'_>, now: Timestamp) -> CatalogSourceStatus {
     let known = source.status.clone().unwrap_or_default();

@@ -109,8 +109,12 @@ fn sync_reports_what_is_wrong() {
              invalid duration \"soon\"; write it like 12h or 1m30s; disk full",
         ),
     ] {
-        let status = sync(&source(spec.clone()), observed, at(1));
+        let mut source = source(spec.clone());
+        let status = sync(&source, observed, at(1));
         assert_eq!((status.reason.as_str(), status.message.as_str()), (reason, message), "{spec}");
+        source.status = Some(status);
+        let fix = if reason == "SpecInvalidError" { "; set spec.sourceType to grpc or configmap" } else { "" };
+        assert_eq!(catalog_wait(&source), Some(format!("{message}{fix}")), "{spec}");
     }
 }
 
@@ -126,8 +130,11 @@ fn sync_notes_that_pod_settings_have_no_effect() {
         (json!({"sourceType": "grpc", "image": "i"}), ["", ""]),
     ] {
         let observed = SourceObserved { is_served: true, ..SourceObserved::default() };
-        let status = sync(&source(spec.clone()), observed, at(1));
+        let mut source = source(spec.clone());
+        let status = sync(&source, observed, at(1));
         assert_eq!([status.reason.as_str(), &status.message], want, "{spec}");
+        source.status = Some(status);
+        assert_eq!(catalog_wait(&source), None, "{spec}");
     }
     let spec =
         json!({"sourceType": "grpc", "image": "i", "grpcPodConfig": settings, "updateStrategy": polled});
