@@ -28,6 +28,7 @@ use olm_certificates::Executor;
 use olm_classic::csv::{Action, Phase, Reason, Step, decide};
 use olm_classic::install_plan::WAITING_EVENT;
 use olm_classic::operator_group::{is_copy, keys};
+use olm_runtime::apply::{ErrorClass, classify, message};
 use olm_runtime::controller::{self, Requeue};
 use olm_runtime::events::NewEvent;
 use olm_runtime::watched::Object;
@@ -128,7 +129,11 @@ impl Csvs {
 
     async fn reconcile(&self, csv: Arc<ClusterServiceVersion>) -> kube::Result<Requeue> {
         if csv.metadata.deletion_timestamp.is_some() {
-            return self.release(&csv).await;
+            let released = self.release(&csv).await;
+            if let Err(error) = &released {
+                self.report_deletion(&csv, error).await;
+            }
+            return released;
         }
         if is_copy(&csv) {
             return Ok(Requeue::OnChange);
@@ -304,10 +309,7 @@ impl Csvs {
                     self.context.events.publish_whole(&csv.object_ref(&()), event).await;
                 }
                 Action::CountUpgrade => self.upgrades.inc(),
-                Action::Report(note) => {
-                    let event = NewEvent { warning: false, reason: WAITING_EVENT, action: "Reconcile", note };
-                    self.context.events.publish(&csv.object_ref(&()), event).await;
-                }
+                Action::Report(note) => self.report_wait(csv, note).await,
                 Action::WriteAnnotations(_)
                 | Action::SetProvidedApis(_)
                 | Action::ApplyStrategy
@@ -315,6 +317,20 @@ impl Csvs {
                 | Action::DeleteCsv
                 | Action::RequeueAfter(_) => {}
             }
+        }
+    }
+
+    async fn report_wait(&self, csv: &ClusterServiceVersion, note: &str) {
+        let event = NewEvent { warning: false, reason: WAITING_EVENT, action: "Reconcile", note };
+        self.context.events.publish(&csv.object_ref(&()), event).await;
+    }
+
+    /// Reports what keeps a CSV from going, unless it may go with the next attempt.
+    async fn report_deletion(&self, csv: &ClusterServiceVersion, error: &kube::Error) {
+        if matches!(classify(error), ErrorClass::Forbidden | ErrorClass::Invalid) {
+            let note =
+                format!("waiting until what only labels bind to it can be deleted: {}", message(error));
+            self.report_wait(csv, &note).await;
         }
     }
 
@@ -331,6 +347,32 @@ mod tests {
     use super::*;
     use crate::cluster::Cluster;
     use crate::testing::{Apiserver, context};
+
+    #[tokio::test]
+    async fn csv_that_cannot_be_released_has_an_event() {
+        for (code, reason, is_event) in [(403, "Forbidden", true), (500, "InternalError", false)] {
+            let problem = json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": "no r"});
+            let apiserver = Apiserver::new(move |method, uri| match method {
+                "DELETE" => (code, problem.clone()),
+                "GET" if uri.contains("/clusterroles?") => {
+                    (200, json!({"metadata": {}, "items": [{"metadata": {"name": "r", "uid": "1"}}]}))
+                }
+                "GET" => (200, json!({"metadata": {}, "items": []})),
+                _ => (201, json!({"metadata": {"name": "e"}})),
+            });
+            let csvs = Csvs::new(context(NAME, &apiserver, &Cluster::new()));
+            let csv: ClusterServiceVersion = serde_json::from_value(json!({
+                "metadata": {"name": "a.v1", "namespace": "ns", "finalizers": [FINALIZER],
+                    "deletionTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"displayName": "a", "install": {"strategy": "deployment"}},
+            }))
+            .unwrap();
+            assert!(csvs.reconcile(Arc::new(csv)).await.is_err(), "{code}");
+            let requests = apiserver.requests();
+            let is_wait = |line: &String| line.contains(r#""reason":"Waiting""#) && line.contains("no r");
+            assert_eq!(requests.iter().any(is_wait), is_event, "{code}: {requests:?}");
+        }
+    }
 
     #[tokio::test]
     async fn csv_wait_without_a_status_is_an_event() {
