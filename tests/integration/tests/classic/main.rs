@@ -9,6 +9,8 @@ mod secrets;
 mod site;
 mod unreadable;
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams};
@@ -123,5 +125,25 @@ async fn classic_failed_plan_is_retried_with_its_csv() -> Result<()> {
     site.merge(&plans, &name, json!({"spec": {"approved": true}})).await?;
     wait().until("it is complete", |it| is_phase(it, "Complete")).await?;
     ensure!(csvs.get("demo.v1").await?.uid() == csv.uid(), "the version was made again");
+    Ok(())
+}
+
+#[tokio::test]
+async fn classic_controllers_that_are_left_out_write_nothing() -> Result<()> {
+    let site = Site::start_with(&[("--controllers", "catalog,subscription,group")]).await?;
+    let (plans, csvs): (Api<InstallPlan>, Api<ClusterServiceVersion>) = (site.api(), site.api());
+    site.catalog(&["1"], "v1").await?;
+    site.subscribe("Automatic").await?;
+    let is_pending = |it: &Subscription| {
+        it.status.as_ref().is_some_and(|it| it.state == "UpgradePending" && it.install_plan_ref.is_some())
+    };
+    let subscriptions: Api<Subscription> = site.api();
+    let wait = Wait::new(&subscriptions, "demo").within(LIMIT).log(site.log());
+    wait.until("it has a plan", is_pending).await?;
+    // an install takes a second
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let all = plans.list(&ListParams::default()).await?.items;
+    ensure!(all.len() == 1 && !is_phase(&all[0], "Complete"), "{all:?}");
+    ensure!(csvs.list(&ListParams::default()).await?.items.is_empty(), "the plan was carried out");
     Ok(())
 }
