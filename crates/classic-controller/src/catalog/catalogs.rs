@@ -219,7 +219,7 @@ impl Catalogs {
             return Err(failed(problem));
         };
         let _permit = self.reads.acquire().await.map_err(|error| error.to_string())?;
-        let outcome = Snapshot::read(origin, self.memory.reserve()).await.map(Arc::new);
+        let outcome = self.read(origin).await;
         if outcome.is_ok() {
             entry.snapshots.fetch_add(1, Ordering::Relaxed);
         }
@@ -229,6 +229,23 @@ impl Catalogs {
             self.states.wake(&watched::key(&source.metadata));
         }
         outcome.map_err(failed)
+    }
+
+    /// Reads what no other catalog has read: one image is in memory once, also if several CatalogSources name it.
+    async fn read(&self, origin: Origin) -> Result<Arc<Snapshot>, String> {
+        if let Some(shared) = self.of_same_image(&origin) {
+            return Ok(shared);
+        }
+        let read = Snapshot::read(origin.clone(), self.memory.reserve()).await?;
+        // another one may have read it at the same time
+        Ok(self.of_same_image(&origin).unwrap_or_else(|| Arc::new(read)))
+    }
+
+    fn of_same_image(&self, origin: &Origin) -> Option<Arc<Snapshot>> {
+        let digest = origin.digest()?;
+        let entries: Vec<Arc<Entry>> = self.entries.lock().values().cloned().collect();
+        let mut read = entries.iter().filter_map(|entry| entry.outcome()?.ok());
+        read.find(|snapshot| snapshot.digest() == Some(digest))
     }
 
     fn entry(self: &Arc<Self>, source: &Arc<CatalogSource>) -> Option<Arc<Entry>> {
@@ -472,6 +489,18 @@ mod tests {
                 catalogs.problem("ns/c").map(|problem| format!("failed to list bundles: {problem}"));
             assert_eq!(problem, Some(error));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn image_of_several_catalogs_is_in_memory_once() {
+        let (catalogs, first) = image_catalogs(&Arc::default());
+        let mut second = CatalogSource::clone(&first);
+        second.metadata.name = Some("d".to_owned());
+        second.spec.image = "mirror.test/c:v1".to_owned();
+        let read = catalogs.content(&first).await.unwrap();
+        let shared = catalogs.content(&Arc::new(second)).await.unwrap();
+        assert!(Arc::ptr_eq(&read, &shared));
+        assert_eq!((catalogs.reads("ns/c"), catalogs.reads("ns/d")), ((true, 1), (true, 1)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -37,6 +37,16 @@ const MAX_VALUES: usize = 2_000_000;
 /// Held while a package of an image is in memory as a whole: its lines may have 64 MiB, and what is parsed of them as many again.
 static WHOLE_PACKAGE: Mutex<()> = Mutex::new(());
 
+impl Origin {
+    /// That of an image.
+    pub(super) fn digest(&self) -> Option<&str> {
+        match self {
+            Self::Image(image) => image.reference().rsplit_once('@').map(|(_, digest)| digest),
+            Self::Registry(_) | Self::ConfigMap(_) => None,
+        }
+    }
+}
+
 /// Deprecations by package.
 type Deprecations = BTreeMap<String, Vec<(DeprecatedScope, String)>>;
 
@@ -79,6 +89,11 @@ impl Snapshot {
         };
         let catalog = compute(move || Catalog::new(drafts)).await.map_err(interrupted)?;
         Ok(Self { catalog: Arc::new(catalog), deprecations, origin, _memory: memory })
+    }
+
+    /// The digest of the image that it was read from.
+    pub(super) fn digest(&self) -> Option<&str> {
+        self.origin.digest()
     }
 
     /// The deprecations of a package.
