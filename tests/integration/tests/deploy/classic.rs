@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Api;
@@ -46,7 +46,6 @@ pub(crate) const CLASSIC_UNUSED: &[(&str, &str)] = &[
     ("update operators.coreos.com/clusterserviceversions/finalizers", "as above"),
     ("update operators.coreos.com/operatorconditions/finalizers", "as above"),
     ("update operators.coreos.com/subscriptions/finalizers", "as above"),
-    ("patch /services", "for the label of an operator on a Service that was there before its ClusterServiceVersion"),
     ("escalate rbac.authorization.k8s.io/clusterroles", "checked when a role is written, and no request of its own"),
     ("escalate rbac.authorization.k8s.io/roles", "as above"),
     ("bind rbac.authorization.k8s.io/clusterroles", "as above"),
@@ -242,6 +241,7 @@ async fn classic_needs_no_more_than_the_rights_of_its_component() -> Result<()> 
     install_and_upgrade(&site).await?;
     println!("upgraded after {:.1?}", began.elapsed());
     proxy_of_the_cluster(&site).await?;
+    service_of_an_operator(&site).await?;
     aggregated_api(&site).await?;
     as_the_account_of_the_group(&site).await?;
     config_map_catalog(&site).await?;
@@ -404,6 +404,23 @@ async fn proxy_of_the_cluster(site: &Site) -> Result<()> {
     let deployments: Api<Deployment> = site.api(MAIN);
     let has_proxy = |deployment: &Deployment| json!(deployment.spec).to_string().contains(ADDRESS);
     Wait::new(&deployments, "main-ctrl").within(LIMIT).until("has the proxy", has_proxy).await?;
+    Ok(())
+}
+
+/// A Service that an operator makes itself.
+async fn service_of_an_operator(site: &Site) -> Result<()> {
+    const NAME: &str = "made-by-the-operator";
+    let csvs: Api<ClusterServiceVersion> = site.api(MAIN);
+    let uid = csvs.get("main.v2.0.0").await?.metadata.uid;
+    let owner = json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion", "name": "main.v2.0.0", "uid": uid});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 443}]},
+        "metadata": {"name": NAME, "namespace": MAIN, "labels": {"olm.managed": "true"}, "ownerReferences": [owner]}});
+    site.apply(&[service]).await?;
+    let services: Api<Service> = site.api(MAIN);
+    let label = format!("operators.coreos.com/{MAIN}.{MAIN}");
+    let is_component =
+        |it: &Service| it.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(&label));
+    Wait::new(&services, NAME).within(LIMIT).until("has the label of its operator", is_component).await?;
     Ok(())
 }
 
