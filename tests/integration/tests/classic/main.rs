@@ -17,7 +17,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, Subscription};
 use olm_kit::{Wait, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use site::{LIMIT, Site};
 
@@ -146,4 +146,30 @@ async fn classic_controllers_that_are_left_out_write_nothing() -> Result<()> {
     ensure!(all.len() == 1 && !is_phase(&all[0], "Complete"), "{all:?}");
     ensure!(csvs.list(&ListParams::default()).await?.items.is_empty(), "the plan was carried out");
     Ok(())
+}
+
+#[tokio::test]
+async fn classic_waits_without_a_subscription_are_events() -> Result<()> {
+    let site = Site::start().await?;
+    let object = |api: &str, kind: &str, name: &str, spec: Value| {
+        let metadata = json!({"name": name, "namespace": site.namespace});
+        json!({"apiVersion": format!("operators.coreos.com/{api}"), "kind": kind, "metadata": metadata, "spec": spec})
+    };
+    let csv = |name: &str, replaces: &str, required: Value| {
+        let spec = json!({
+            "displayName": "demo", "replaces": replaces, "install": {"strategy": "deployment", "spec": {"deployments": []}},
+            "installModes": [{"type": "OwnNamespace", "supported": true}],
+            "customresourcedefinitions": {"required": required},
+        });
+        object("v1alpha1", "ClusterServiceVersion", name, spec)
+    };
+    let missing = json!([{"name": "gadgets.demo.test", "version": "v1", "kind": "Gadget"}]);
+    site.apply(&csv("demo.v1", "", missing)).await?;
+    site.apply(&csv("demo.v2", "demo.v1", json!([]))).await?;
+    site.event("ClusterServiceVersion", "Waiting", "waiting until ClusterServiceVersion demo.v1").await?;
+    let spec = json!({"sourceType": "configmap", "configMap": "gone"});
+    site.apply(&object("v1alpha1", "CatalogSource", "main", spec)).await?;
+    site.event("CatalogSource", "Waiting", "gone not found").await?;
+    site.apply(&object("v1", "OperatorGroup", "second", json!({}))).await?;
+    site.event("OperatorGroup", "Waiting", "delete all but one").await
 }
