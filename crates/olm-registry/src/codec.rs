@@ -52,20 +52,22 @@ impl<U: Message + Default> Decoder for LimitedDecoder<U> {
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // the bytes of one message follow each other in memory
-        check_fields(message.chunk()).map_err(Status::resource_exhausted)?;
+        check_fields(message.chunk())?;
         self.0.decode(message)
     }
 }
 
 /// Fields of a field are not counted: none of them is a list.
-fn check_fields(mut message: &[u8]) -> Result<(), String> {
+fn check_fields(mut message: &[u8]) -> Result<(), Status> {
     let mut count = 0;
     while !message.is_empty() {
         count += 1;
         if count > MAX_FIELDS {
-            return Err(format!("a message has more than the limit of {MAX_FIELDS} fields"));
+            let problem = format!("a message has more than the limit of {MAX_FIELDS} fields");
+            return Err(Status::resource_exhausted(problem));
         }
-        message = after_field(message).ok_or("a message has a field that cannot be read")?;
+        let unreadable = || Status::internal("a message has a field that cannot be read");
+        message = after_field(message).ok_or_else(unreadable)?;
     }
     Ok(())
 }
@@ -85,6 +87,8 @@ fn after_field(mut message: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+
     use super::*;
     use crate::proto;
 
@@ -96,16 +100,17 @@ mod tests {
             properties: vec![proto::Property { r#type: "t".to_owned(), value: "{}".to_owned() }],
             ..proto::Bundle::default()
         };
-        assert_eq!(check_fields(&bundle(MAX_FIELDS - 2).encode_to_vec()), Ok(()));
+        assert!(check_fields(&bundle(MAX_FIELDS - 2).encode_to_vec()).is_ok());
         let error = check_fields(&bundle(MAX_FIELDS - 1).encode_to_vec()).unwrap_err();
-        assert_eq!(error, "a message has more than the limit of 100000 fields");
+        let want = (Code::ResourceExhausted, "a message has more than the limit of 100000 fields");
+        assert_eq!((error.code(), error.message()), want);
         // a number, eight bytes and four bytes of fields that a later version of the protocol may add
         let others = [&[8, 200, 1][..], &[17, 0, 0, 0, 0, 0, 0, 0, 0][..], &[29, 0, 0, 0, 0][..]].concat();
-        assert_eq!(check_fields(&others), Ok(()));
+        assert!(check_fields(&others).is_ok());
         for (case, message) in
             [("group", &[11, 12][..]), ("end in a field", &[10, 5, 0][..]), ("end", &[10][..])]
         {
-            assert!(check_fields(message).unwrap_err().contains("cannot be read"), "{case}");
+            assert_eq!(check_fields(message).unwrap_err().code(), Code::Internal, "{case}");
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct Table<K, V> {
     group: fn(&V) -> Option<&str>,
     /// The keys of each group.
     groups: BTreeMap<String, BTreeSet<K>>,
+    /// The last state of the object whose deletion the watch showed last.
+    last_deleted: Option<V>,
 }
 
 /// A row that appeared, changed or went. At least one of the two states is there.
@@ -90,6 +92,7 @@ impl<K, V> Table<K, V> {
             is_older,
             group: |_| None,
             groups: BTreeMap::new(),
+            last_deleted: None,
         }
     }
 
@@ -158,7 +161,15 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Table<K, V> {
             return None;
         }
         self.remove(&key);
+        self.last_deleted = Some(last.clone());
         Some(Change::new(key, Some(last), None))
+    }
+
+    /// Whether an object that this process created was deleted before its row is added. A watch shows changes in their order: after a later
+    /// deletion it has shown the creation, too.
+    fn is_gone(&self, key: &K, created: &V) -> bool {
+        let is_past = |last: &V| (self.is_older)(created, last);
+        !self.rows.contains_key(key) && self.last_deleted.as_ref().is_some_and(is_past)
     }
 
     /// Removes the row of an object that the API server did not find.
@@ -290,10 +301,15 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Watched<K, V> {
         self.publish(change.map(|change| Change { is_answer: true, ..change }).as_slice());
     }
 
-    /// Adds the row of an object that this process created, before the watch shows it. If the object was deleted meanwhile, the row
-    /// stays until [`Watched::remove`] or the next listing.
+    /// Adds the row of an object that this process created, before the watch shows it; none if the watch has shown its deletion.
     pub fn insert(&self, key: K, value: V) {
-        let change = self.0.table.write().put(key, value);
+        let change = {
+            let mut table = self.0.table.write();
+            if table.is_gone(&key, &value) {
+                return;
+            }
+            table.put(key, value)
+        };
         self.publish(change.map(|change| Change { is_answer: true, ..change }).as_slice());
     }
 

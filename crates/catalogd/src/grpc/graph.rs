@@ -258,7 +258,7 @@ impl Providers {
 
     /// Whether a bundle provides an API.
     pub(super) fn provides(&self, api: &Api, package: &Name, bundle: &Name) -> bool {
-        let wanted = (api, package, bundle);
-        self.0.binary_search_by(|row| (&row.0, &row.1, &row.2).cmp(&wanted)).is_ok()
+        let searched = (api, package, bundle);
+        self.0.binary_search_by(|row| (&row.0, &row.1, &row.2).cmp(&searched)).is_ok()
     }
 }

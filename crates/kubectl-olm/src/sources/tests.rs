@@ -1,4 +1,4 @@
-//! Why a catalog is not served, in one line.
+//! The reason in one line for which a catalog is not served.
 
 use serde_json::json;
 

@@ -141,6 +141,20 @@ async fn answer_to_a_write_is_shown_once_and_restores_no_object() {
     assert_eq!(shown, [("10".to_owned(), false), ("11".to_owned(), true), (String::new(), false)]);
 }
 
+#[test]
+fn created_object_gets_no_row_after_its_deletion() {
+    let objects = Objects::<ClusterObjectSet>::empty();
+    let row = |object: Object<ClusterObjectSet>| ("a".to_owned(), object);
+    objects.apply(Event::Delete(valid("8")), row);
+    objects.insert("a".to_owned(), valid("9"));
+    assert_eq!(objects.names(), ["a"], "it was created after that");
+    objects.apply(Event::Delete(valid("12")), row);
+    objects.insert("a".to_owned(), valid("9"));
+    assert!(objects.names().is_empty());
+    objects.insert("a".to_owned(), valid("13"));
+    assert_eq!(objects.names(), ["a"]);
+}
+
 #[tokio::test]
 async fn watch_of_metadata_requests_no_content() {
     let accepted = Arc::new(Mutex::new(Vec::new()));
