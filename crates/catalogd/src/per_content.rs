@@ -5,13 +5,15 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::OnceCell;
 
 use crate::store::{Content, Store};
 
 /// One `T` for each served content, by digest; those of contents no longer served go when another one is made.
 #[derive(Debug)]
-pub(crate) struct PerContent<T>(Mutex<BTreeMap<String, Arc<OnceCell<T>>>>);
+pub(crate) struct PerContent<T>(Mutex<BTreeMap<String, Cell<T>>>);
+
+/// Locked while its value is made.
+type Cell<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
 impl<T> Default for PerContent<T> {
     fn default() -> Self {
@@ -31,24 +33,23 @@ impl<T: Clone + Send + Sync + 'static> PerContent<T> {
         content: &Arc<Content>,
         make: impl FnOnce(&Arc<Content>) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let cell = self.cell(store, content);
-        if let Some(made) = cell.get() {
+        // what waits ends with its request; what makes the value has the lock until it has ended
+        let mut cell = self.cell(store, content).lock_owned().await;
+        if let Some(made) = &*cell {
             return Ok(made.clone());
         }
         let content = Arc::clone(content);
-        let making = tokio::spawn(async move {
-            let made = cell.get_or_try_init(|| async {
-                let made = tokio::task::spawn_blocking(move || make(&content)).await;
-                made.map_err(io::Error::other)?
-            });
-            made.await.cloned()
+        let making = tokio::task::spawn_blocking(move || {
+            let made = make(&content)?;
+            *cell = Some(made.clone());
+            Ok(made)
         });
         making.await.map_err(io::Error::other)?
     }
 }
 
 impl<T> PerContent<T> {
-    fn cell(&self, store: &Store, content: &Content) -> Arc<OnceCell<T>> {
+    fn cell(&self, store: &Store, content: &Content) -> Cell<T> {
         let mut made = self.0.lock();
         let digest = content.digest().to_string();
         if !made.contains_key(&digest) {

@@ -370,6 +370,7 @@ async fn respond<S: HttpService>(
 ) -> Result<Response<WatchedBody<S::Body>>, Infallible> {
     let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
     request.extensions_mut().insert(Peer(peer));
+    progress.arrives();
     let mut response = service.oneshot(request).await?;
     if is_chunked {
         // The client or proxy that sent it may have gone by its Content-Length, which the library has dropped: what follows may

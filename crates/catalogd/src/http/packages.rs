@@ -135,8 +135,28 @@ fn summarise(content: &Content, limit: usize) -> io::Result<Option<Vec<u8>>> {
         if out.len() + summariser.size() > limit {
             return Ok(None);
         }
-        serde_json::to_writer(&mut out, &summariser.finish())?;
+        // escapes are longer than what they stand for
+        if serde_json::to_writer(Bounded(&mut out, limit), &summariser.finish()).is_err() {
+            return Ok(None);
+        }
         out.push(b'\n');
     }
     Ok(Some(out))
+}
+
+/// Appends as long as there are not more bytes than the limit.
+struct Bounded<'a>(&'a mut Vec<u8>, usize);
+
+impl io::Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > self.1 {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -283,13 +283,14 @@ async fn http_packages_are_summarized() {
 #[tokio::test]
 async fn http_packages_are_limited() {
     let bench = bench();
-    let message = "m".repeat(1 << 20);
-    let deprecations = format!(
-        r#"{{"schema":"olm.deprecations","package":"a","entries":[{{"reference":{{"schema":"olm.bundle","name":"b"}},"message":"{message}"}}]}}"#
-    );
-    // each channel shows the message
-    for (letter, channels, want) in [('d', 10, 200_u16), ('e', 20, 500)] {
-        let mut lines = vec![deprecations.clone()];
+    // each channel shows the message, also as the escapes that are six times as long
+    for (letter, character, channels, want) in
+        [('d', "m", 10, 200_u16), ('e', "m", 20, 500), ('f', r"\u0001", 10, 500)]
+    {
+        let message = character.repeat(1 << 20);
+        let mut lines = vec![format!(
+            r#"{{"schema":"olm.deprecations","package":"a","entries":[{{"reference":{{"schema":"olm.bundle","name":"b"}},"message":"{message}"}}]}}"#
+        )];
         lines.extend((0..channels).map(|n| {
             format!(r#"{{"schema":"olm.channel","package":"a","name":"c{n}","entries":[{{"name":"b"}}]}}"#)
         }));

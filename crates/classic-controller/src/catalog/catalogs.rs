@@ -206,7 +206,8 @@ impl Catalogs {
         };
         let failed = |problem: String| format!("failed to list bundles: {problem}; {}", entry.backed.fix());
         let mut link = entry.link.subscribe();
-        let made = link.wait_for(|link| link.state != ConnectionState::Connecting);
+        let made =
+            link.wait_for(|link| link.state != ConnectionState::Connecting || !link.problem.is_empty());
         // the sender lives as long as the entry
         let _ = tokio::time::timeout(CONNECT_TIMEOUT, made).await;
         let _reading = entry.reading.lock().await;

@@ -15,12 +15,31 @@ use serde_json::{Value, json};
 
 use super::snapshot::BundleContent;
 
+/// A ConfigMap has up to 1 MiB, but aliases, a CRD that many versions own, and channels with the same versions repeat parts of it.
+const LIMITS: olm_yaml::Limits = olm_yaml::Limits {
+    document_bytes: 8 << 20,
+    stream_bytes: 8 << 20,
+    documents: 1_000,
+    alias_bytes: 1 << 20,
+    key_bytes: 1 << 20,
+    depth: 1_000,
+    document_nodes: 200_000,
+    stream_nodes: 200_000,
+};
+
+/// Bytes of the manifests of all bundles, and about as many of memory of the entries of all channels.
+const MAX_BYTES: usize = 32 << 20;
+
 /// The content of the ConfigMap.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigMapCatalog {
     pub(super) packages: Vec<PackageDraft>,
     bundles: BTreeMap<String, BundleContent>,
+    bytes: usize,
 }
+
+/// A manifest and its length.
+type Manifest = (Object, usize);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -49,17 +68,21 @@ impl ConfigMapCatalog {
         let csvs: Vec<Value> = list(config_map, "clusterServiceVersions")?;
         let crds: Vec<Value> = list(config_map, "customResourceDefinitions")?;
         let object = |value: Value| Object::from_value(value).map_err(|error| error.to_string());
-        let crds = crds.into_iter().map(object).collect::<Result<Vec<_>, _>>()?;
+        let sized = |value: Value| {
+            let length = value.to_string().len();
+            Ok::<_, String>((object(value)?, length))
+        };
+        let crds = crds.into_iter().map(sized).collect::<Result<Vec<_>, _>>()?;
         let mut by_name = BTreeMap::new();
         for value in csvs {
-            let csv = object(value)?;
-            let typed: ClusterServiceVersion = serde_json::from_value(csv.to_value())
-                .map_err(|error| format!("ClusterServiceVersion {}: {error}", csv.name()))?;
-            by_name.insert(csv.name().to_owned(), (csv, typed));
+            let csv = sized(value)?;
+            let typed: ClusterServiceVersion = serde_json::from_value(csv.0.to_value())
+                .map_err(|error| format!("ClusterServiceVersion {}: {error}", csv.0.name()))?;
+            by_name.insert(csv.0.name().to_owned(), (csv, typed));
         }
         let mut catalog = Self::default();
         for package in packages {
-            catalog.add(package, &by_name, &crds);
+            catalog.add(package, &by_name, &crds)?;
         }
         Ok(catalog)
     }
@@ -71,9 +94,9 @@ impl ConfigMapCatalog {
     fn add(
         &mut self,
         package: Package,
-        csvs: &BTreeMap<String, (Object, ClusterServiceVersion)>,
-        crds: &[Object],
-    ) {
+        csvs: &BTreeMap<String, (Manifest, ClusterServiceVersion)>,
+        crds: &[Manifest],
+    ) -> Result<(), String> {
         let mut draft = PackageDraft { name: package.package_name, ..PackageDraft::default() };
         // the only channel is the default
         draft.default_channel = match (package.default_channel, package.channels.as_slice()) {
@@ -86,7 +109,7 @@ impl ConfigMapCatalog {
             // a circle of versions ends where it began
             while let Some((csv, typed)) = csvs.get(&next).filter(|_| seen.insert(next.clone())) {
                 let annotations = typed.metadata.annotations.as_ref();
-                entries.push(ChannelEntry {
+                let entry = ChannelEntry {
                     name: next.clone(),
                     replaces: typed.spec.replaces.clone(),
                     skips: typed.spec.skips.clone(),
@@ -94,9 +117,19 @@ impl ConfigMapCatalog {
                         .and_then(|it| it.get("olm.skipRange"))
                         .cloned()
                         .unwrap_or_default(),
-                });
+                };
+                self.take(olm_solver::entry_memory(&entry))?;
+                entries.push(entry);
                 if added.insert(next.clone()) {
-                    let content = content(&draft.name, csv, typed, crds);
+                    let definitions = typed.spec.custom_resource_definitions.as_ref();
+                    let owned: BTreeSet<&str> =
+                        definitions.iter().flat_map(|it| &it.owned).map(|it| it.name.as_str()).collect();
+                    let owned: Vec<&Manifest> =
+                        crds.iter().filter(|(crd, _)| owned.contains(crd.name())).collect();
+                    self.take(csv.1 + owned.iter().map(|(_, length)| length).sum::<usize>())?;
+                    let objects =
+                        std::iter::once(csv).chain(owned).map(|(object, _)| object.clone()).collect();
+                    let content = content(&draft.name, typed, objects);
                     draft.bundles.push(BundleDraft {
                         name: next.clone(),
                         version: typed.spec.version.clone(),
@@ -110,10 +143,19 @@ impl ConfigMapCatalog {
             draft.channels.push(ChannelDraft { name: channel.name, entries });
         }
         self.packages.push(draft);
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), String> {
+        self.bytes += bytes;
+        if self.bytes > MAX_BYTES {
+            return Err(format!("its bundles and entries have more than the limit of {MAX_BYTES} bytes"));
+        }
+        Ok(())
     }
 }
 
-fn content(package: &str, csv: &Object, typed: &ClusterServiceVersion, crds: &[Object]) -> BundleContent {
+fn content(package: &str, typed: &ClusterServiceVersion, objects: Vec<Object>) -> BundleContent {
     let property = |kind: &str, value: Value| Property { kind: kind.into(), value: value.to_string().into() };
     let mut properties =
         vec![property("olm.package", json!({"packageName": package, "version": typed.spec.version}))];
@@ -128,8 +170,6 @@ fn content(package: &str, csv: &Object, typed: &ClusterServiceVersion, crds: &[O
     for crd in &definitions.required {
         properties.push(property("olm.gvk.required", api(&crd.name, &crd.version, &crd.kind)));
     }
-    let is_owned = |crd: &&Object| definitions.owned.iter().any(|owned| owned.name == crd.name());
-    let objects = std::iter::once(csv).chain(crds.iter().filter(is_owned)).cloned().collect();
     BundleContent { properties, image: String::new(), objects }
 }
 
@@ -137,7 +177,7 @@ fn list<T: DeserializeOwned>(config_map: &ConfigMap, key: &str) -> Result<Vec<T>
     let text =
         config_map.data.as_ref().and_then(|data| data.get(key)).map(String::as_str).unwrap_or_default();
     let mut items = Vec::new();
-    for document in olm_yaml::Documents::from_bytes(text.as_bytes(), olm_yaml::Limits::default()) {
+    for document in olm_yaml::Documents::from_bytes(text.as_bytes(), LIMITS) {
         let document = document.map_err(|error| format!("{key}: {error}"))?;
         let read: Option<Vec<T>> =
             serde_json::from_slice(&document).map_err(|error| format!("{key}: {error}"))?;
@@ -183,6 +223,34 @@ mod tests {
         assert_eq!(names, ["p.v2.0.0", "as.g.test"]);
         assert!(bundle.properties.iter().any(|it| &*it.kind == "olm.gvk"));
         assert!(catalog.bundle("q").is_none());
+    }
+
+    #[test]
+    fn config_map_catalog_is_limited_in_memory() {
+        let crd = format!("- metadata: {{name: as.g.test, annotations: {{a: {}}}}}\n", "x".repeat(900_000));
+        let csv = |at: usize| {
+            format!(
+                "- {{metadata: {{name: v{at}}}, spec: {{displayName: p, version: 1.0.0, replaces: v{}, install: {{strategy: deployment}}, \
+                 customresourcedefinitions: {{owned: [{{name: as.g.test, version: v1, kind: A}}]}}}}}}\n",
+                at + 1
+            )
+        };
+        for (csvs, is_read) in [(30, true), (40, false)] {
+            let data = [
+                ("packages", "- packageName: p\n  channels: [{name: stable, currentCSV: v0}]\n".to_owned()),
+                ("clusterServiceVersions", (0..csvs).map(csv).collect()),
+                ("customResourceDefinitions", crd.clone()),
+            ];
+            let data = data.map(|(key, text)| (key.to_owned(), text)).into();
+            let read = ConfigMapCatalog::read(&ConfigMap { data: Some(data), ..ConfigMap::default() });
+            let limit = "its bundles and entries have more than the limit of 33554432 bytes";
+            assert_eq!(read.err().as_deref(), (!is_read).then_some(limit), "{csvs}");
+        }
+        let lists = (0..9).fold("a0: &a0 [1]".to_owned(), |text, at| {
+            format!("{text}\na{}: &a{} [{}]", at + 1, at + 1, [format!("*a{at}"); 8].join(", "))
+        });
+        let nested = config_map(&format!("- {}", lists.replace('\n', "\n  ")));
+        assert!(ConfigMapCatalog::read(&nested).unwrap_err().starts_with("packages: "));
     }
 
     #[test]

@@ -90,6 +90,10 @@ impl Keeping {
                 link.generation += 1;
             }
         });
+        // what was read of an earlier connection does not count any more, and leaves its memory to others
+        if has_content || state != ConnectionState::Ready {
+            self.read.lock().take_if(|attempt| attempt.outcome.is_ok());
+        }
         let change = connection_change(Some(before), state);
         if change.report || is_other_problem {
             self.states.wake(&self.key);

@@ -182,7 +182,10 @@ impl Csvs {
         let config = self.config(csv);
         let settings = self.settings(csv, config.as_ref());
         let mut desired = strategy::deployments(csv, &settings).map_err(InstallError::hopeless)?;
-        desired.retain(|it| rotated.iter().any(|(name, _)| *name == it.name()));
+        // a newer version may have taken one over meanwhile
+        let own = self.deployments_of(csv);
+        let is_own = |name: &str| own.iter().any(|it| it.name() == name);
+        desired.retain(|it| rotated.iter().any(|(name, _)| *name == it.name()) && is_own(it.name()));
         for deployment in desired {
             self.write_deployment(writer, csv, deployment).await?;
         }

@@ -139,7 +139,7 @@ fn failed_plan(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Optio
 
 /// Its version still replaces the one before it, and no next version follows until that has succeeded; with fail-forward, also after it failed
 /// (classic-apis §6.6). Nor does one while the user replaces its version by another one.
-fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
+pub(super) fn unfinished_upgrade(subscription: &Subscription, facts: &NamespaceFacts<'_>) -> Option<String> {
     let csv = find(facts, subscription.status.as_ref()?.installed_csv.as_str())?;
     if is_on_its_way_out(csv, facts.csvs) {
         return Some(replaced_by_user(csv, facts));
@@ -213,7 +213,8 @@ pub(super) fn held_upgrade(
     if !is_held || failed_plan(subscription, facts).is_some() {
         return None;
     }
-    upgrades(subscription, csv, catalog).next()?;
+    // a range may contain the version itself
+    upgrades(subscription, csv, catalog).find(|next| csv.metadata.name.as_deref() != Some(*next))?;
     let message = unfinished_upgrade(subscription, facts)?;
     Some(ResolutionFact::Failed { reason: "ConstraintsNotSatisfiable", message })
 }

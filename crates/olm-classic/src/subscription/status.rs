@@ -15,7 +15,7 @@ use super::conditions::{ConditionFacts, PlanFact, ResolutionFact, UnpackFact, co
 use super::deprecation::{PackageDeprecations, deprecation_messages};
 use super::health::{TARGETED, catalog_health};
 use super::pass::{NamespaceFacts, new_status};
-use super::resolve::{held_upgrade, stuck_upgrade};
+use super::resolve::{held_upgrade, stuck_upgrade, unfinished_upgrade};
 use super::state::{StatusValues, is_plan_of};
 use crate::install_plan::failed_wait;
 
@@ -41,8 +41,11 @@ impl PassOutcome<'_> {
         let held = match self.resolution {
             ResolutionFact::Failed { .. } => None,
             ResolutionFact::NotTried => stuck_upgrade(subscription, self.facts),
-            ResolutionFact::Resolved => stuck_upgrade(subscription, self.facts)
-                .or_else(|| held_upgrade(subscription, self.facts, catalog?)),
+            ResolutionFact::Resolved => stuck_upgrade(subscription, self.facts).or_else(|| match catalog {
+                Some(catalog) => held_upgrade(subscription, self.facts, catalog),
+                // what its catalog has is not known: what was reported stays
+                None => unfinished_upgrade(subscription, self.facts).map(|_| ResolutionFact::NotTried),
+            }),
         };
         held.unwrap_or_else(|| self.resolution.clone())
     }

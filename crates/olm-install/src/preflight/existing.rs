@@ -18,7 +18,7 @@ use crate::pages::{ObjectText, Page, page};
 /// Objects of one kind that are checked; a warning reports that there are more.
 const MAX_OBJECTS: usize = 5_000;
 /// Time in which the objects of one kind are read.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(180);
 /// Objects that are named in a message.
 const MAX_EXAMPLES: usize = 5;
 

@@ -36,6 +36,11 @@ impl Progress {
         Arc::new(Self(Mutex::new(State { open: 0, moved: Instant::now() })))
     }
 
+    /// A request arrives: the pause since the last answer is over.
+    pub(super) fn arrives(&self) {
+        self.change(|_| ());
+    }
+
     /// An answer begins.
     pub(super) fn begin(self: &Arc<Self>) -> ResponseGuard {
         self.change(|state| state.open += 1);

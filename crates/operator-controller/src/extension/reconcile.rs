@@ -181,7 +181,9 @@ fn reported_error(extension: &ClusterExtension) -> Option<String> {
     let holds = issuer::recorded(extension) == Some(CertProvider::BuiltIn)
         && condition::is_true(conditions, condition::STALLED)
         && progressing.reason == reason::RETRYING
-        && progressing.observed_generation == extension.metadata.generation;
+        && progressing.observed_generation == extension.metadata.generation
+        // as every message about a certificate that may not be written does
+        && progressing.message.starts_with("Secret ");
     holds.then(|| progressing.message.clone())
 }
 
@@ -417,17 +419,22 @@ mod tests {
     #[test]
     fn progress_keeps_an_error_until_certificates_are_checked() {
         use CertificateCheck::{Accepted, Awaited, Refused};
-        let status = |provider: &str, stalled: &str, reason: &str, generation: i64| {
+        let reported = "Secret n/s is immutable";
+        let status_of = |message: &str, provider: &str, stalled: &str, reason: &str, generation: i64| {
             let made = |type_: &str, status: &str, reason: &str| {
-                json!({"type": type_, "status": status, "reason": reason, "message": "reported",
+                json!({"type": type_, "status": status, "reason": reason, "message": message,
                     "observedGeneration": generation, "lastTransitionTime": "2000-01-01T00:00:00Z"})
             };
             json!({"webhookCertificates": {"provider": provider},
                 "conditions": [made("Progressing", "True", reason), made("Stalled", stalled, reason)]})
         };
+        let status = |provider, stalled, reason, generation| {
+            status_of(reported, provider, stalled, reason, generation)
+        };
         let refused = || status("built-in", "True", "Retrying", 2);
         for (case, check, status, want) in [
-            ("not checked yet", Awaited, refused(), Some("reported")),
+            ("not checked yet", Awaited, refused(), Some(reported)),
+            ("another error", Awaited, status_of("no bundle found", "built-in", "True", "Retrying", 2), None),
             ("checked", Accepted, refused(), None),
             ("refused again", Refused("again".to_owned()), refused(), Some("again")),
             ("of another provider", Awaited, status("cert-manager", "True", "Retrying", 2), None),

@@ -230,6 +230,20 @@ fn held_upgrade_is_reported_while_a_next_version_waits() {
         let condition = status.conditions.iter().find(|it| it.type_ == "ResolutionFailed");
         let reason = condition.map(|it| it.reason.as_str());
         assert_eq!(reason, want.map(|_| "ConstraintsNotSatisfiable"), "{case}");
+        // it stays while the catalog is not read
+        cluster.subscriptions[0].status = Some(status);
+        let later = cluster.with_facts(|facts| {
+            let outcome = PassOutcome {
+                facts,
+                resolution: &ResolutionFact::Resolved,
+                left_out: &BTreeMap::new(),
+                unpack: &UnpackFact::None,
+                made: None,
+            };
+            next_status(&facts.subscriptions[0], None, &outcome, None, at(9))
+        });
+        let later = later.as_ref().or(cluster.subscriptions[0].status.as_ref()).unwrap();
+        assert_eq!(subscription_wait(later).as_ref(), want, "{case}, without the catalog");
     }
 }
 

@@ -132,6 +132,12 @@ async fn deployments(
 /// None on a cluster that is not OpenShift.
 async fn proxy(client: &Client) -> Result<BTreeMap<String, String>, CommandError> {
     let gvk = GroupVersionKind::gvk(openshift::GROUP, "v1", "Proxy");
+    // without rights the answer is 403 also where there is no such kind; discovery is open to every user
+    if let Err(kube::Error::Api(status)) = client.list_api_group_resources(&gvk.api_version()).await
+        && status.code == 404
+    {
+        return Ok(BTreeMap::new());
+    }
     let resource = ApiResource::from_gvk_with_plural(&gvk, "proxies");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     match api.get("cluster").await {
@@ -240,15 +246,22 @@ mod tests {
     async fn classic_status_reads_the_proxy_of_the_cluster() {
         let found = json!({"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"},
             "status": {"httpProxy": "http://p"}});
-        for (answer, want) in [
-            ((200, found.to_string()), Some("http://p")),
-            ((404, "404 page not found".to_owned()), None),
-            (stand_in::failure(403, "proxies.config.openshift.io is forbidden"), None),
+        let resources =
+            json!({"kind": "APIResourceList", "groupVersion": "config.openshift.io/v1", "resources": []});
+        let served = (200, resources.to_string());
+        let forbidden = || stand_in::failure(403, "proxies.config.openshift.io is forbidden");
+        let not_found = || (404, "404 page not found".to_owned());
+        for (case, group, answer, want) in [
+            ("a proxy", served.clone(), (200, found.to_string()), Some("http://p")),
+            ("none", served.clone(), not_found(), None),
+            ("no such kind, and no right", not_found(), forbidden(), None),
+            ("no right", served, forbidden(), None),
         ] {
-            let code = answer.0;
             let client = stand_in::cluster(move |request| {
                 Some(if request.contains("/apis/config.openshift.io/v1/proxies/cluster") {
                     answer.clone()
+                } else if request.contains("/apis/config.openshift.io/v1") {
+                    group.clone()
                 } else if request.contains("/namespaces/ns/deployments?") {
                     stand_in::list(&json!([{"metadata": {"namespace": "ns", "name": "a"}}]))
                 } else {
@@ -256,9 +269,9 @@ mod tests {
                 })
             });
             let observed = observe(&client, Some("ns")).await.unwrap();
-            assert_eq!(observed.proxy.get("HTTP_PROXY").map(String::as_str), want, "{code}");
+            assert_eq!(observed.proxy.get("HTTP_PROXY").map(String::as_str), want, "{case}");
             let is_shown = !observed.deployments.is_empty();
-            assert_eq!(is_shown, code != 403, "{code}: not compared without the proxy");
+            assert_eq!(is_shown, case != "no right", "{case}: not compared without the proxy");
         }
     }
 
