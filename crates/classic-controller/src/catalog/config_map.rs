@@ -247,7 +247,7 @@ mod tests {
             assert_eq!(read.err().as_deref(), (!is_read).then_some(limit), "{csvs}");
         }
         let lists = (0..9).fold("a0: &a0 [1]".to_owned(), |text, at| {
-            format!("{text}\na{}: &a{} [{}]", at + 1, at + 1, [format!("*a{at}"); 8].join(", "))
+            format!("{text}\na{}: &a{} [{}]", at + 1, at + 1, vec![format!("*a{at}"); 8].join(", "))
         });
         let nested = config_map(&format!("- {}", lists.replace('\n', "\n  ")));
         assert!(ConfigMapCatalog::read(&nested).unwrap_err().starts_with("packages: "));
