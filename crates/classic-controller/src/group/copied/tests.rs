@@ -234,6 +234,24 @@ async fn copies_stay_while_their_original_does_not_fit_its_type() {
     }
 }
 
+/// The methods of the requests of a pass for a CSV in namespace `home` that has a copy in namespace `b`.
+async fn methods_of_a_pass(cluster: &Arc<Cluster>) -> Vec<String> {
+    let csv = |namespace: &str, labels: Value| {
+        json!({
+            "metadata": {"namespace": namespace, "name": "demo.v1", "uid": namespace, "labels": labels},
+            "spec": {"displayName": "d", "install": {"strategy": "deployment"}},
+        })
+    };
+    put(&cluster.csvs, csv("home", json!({})));
+    let copy = csv("b", json!({"olm.copiedFrom": "home"}));
+    cluster.copies.insert(&serde_json::from_value(copy).unwrap());
+    let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
+    let context = testing::context(NAME, &apiserver, cluster);
+    reconcile(&context, "home/demo.v1").await.unwrap();
+    let requests = apiserver.requests();
+    requests.iter().map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect()
+}
+
 #[tokio::test]
 async fn copies_stay_while_their_group_does_not_fit_its_type() {
     for (group, want) in [(Some(json!({"targetNamespaces": "b"})), &[][..]), (None, &["DELETE"])] {
@@ -243,21 +261,7 @@ async fn copies_stay_while_their_group_does_not_fit_its_type() {
             let group: watched::Received<OperatorGroup> = serde_json::from_value(group).unwrap();
             cluster.groups.insert("home/og".to_owned(), watched::Object::from(group));
         }
-        let csv = |namespace: &str, labels: Value| {
-            json!({
-                "metadata": {"namespace": namespace, "name": "demo.v1", "uid": namespace, "labels": labels},
-                "spec": {"displayName": "d", "install": {"strategy": "deployment"}},
-            })
-        };
-        put(&cluster.csvs, csv("home", json!({})));
-        let copy = csv("b", json!({"olm.copiedFrom": "home"}));
-        cluster.copies.insert(&serde_json::from_value(copy).unwrap());
-        let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
-        let context = testing::context(NAME, &apiserver, &cluster);
-        reconcile(&context, "home/demo.v1").await.unwrap();
-        let requests = apiserver.requests();
-        let methods = requests.iter().map(|line| line.split(' ').next().unwrap_or_default());
-        assert!(methods.eq(want.iter().copied()), "{requests:?}");
+        assert_eq!(methods_of_a_pass(&cluster).await, want);
     }
 }
 
@@ -272,21 +276,7 @@ async fn copies_stay_while_the_account_of_their_group_is_missing() {
         let cluster = Cluster::new();
         let metadata = json!({"namespace": "home", "name": "og"});
         put(&cluster.groups, json!({"metadata": metadata, "spec": spec, "status": status}));
-        let csv = |namespace: &str, labels: Value| {
-            json!({
-                "metadata": {"namespace": namespace, "name": "demo.v1", "uid": namespace, "labels": labels},
-                "spec": {"displayName": "d", "install": {"strategy": "deployment"}},
-            })
-        };
-        put(&cluster.csvs, csv("home", json!({})));
-        let copy = csv("b", json!({"olm.copiedFrom": "home"}));
-        cluster.copies.insert(&serde_json::from_value(copy).unwrap());
-        let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
-        let context = testing::context(NAME, &apiserver, &cluster);
-        reconcile(&context, "home/demo.v1").await.unwrap();
-        let requests = apiserver.requests();
-        let methods = requests.iter().map(|line| line.split(' ').next().unwrap_or_default());
-        assert!(methods.eq(want.iter().copied()), "{is_missing}: {requests:?}");
+        assert_eq!(methods_of_a_pass(&cluster).await, want, "{is_missing}");
     }
 }
 

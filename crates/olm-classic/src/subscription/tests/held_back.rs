@@ -214,17 +214,20 @@ fn held_upgrade_is_reported_while_a_next_version_waits() {
         cluster.plans = vec![plan("p", 3, Some("Complete"), &[installed])];
         cluster.groups = vec![group(strategy)];
         let content = offering(next, replaces);
-        let status = cluster.with_facts(|facts| {
-            let outcome = PassOutcome {
-                facts,
-                resolution: &ResolutionFact::Resolved,
-                left_out: &BTreeMap::new(),
-                unpack: &UnpackFact::None,
-                made: None,
-            };
-            let deprecated = PackageDeprecations { catalog: &content, entries: &[] };
-            next_status(&facts.subscriptions[0], None, &outcome, Some(deprecated), at(9)).unwrap()
-        });
+        let next_status = |cluster: &Cluster, deprecated: Option<PackageDeprecations<'_>>| {
+            cluster.with_facts(|facts| {
+                let outcome = PassOutcome {
+                    facts,
+                    resolution: &ResolutionFact::Resolved,
+                    left_out: &BTreeMap::new(),
+                    unpack: &UnpackFact::None,
+                    made: None,
+                };
+                next_status(&facts.subscriptions[0], None, &outcome, deprecated, at(9))
+            })
+        };
+        let deprecated = PackageDeprecations { catalog: &content, entries: &[] };
+        let status = next_status(&cluster, Some(deprecated)).unwrap();
         let case = format!("{installed} {phase} {strategy} {next}");
         assert_eq!(subscription_wait(&status).as_ref(), want, "{case}");
         let condition = status.conditions.iter().find(|it| it.type_ == "ResolutionFailed");
@@ -232,16 +235,7 @@ fn held_upgrade_is_reported_while_a_next_version_waits() {
         assert_eq!(reason, want.map(|_| "ConstraintsNotSatisfiable"), "{case}");
         // it stays while the catalog is not read
         cluster.subscriptions[0].status = Some(status);
-        let later = cluster.with_facts(|facts| {
-            let outcome = PassOutcome {
-                facts,
-                resolution: &ResolutionFact::Resolved,
-                left_out: &BTreeMap::new(),
-                unpack: &UnpackFact::None,
-                made: None,
-            };
-            next_status(&facts.subscriptions[0], None, &outcome, None, at(9))
-        });
+        let later = next_status(&cluster, None);
         let later = later.as_ref().or(cluster.subscriptions[0].status.as_ref()).unwrap();
         assert_eq!(subscription_wait(later).as_ref(), want, "{case}, without the catalog");
     }
