@@ -63,6 +63,8 @@ pub enum Ownership {
     Immutable,
     /// It may not be written; with the error message.
     Foreign(String),
+    /// It cannot be known yet whether it may be written; with the error message.
+    Unknown(String),
 }
 
 /// The owner of a certificate's Secret.
@@ -162,6 +164,7 @@ impl Executor {
             let ownership = live.as_ref().map(|live| owner.ownership(live));
             match &ownership {
                 Some(Ownership::Foreign(message)) => return Err(ExecutorError::Refused(message.clone())),
+                Some(Ownership::Unknown(message)) => return Err(ExecutorError::Failed(message.clone())),
                 Some(Ownership::Immutable) => {
                     if let Some(immutable) = live.take() {
                         self.delete(&immutable).await?;

@@ -71,7 +71,7 @@ impl Issuer {
         for revision in revisions {
             match self.content(revision).await {
                 Ok(content) => contents.push(content),
-                Err(error) => unread = unread.or(Some(error)),
+                Err(error) => unread = unread.or(Some(error.to_string())),
             }
         }
         let needs = Needs::from_revisions(&contents.iter().map(AsRef::as_ref).collect::<Vec<_>>());
@@ -81,7 +81,7 @@ impl Issuer {
         let mut failure: Option<ExecutorError> = None;
         let mut trust: BTreeMap<&CaTarget, BTreeMap<Service, String>> = BTreeMap::new();
         for certificate in needs.issue.values() {
-            match self.keep(&extension, certificate).await {
+            match self.keep(&extension, certificate, unread.as_deref()).await {
                 Ok((state, recheck_at)) => {
                     rechecks.extend(recheck_at);
                     let service = (certificate.namespace.clone(), certificate.service.clone());
@@ -109,7 +109,7 @@ impl Issuer {
         {
             failure = failure.or(Some(error));
         }
-        failure.or(unread).map_or(Ok(rechecks.into_iter().min()), Err)
+        failure.or(unread.map(ExecutorError::Failed)).map_or(Ok(rechecks.into_iter().min()), Err)
     }
 
     /// Removes what none of the extension's revisions needs.
@@ -140,6 +140,7 @@ impl Issuer {
         &self,
         extension: &Extension<'_>,
         certificate: &WebhookCertificate,
+        unread: Option<&str>,
     ) -> Result<(CertificateState, Option<Timestamp>), ExecutorError> {
         let owner = &extension.owner;
         let spec = CertificateSpec {
@@ -155,7 +156,7 @@ impl Issuer {
         let callers: Vec<Caller> =
             targets.filter_map(|target| self.cluster.caller(target, &owner.name)).collect();
         let trusted: Vec<&str> = callers.iter().flat_map(|caller| caller.trusted(&service)).collect();
-        let secret = WebhookSecret { extension, certificate };
+        let secret = WebhookSecret { extension, certificate, unread };
         let key = (certificate.namespace.clone(), certificate.secret.clone());
         let cached = self.cluster.secret(&key);
         let settled = cached.and_then(|cached| self.executor.settled(&spec, &secret, &cached, &trusted));
@@ -252,11 +253,13 @@ impl Extension<'_> {
 struct WebhookSecret<'a> {
     extension: &'a Extension<'a>,
     certificate: &'a WebhookCertificate,
+    /// Why the content of a revision cannot be read.
+    unread: Option<&'a str>,
 }
 
 impl SecretOwner for WebhookSecret<'_> {
     fn ownership(&self, secret: &Secret) -> Ownership {
-        secret::ownership(secret, &self.extension.owner, self.certificate)
+        secret::ownership(secret, &self.extension.owner, self.certificate, self.unread)
     }
 
     fn marks(&self, present: Option<&Secret>) -> ObjectMeta {
@@ -367,7 +370,7 @@ mod tests {
     }
 
     /// The content of the newest revision is lost. Pods of the installed one need a certificate that is valid, and what the other one needs
-    /// is not known.
+    /// is not known: it may be the certificate that cert-manager issued.
     #[tokio::test]
     async fn certificate_is_issued_beside_a_revision_without_content() {
         let metadata = json!({"name": "s", "namespace": "n"});
@@ -393,9 +396,18 @@ mod tests {
             json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "e", "uid": "u1"});
         let leftover = json!({"metadata": {"name": "leftover", "namespace": "n", "uid": "u2", "resourceVersion": "3",
             "labels": {(labels::OWNER_NAME): "e"}, "ownerReferences": [owner]}});
-        for (revisions, is_deleted) in [(vec![Arc::clone(&installed)], true), (vec![installed, lost], false)]
-        {
-            let leftover = leftover.clone();
+        let filled = json!({"metadata": {"name": "s-cert", "namespace": "n", "uid": "u3", "resourceVersion": "4",
+            "annotations": {"cert-manager.io/alt-names": "s.n.svc"}}, "data": {"tls.crt": "eA==", "tls.key": "eA=="}});
+        let (create, patch) =
+            ("POST /api/v1/namespaces/n/secrets?", "PATCH /api/v1/namespaces/n/secrets/s-cert?");
+        let (alone, beside) = (vec![Arc::clone(&installed)], vec![installed, lost]);
+        for (revisions, present, written, is_deleted) in [
+            (&alone, None, Some(create), true),
+            (&beside, None, Some(create), false),
+            (&alone, Some(&filled), Some(patch), true),
+            (&beside, Some(&filled), None, false),
+        ] {
+            let (leftover, present) = (leftover.clone(), present.cloned());
             let apiserver =
                 Apiserver::new(move |method, uri| match uri.split('?').next().unwrap_or_default() {
                     "/api/v1/secrets" => {
@@ -403,6 +415,9 @@ mod tests {
                     }
                     path if method == "GET" && !path.contains("/namespaces/") => {
                         (200, json!({"metadata": {"resourceVersion": "9"}, "items": []}))
+                    }
+                    "/api/v1/namespaces/n/secrets/s-cert" if method == "GET" && present.is_some() => {
+                        (200, json!(present))
                     }
                     _ => (
                         404,
@@ -427,10 +442,12 @@ mod tests {
                 contents: Mutex::default(),
             };
             // the apiserver does not keep what is created
-            issuer.pass(&object, &revisions).await.unwrap_err();
+            issuer.pass(&object, revisions).await.unwrap_err();
             let requests = apiserver.requests();
             let is_made = |start: &str| requests.iter().any(|line| line.starts_with(start));
-            assert!(is_made("POST /api/v1/namespaces/n/secrets?"), "{requests:?}");
+            for request in [create, patch] {
+                assert_eq!(is_made(request), written == Some(request), "{request} {requests:?}");
+            }
             assert_eq!(is_made("DELETE /api/v1/namespaces/n/secrets/leftover"), is_deleted, "{requests:?}");
         }
     }

@@ -31,9 +31,15 @@ pub struct Owner {
     pub uid: String,
 }
 
-/// Whether and how the Secret may be written for this certificate.
+/// Whether and how the Secret may be written for this certificate. `unread` is why the content of a revision cannot be read: that one may
+/// need the certificate of another provider.
 #[must_use]
-pub fn ownership(secret: &Secret, owner: &Owner, certificate: &WebhookCertificate) -> Ownership {
+pub fn ownership(
+    secret: &Secret,
+    owner: &Owner,
+    certificate: &WebhookCertificate,
+    unread: Option<&str>,
+) -> Ownership {
     let owners = secret.owner_references();
     let is_owned = owners.iter().any(|owner_ref| owner_ref.uid == owner.uid);
     let other =
@@ -60,11 +66,13 @@ pub fn ownership(secret: &Secret, owner: &Owner, certificate: &WebhookCertificat
         )),
         (false, true) if is_marked() => Ownership::Own,
         (false, true) => Ownership::Unmarked,
-        (false, false)
-            if is_empty(secret) || is_issued(secret, owner) || is_of_other_provider(secret, certificate) =>
-        {
-            Ownership::Unmarked
-        }
+        (false, false) if is_empty(secret) || is_issued(secret, owner) => Ownership::Unmarked,
+        (false, false) if is_of_other_provider(secret, certificate) => match unread {
+            None => Ownership::Unmarked,
+            Some(unread) => Ownership::Unknown(format!(
+                "Secret {title} may still be needed with the certificate of its provider: {unread}"
+            )),
+        },
         (false, false) => Ownership::Foreign(format!(
             "Secret {title} holds no webhook certificate of this extension; delete or rename it: the certificate of \
              Service {:?} takes its name",
@@ -161,11 +169,16 @@ mod tests {
     }
 
     fn word(secret: &Secret) -> &'static str {
-        match ownership(secret, &owner(), &certificate()) {
+        word_beside(None, secret)
+    }
+
+    fn word_beside(unread: Option<&str>, secret: &Secret) -> &'static str {
+        match ownership(secret, &owner(), &certificate(), unread) {
             Ownership::Own => "own",
             Ownership::Unmarked => "unmarked",
             Ownership::Immutable => "immutable",
             Ownership::Foreign(_) => "foreign",
+            Ownership::Unknown(_) => "unknown",
         }
     }
 
@@ -202,7 +215,7 @@ mod tests {
         // restored from a backup: every mark is ours, the owner has another UID
         let mut restored = own();
         restored.metadata.owner_references.as_mut().unwrap()[0].uid = "u0".to_owned();
-        let Ownership::Foreign(message) = ownership(&restored, &owner(), &certificate()) else {
+        let Ownership::Foreign(message) = ownership(&restored, &owner(), &certificate(), None) else {
             panic!("it is taken over");
         };
         assert!(message.contains("another ClusterExtension \"demo\", with the UID u0"), "{message}");
@@ -229,7 +242,8 @@ mod tests {
             json!({}),
         ] {
             let secret = annotated(annotations.clone());
-            assert!(matches!(ownership(&secret, &owner(), &renamed), Ownership::Foreign(_)), "{annotations}");
+            let found = ownership(&secret, &owner(), &renamed, None);
+            assert!(matches!(found, Ownership::Foreign(_)), "{annotations}");
         }
     }
 
@@ -268,9 +282,13 @@ mod tests {
             ("service CA, other Service", annotated(SERVICE_CA_SERVICE[1], "other"), "foreign"),
         ] {
             assert_eq!(word(&secret), want, "{case}");
+            // the revision without content may need what another provider issued
+            let is_of_provider = want == "unmarked" && case.contains("same Service");
+            let want = if is_of_provider { "unknown" } else { want };
+            assert_eq!(word_beside(Some("content not found"), &secret), want, "{case}, beside a revision without content");
         }
         let Ownership::Foreign(message) =
-            ownership(&secret(TYPE, "key", json!({})), &owner(), &certificate())
+            ownership(&secret(TYPE, "key", json!({})), &owner(), &certificate(), None)
         else {
             panic!("it is taken");
         };
