@@ -12,6 +12,8 @@ pub const ABSENT: &str = "Absent";
 pub const ROLLING_OUT: &str = "RollingOut";
 /// An error occurred and another attempt follows (Progressing, Ready).
 pub const RETRYING: &str = "Retrying";
+/// A webhook certificate may not be written into its Secret (Stalled).
+pub const CERTIFICATE_REFUSED: &str = "CertificateRefused";
 /// Only a change by the user can help (Progressing, Ready).
 pub const BLOCKED: &str = "Blocked";
 /// `spec.config` does not fit the bundle (Progressing).

@@ -27,6 +27,8 @@ pub enum Cause {
     Signature,
     /// The bundle is not read again, because reading it ended the process.
     Quarantine,
+    /// A webhook certificate may not be written.
+    Certificate,
 }
 
 /// A pass that stopped: the condition text and its class.

@@ -136,9 +136,13 @@ fn failed(failure: &PassError) -> Event {
         (Cause::CrdSafety, _) => Event::exact(note("UpgradeRefused")),
         (Cause::Dependencies, _) => Event::exact(note("DependencyMissing")),
         (Cause::Signature, _) => Event::exact(note("SignatureRefused")),
-        (Cause::Other | Cause::Quarantine, Class::NeedsChange) => Event::exact(note("NeedsChange")),
-        (Cause::Other | Cause::Quarantine, Class::Blocked) => Event::exact(note(reason::BLOCKED)),
-        (Cause::Other | Cause::Quarantine, Class::InvalidConfiguration) => {
+        (Cause::Other | Cause::Quarantine | Cause::Certificate, Class::NeedsChange) => {
+            Event::exact(note("NeedsChange"))
+        }
+        (Cause::Other | Cause::Quarantine | Cause::Certificate, Class::Blocked) => {
+            Event::exact(note(reason::BLOCKED))
+        }
+        (Cause::Other | Cause::Quarantine | Cause::Certificate, Class::InvalidConfiguration) => {
             Event::exact(note(reason::INVALID_CONFIGURATION))
         }
     }

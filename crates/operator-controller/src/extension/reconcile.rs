@@ -10,7 +10,7 @@ use olm_bundle::CertProvider;
 use olm_catalog::select;
 use olm_install::issuer;
 use olm_install::resolution::{
-    self, BundleFacts, Class, DeprecationUpdate, ExtensionRequest, PassError, UpgradeUpdate, revision,
+    self, BundleFacts, Cause, Class, DeprecationUpdate, ExtensionRequest, PassError, UpgradeUpdate, revision,
     validate,
 };
 use olm_runtime::backoff::UNFINISHED;
@@ -168,23 +168,25 @@ fn applied(
         CertificateCheck::Accepted => None,
     };
     match refused {
-        Some(message) => Progress::Failed(PassError::new(Class::NeedsChange, message)),
+        Some(message) => Progress::Failed(PassError {
+            cause: Cause::Certificate,
+            ..PassError::new(Class::NeedsChange, message)
+        }),
         None => Progress::Applied { target: target.clone(), issuer },
     }
 }
 
-/// The error that an earlier process reported, if it may be one about built-in certificates: until this process has checked those, nothing
-/// proves that it is gone.
+/// The error that an earlier process reported about a built-in certificate: until this process has checked those, nothing proves that it
+/// is gone.
 fn reported_error(extension: &ClusterExtension) -> Option<String> {
     let conditions = &extension.status.as_ref()?.conditions;
-    let progressing = condition::find(conditions, condition::PROGRESSING)?;
+    let stalled = condition::find(conditions, condition::STALLED)?;
     let holds = issuer::recorded(extension) == Some(CertProvider::BuiltIn)
-        && condition::is_true(conditions, condition::STALLED)
-        && progressing.reason == reason::RETRYING
-        && progressing.observed_generation == extension.metadata.generation
-        // as every message about a certificate that may not be written does
-        && progressing.message.starts_with("Secret ");
-    holds.then(|| progressing.message.clone())
+        && stalled.reason == reason::CERTIFICATE_REFUSED
+        && stalled.observed_generation == extension.metadata.generation;
+    // the whole message is that of `Progressing`
+    let progressing = condition::find(conditions, condition::PROGRESSING).filter(|_| holds)?;
+    Some(progressing.message.clone())
 }
 
 /// The bundle of the newest revision that has succeeded and that is not the installed one, archived ones included.
@@ -420,27 +422,23 @@ mod tests {
     fn progress_keeps_an_error_until_certificates_are_checked() {
         use CertificateCheck::{Accepted, Awaited, Refused};
         let reported = "Secret n/s is immutable";
-        let status_of = |message: &str, provider: &str, stalled: &str, reason: &str, generation: i64| {
-            let made = |type_: &str, status: &str, reason: &str| {
-                json!({"type": type_, "status": status, "reason": reason, "message": message,
+        let status = |provider: &str, stalled: &str, generation: i64| {
+            let made = |type_: &str, reason: &str| {
+                json!({"type": type_, "status": "True", "reason": reason, "message": reported,
                     "observedGeneration": generation, "lastTransitionTime": "2000-01-01T00:00:00Z"})
             };
             json!({"webhookCertificates": {"provider": provider},
-                "conditions": [made("Progressing", "True", reason), made("Stalled", stalled, reason)]})
+                "conditions": [made("Progressing", "Retrying"), made("Stalled", stalled)]})
         };
-        let status = |provider, stalled, reason, generation| {
-            status_of(reported, provider, stalled, reason, generation)
-        };
-        let refused = || status("built-in", "True", "Retrying", 2);
+        let refused = || status("built-in", "CertificateRefused", 2);
         for (case, check, status, want) in [
             ("not checked yet", Awaited, refused(), Some(reported)),
-            ("another error", Awaited, status_of("no bundle found", "built-in", "True", "Retrying", 2), None),
+            ("another error about a Secret", Awaited, status("built-in", "Retrying", 2), None),
             ("checked", Accepted, refused(), None),
             ("refused again", Refused("again".to_owned()), refused(), Some("again")),
-            ("of another provider", Awaited, status("cert-manager", "True", "Retrying", 2), None),
-            ("it passes by itself", Awaited, status("built-in", "False", "Retrying", 2), None),
-            ("the rollout is blocked", Awaited, status("built-in", "True", "Blocked", 2), None),
-            ("the spec has changed", Awaited, status("built-in", "True", "Retrying", 1), None),
+            ("of another provider", Awaited, status("cert-manager", "CertificateRefused", 2), None),
+            ("the rollout is blocked", Awaited, status("built-in", "Blocked", 2), None),
+            ("the spec has changed", Awaited, status("built-in", "CertificateRefused", 1), None),
             ("no status", Awaited, json!({}), None),
         ] {
             let extension: ClusterExtension = serde_json::from_value(json!({
@@ -450,7 +448,10 @@ mod tests {
             }))
             .unwrap();
             let progress = applied(check, reported_error(&extension), &BundleFacts::default(), None);
-            let found = if let Progress::Failed(error) = &progress { Some(&*error.message) } else { None };
+            let found = match &progress {
+                Progress::Failed(error) if error.cause == Cause::Certificate => Some(&*error.message),
+                _ => None,
+            };
             assert_eq!(found, want, "{case}: {progress:?}");
         }
     }

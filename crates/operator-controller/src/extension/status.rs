@@ -306,8 +306,9 @@ fn kstatus(
     ready: &Condition,
     make: &ConditionBuilder,
 ) -> (Option<Condition>, Option<Condition>) {
-    let on =
-        |type_: &str| Some(make.made(type_, ConditionStatus::True, &ready.reason, ready.message.clone()));
+    let on = |type_: &str, reason: &str| {
+        Some(make.made(type_, ConditionStatus::True, reason, ready.message.clone()))
+    };
     let stalled = match progress {
         Progress::Invalid(failure) | Progress::Failed(failure) => failure.class != Class::Transient,
         Progress::Applied { .. } => progressing.is_some_and(|found| found.status == ConditionStatus::False),
@@ -315,9 +316,21 @@ fn kstatus(
     };
     let idle = ready.status == ConditionStatus::True || matches!(progress, Progress::Paused);
     match (stalled, idle) {
-        (true, _) => (None, on(condition::STALLED)),
+        (true, _) => (None, on(condition::STALLED, stalled_reason(progress).unwrap_or(&ready.reason))),
         (false, true) => (None, None),
-        (false, false) => (on(condition::RECONCILING), None),
+        (false, false) => (on(condition::RECONCILING, &ready.reason), None),
+    }
+}
+
+/// The reason by which the next process finds that the error was about a certificate.
+fn stalled_reason(progress: &Progress) -> Option<&'static str> {
+    match progress {
+        Progress::Failed(PassError { cause: Cause::Certificate, .. }) => Some(reason::CERTIFICATE_REFUSED),
+        Progress::Failed(_)
+        | Progress::Invalid(_)
+        | Progress::Applied { .. }
+        | Progress::Paused
+        | Progress::Uninstalling { .. } => None,
     }
 }
 

@@ -158,7 +158,8 @@ async fn certificate_never_overwrites_foreign_secret() -> Result<()> {
     let extension = site.world.extensions.get(&site.world.name).await?;
     let stalled = current(&extension, condition::STALLED).context("not stalled")?;
     let first = message.lines().next();
-    assert_eq!((stalled.status.as_str(), Some(stalled.message.as_str())), ("True", first));
+    assert_eq!((stalled.status.as_str(), &*stalled.reason), ("True", "CertificateRefused"));
+    assert_eq!(Some(stalled.message.as_str()), first);
     let after = site.secrets.get(&site.secret()).await?;
     assert_eq!((after.resource_version(), after.data), (before.resource_version(), before.data));
     let messages = site.world.events("CertificateRefused").await?;

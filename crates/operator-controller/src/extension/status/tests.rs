@@ -327,6 +327,20 @@ fn ready_and_kstatus_in_every_state() {
     }
 }
 
+/// Another process finds by the reason which error it reported.
+#[test]
+fn stalled_has_a_reason_of_its_own_for_certificates() {
+    let refused = PassError { cause: Cause::Certificate, ..PassError::new(Class::NeedsChange, TEXT) };
+    let status = derived(vec![done(1, "1.0.0")], Progress::Failed(refused), None);
+    for (type_, want) in [
+        (condition::PROGRESSING, "True/Retrying: some text"),
+        (condition::READY, "False/Retrying: some text"),
+        (condition::STALLED, "True/CertificateRefused: some text"),
+    ] {
+        assert_eq!(text(&status, type_), want, "{type_}");
+    }
+}
+
 #[test]
 fn status_names_a_deleted_revision_while_it_is_torn_down() {
     let removing = "removing revision resources that are not owned by another revision";
