@@ -50,9 +50,8 @@ impl CopyRow {
         }
     }
 
-    fn is_older_than(&self, other: &Self) -> bool {
-        let version = |row: &Self| row.resource_version.parse::<u64>().ok();
-        matches!((version(self), version(other)), (Some(this), Some(other)) if this < other)
+    fn version(&self) -> Option<u64> {
+        self.resource_version.parse().ok()
     }
 }
 
@@ -70,7 +69,7 @@ pub(crate) struct Copies(Watched<String, CopyRow>);
 
 impl Default for Copies {
     fn default() -> Self {
-        let table = Table::with_order(CopyRow::is_older_than).grouped_by(|row| Some(&row.observed.name));
+        let table = Table::with_order(CopyRow::version).grouped_by(|row| Some(&row.observed.name));
         Self(Watched::new(table))
     }
 }

@@ -30,12 +30,12 @@ pub struct Table<K, V> {
     rows: BTreeMap<K, V>,
     listing: BTreeMap<K, V>,
     is_listed: bool,
-    is_older: fn(&V, &V) -> bool,
+    version: fn(&V) -> Option<u64>,
     group: fn(&V) -> Option<&str>,
     /// The keys of each group.
     groups: BTreeMap<String, BTreeSet<K>>,
-    /// The last state of the object whose deletion the watch showed last.
-    last_deleted: Option<V>,
+    /// The version of the object whose deletion the watch showed last.
+    last_deleted: Option<u64>,
 }
 
 /// A row that appeared, changed or went. At least one of the two states is there.
@@ -77,19 +77,20 @@ impl<K, V> Change<K, V> {
 
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
-        Self::with_order(|_, _| false)
+        Self::with_order(|_| None)
     }
 }
 
 impl<K, V> Table<K, V> {
-    /// An empty table that keeps a row rather than replace it with one that `is_older` than it.
+    /// An empty table that keeps a row rather than replace it with one that has a lower `version`. A row without a version is neither older
+    /// nor newer than any other.
     #[must_use]
-    pub fn with_order(is_older: fn(&V, &V) -> bool) -> Self {
+    pub fn with_order(version: fn(&V) -> Option<u64>) -> Self {
         Self {
             rows: BTreeMap::new(),
             listing: BTreeMap::new(),
             is_listed: false,
-            is_older,
+            version,
             group: |_| None,
             groups: BTreeMap::new(),
             last_deleted: None,
@@ -113,6 +114,14 @@ impl<K, V> Table<K, V> {
     pub fn is_listed(&self) -> bool {
         self.is_listed
     }
+
+    fn is_older(&self, one: &V, than: &V) -> bool {
+        is_lower((self.version)(one), (self.version)(than))
+    }
+}
+
+fn is_lower(one: Option<u64>, than: Option<u64>) -> bool {
+    matches!((one, than), (Some(one), Some(than)) if one < than)
 }
 
 impl<K: Clone + Ord, V: Clone + PartialEq> Table<K, V> {
@@ -149,7 +158,7 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Table<K, V> {
     /// changes nothing, or when it is older than the row that is there.
     pub fn put(&mut self, key: K, value: V) -> Option<Change<K, V>> {
         let before = self.rows.get(&key);
-        if before.is_some_and(|before| *before == value || (self.is_older)(&value, before)) {
+        if before.is_some_and(|before| *before == value || self.is_older(&value, before)) {
             return None;
         }
         let before = self.insert(key.clone(), value.clone());
@@ -157,19 +166,18 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Table<K, V> {
     }
 
     fn delete(&mut self, key: K, last: V) -> Option<Change<K, V>> {
-        if self.rows.get(&key).is_some_and(|before| (self.is_older)(&last, before)) {
+        if self.rows.get(&key).is_some_and(|before| self.is_older(&last, before)) {
             return None;
         }
         self.remove(&key);
-        self.last_deleted = Some(last.clone());
+        self.last_deleted = (self.version)(&last);
         Some(Change::new(key, Some(last), None))
     }
 
     /// Whether an object that this process created was deleted before its row is added. A watch shows changes in their order: after a later
     /// deletion it has shown the creation, too.
     fn is_gone(&self, key: &K, created: &V) -> bool {
-        let is_past = |last: &V| (self.is_older)(created, last);
-        !self.rows.contains_key(key) && self.last_deleted.as_ref().is_some_and(is_past)
+        !self.rows.contains_key(key) && is_lower((self.version)(created), self.last_deleted)
     }
 
     /// Removes the row of an object that the API server did not find.
@@ -456,9 +464,8 @@ impl<K: Resource> Object<K> {
     }
 
     /// Resource versions are numbers wherever etcd is behind the API server; where they are not, the state that came last counts.
-    fn is_older_than(&self, other: &Self) -> bool {
-        let version = |object: &Self| object.meta().resource_version.as_ref()?.parse::<u64>().ok();
-        matches!((version(self), version(other)), (Some(this), Some(other)) if this < other)
+    fn version(&self) -> Option<u64> {
+        self.meta().resource_version.as_ref()?.parse().ok()
     }
 }
 
@@ -508,7 +515,7 @@ where
     /// No objects yet, to be indexed by `group`.
     #[must_use]
     pub fn grouped_by(group: fn(&Object<K>) -> Option<&str>) -> Self {
-        Self::new(Table::with_order(Object::is_older_than).grouped_by(group))
+        Self::new(Table::with_order(Object::version).grouped_by(group))
     }
 
     /// No objects yet.

@@ -50,7 +50,7 @@ fn change_is_reported_once() {
 
 #[test]
 fn newer_row_is_kept() {
-    let mut table = Table::with_order(|one: &u64, other| one < other);
+    let mut table = Table::with_order(|row: &u64| Some(*row));
     table.put("a", 5);
     assert!(applied(&mut table, [Event::Apply(("a", 4)), Event::Delete(("a", 4))]).is_empty());
     assert!(table.put("a", 3).is_none());
@@ -58,6 +58,12 @@ fn newer_row_is_kept() {
     assert!(applied(&mut table, listing).is_empty());
     assert_eq!(table.rows()["a"], 5);
     assert_eq!(applied(&mut table, [Event::Delete(("a", 6))]), ["a Some(6) None"]);
+}
+
+#[test]
+fn version_is_lower_only_if_both_are_known() {
+    assert!(is_lower(Some(9), Some(10)) && !is_lower(Some(10), Some(10)));
+    assert!(!is_lower(None, Some(10)) && !is_lower(Some(9), None));
 }
 
 #[tokio::test]
@@ -153,6 +159,15 @@ fn created_object_gets_no_row_after_its_deletion() {
     assert!(objects.names().is_empty());
     objects.insert("a".to_owned(), valid("13"));
     assert_eq!(objects.names(), ["a"]);
+}
+
+#[test]
+fn deleted_object_is_not_kept() {
+    let objects = Objects::<ClusterObjectSet>::empty();
+    let deleted = valid("12");
+    let content = Arc::downgrade(deleted.ok().unwrap());
+    drop(objects.apply(Event::Delete(deleted), |object| ("a".to_owned(), object)));
+    assert!(content.upgrade().is_none());
 }
 
 #[tokio::test]

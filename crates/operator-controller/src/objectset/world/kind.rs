@@ -61,7 +61,7 @@ struct Progress {
 
 impl Objects {
     pub(super) fn new() -> Self {
-        Self { live: Watched::new(Table::with_order(Live::is_older_than)), progress: Arc::default() }
+        Self { live: Watched::new(Table::with_order(Live::number)), progress: Arc::default() }
     }
 
     /// The number of complete listings, to be read before a request whose answer is [`put`](Self::put).
