@@ -1,4 +1,5 @@
-//! Collection, now and then, of images on disk that no CatalogSource and no InstallPlan uses any more, and of bundles in memory.
+//! Collection, now and then, of images on disk that no CatalogSource and no InstallPlan uses any more, of bundles in memory, and of the
+//! connections of catalogs that are gone. It runs whichever controllers do.
 //!
 //! No decision needs it; what is removed too early is pulled again. Rule: decision 53.
 
@@ -9,24 +10,30 @@ use olm_classic::catalog_source::{Backing, validate};
 use olm_classic::install_plan::PlanPhase;
 use tokio::time::MissedTickBehavior;
 
+use crate::catalog::Catalogs;
 use crate::cluster::Cluster;
-use crate::image_source::{ImageSource, ImagesInUse};
+use crate::image_source::ImagesInUse;
 use crate::subscription::Unpacks;
 
 /// The time between two collections, and how long an image stays that was in use.
 pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(120);
 
 /// Runs until it is dropped.
-pub(crate) async fn run(cluster: &Cluster, images: &dyn ImageSource, unpacks: &Unpacks) -> Infallible {
+pub(crate) async fn run(cluster: &Cluster, catalogs: &Catalogs, unpacks: &Unpacks) -> Infallible {
     // until then every image may be in use
     cluster.wait_until_listed().await;
     let mut ticks = tokio::time::interval(GRACE_PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        unpacks.evict();
-        images.collect(in_use(cluster)).await;
+        collect(cluster, catalogs, unpacks).await;
     }
+}
+
+async fn collect(cluster: &Cluster, catalogs: &Catalogs, unpacks: &Unpacks) {
+    catalogs.evict_gone(&cluster.catalogs);
+    unpacks.evict();
+    catalogs.images().collect(in_use(cluster)).await;
 }
 
 /// The catalogs of all CatalogSources, and the bundles of InstallPlans that have not ended: their steps may need them.
@@ -46,10 +53,38 @@ fn in_use(cluster: &Cluster) -> ImagesInUse {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use olm_api::classic::CatalogSource;
+    use olm_bundle::BundleLimits;
     use olm_runtime::watched::Object;
     use serde_json::json;
 
     use super::*;
+    use crate::images::Images;
+    use crate::testing::Apiserver;
+
+    /// As a process with other controllers only does, which read catalogs, too.
+    #[tokio::test]
+    async fn catalog_that_is_gone_is_released_without_its_controller() {
+        let client = Apiserver::new(|_, _| (404, json!({}))).client();
+        let (cluster, cache) = (Cluster::new(), tempfile::tempdir().unwrap());
+        let limits = (olm_oci::Limits::bundle(), BundleLimits::default());
+        let images = Images::open(client.clone(), cache.path(), olm_oci::Config::default(), limits).unwrap();
+        let catalogs = Catalogs::new(&client, Arc::new(images));
+        let unpacks = Unpacks::new(catalogs.images());
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let source = json!({"metadata": {"namespace": "ns", "name": "c"},
+            "spec": {"sourceType": "grpc", "address": unused.to_string()}});
+        let source: CatalogSource = serde_json::from_value(source).unwrap();
+        assert!(catalogs.content(&Arc::new(source.clone())).await.is_err());
+        cluster.catalogs.insert("ns/c".to_owned(), Object::new(source));
+        collect(&cluster, &catalogs, &unpacks).await;
+        assert!(catalogs.problem("ns/c").is_some());
+        cluster.catalogs.remove(&"ns/c".to_owned());
+        collect(&cluster, &catalogs, &unpacks).await;
+        assert!(catalogs.problem("ns/c").is_none());
+    }
 
     #[test]
     fn images_of_sources_and_open_plans_are_in_use() {

@@ -67,7 +67,7 @@ pub async fn run(
             args.runs(ControllerName::Operator),
             operator::controller(context(operator::NAME, operator::WORKERS)),
         ),
-        stop.run_until_cancelled(collection::run(&cluster, &**catalogs.images(), &unpacks)),
+        stop.run_until_cancelled(collection::run(&cluster, &catalogs, &unpacks)),
     );
 }
 

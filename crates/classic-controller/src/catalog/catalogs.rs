@@ -12,6 +12,7 @@ use olm_api::classic::catalog_source::ConfigMapReference;
 use olm_api::classic::{CatalogSource, CatalogSourceSpec};
 use olm_classic::catalog_source::{Backing, CONNECT_TIMEOUT, ConnectionState, SpecError, validate};
 use olm_runtime::controller::Waker;
+use olm_runtime::watched::Objects;
 use olm_runtime::{task, watched};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -183,6 +184,20 @@ impl Catalogs {
     /// Ends the connection of a catalog.
     pub(crate) fn remove(&self, key: &str) {
         self.entries.lock().remove(key);
+    }
+
+    /// Ends the connections of catalogs that are gone. Each controller makes connections, and a pass may end after its catalog is deleted.
+    pub(crate) fn evict_gone(&self, sources: &Objects<CatalogSource>) {
+        let mut entries: Vec<_> =
+            self.entries.lock().iter().map(|(key, entry)| (key.clone(), Arc::clone(entry))).collect();
+        entries.retain(|(key, entry)| sources.find(key).is_none_or(|source| source.uid() != entry.uid));
+        for (key, gone) in entries {
+            let mut entries = self.entries.lock();
+            // it may have been replaced since
+            if entries.get(&key).is_some_and(|entry| Arc::ptr_eq(entry, &gone)) {
+                entries.remove(&key);
+            }
+        }
     }
 
     /// The content if it was read and may be used. No connection is begun: at the end of a pass the catalog may be another one, or gone.
@@ -524,6 +539,26 @@ mod tests {
         let after = source(json!({"sourceType": "grpc", "image": "registry.test/c:v2"}));
         catalogs.content(&after).await.map(|_| ()).unwrap();
         assert!(catalogs.cached(&before).is_none() && catalogs.cached(&after).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn catalogs_that_are_gone_are_evicted() {
+        let (catalogs, deleted) = image_catalogs(&Arc::default());
+        let named = |name: &str, uid: &str| {
+            let mut source = CatalogSource::clone(&deleted);
+            source.metadata.name = Some(name.to_owned());
+            source.metadata.uid = Some(uid.to_owned());
+            source
+        };
+        for (name, uid) in [("c", "1"), ("replaced", "2"), ("present", "3")] {
+            catalogs.content(&Arc::new(named(name, uid))).await.map(|_| ()).unwrap();
+        }
+        let sources = Objects::<CatalogSource>::empty();
+        for (name, uid) in [("replaced", "4"), ("present", "3")] {
+            sources.insert(format!("ns/{name}"), watched::Object::new(named(name, uid)));
+        }
+        catalogs.evict_gone(&sources);
+        assert!(catalogs.entries.lock().keys().eq(["ns/present"]));
     }
 
     #[tokio::test(start_paused = true)]
