@@ -55,36 +55,36 @@ pub(crate) async fn handle(
     summaries: &Summaries,
     cache: &Cache,
 ) -> Response<Body> {
-    let made = summaries.get(store, &served.content).await.and_then(|summary| {
-        let Some(summary) = summary else { return Ok(None) };
-        let encoding = match encoding::negotiate(headers) {
-            encoding if *method == Method::GET && summary.len() as u64 >= COMPRESS_FROM => encoding,
-            _ => Encoding::Identity,
-        };
-        let name = format!("{}/packages{}", served.content.digest(), encoding.tag_suffix());
-        let bytes = match encoding {
-            Encoding::Identity => summary,
-            encoding => cache.get_or_make(&name, || compress_all(&summary, encoding))?,
-        };
-        Ok(Some((bytes, encoding, name)))
-    });
-    let (bytes, encoding, name) = match made {
-        Ok(Some(made)) => made,
+    let unreadable = |error: &io::Error| {
+        tracing::error!(digest = %served.content.digest(), %error, "cannot summarise catalog content");
+        respond::internal()
+    };
+    let summary = match summaries.get(store, &served.content).await {
+        Ok(Some(summary)) => summary,
         Ok(None) => {
             let text = format!(
                 "500 Internal Server Error: the summary of this catalog would take more than the limit of {MAX_SUMMARY} bytes; use metas"
             );
             return respond::error(StatusCode::INTERNAL_SERVER_ERROR, &text);
         }
-        Err(error) => {
-            tracing::error!(digest = %served.content.digest(), %error, "cannot summarise catalog content");
-            return respond::internal();
-        }
+        Err(error) => return unreadable(&error),
     };
+    let encoding = match encoding::negotiate(headers) {
+        encoding if *method == Method::GET && summary.len() as u64 >= COMPRESS_FROM => encoding,
+        _ => Encoding::Identity,
+    };
+    let name = format!("{}/packages{}", served.content.digest(), encoding.tag_suffix());
     let validators = Validators { tag: format!("\"{name}\""), modified: served.last_unpacked };
     if let Some(response) = unless_met(headers, served, &validators) {
         return response;
     }
+    let bytes = match encoding {
+        Encoding::Identity => summary,
+        encoding => match cache.get_or_make(&name, || compress_all(&summary, encoding)) {
+            Ok(bytes) => bytes,
+            Err(error) => return unreadable(&error),
+        },
+    };
     let mut response = with_validators(respond::bare(StatusCode::OK), served, &validators);
     let to = response.headers_mut();
     to.insert(header::CONTENT_TYPE, JSONL);

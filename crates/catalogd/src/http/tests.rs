@@ -281,6 +281,26 @@ async fn http_packages_are_summarized() {
 }
 
 #[tokio::test]
+async fn http_packages_are_compressed_only_if_they_are_sent() {
+    let bench = bench();
+    let packages =
+        (0..100).map(|n| format!(r#"{{"schema":"olm.package","name":"p{n}","defaultChannel":"a"}}"#));
+    let digest = format!("sha256:{}", "c".repeat(64)).parse().unwrap();
+    let store = &bench.catalogs.store;
+    let (content, _lease) = written(store, &digest, &packages.collect::<Vec<_>>().join("\n"));
+    let served = Served { content, reference: String::new(), source: None, last_unpacked: 0 };
+    store.publish("many", served).unwrap();
+    let name = format!("{digest}/packages-gzip");
+    for (tag, status) in [(name.as_str(), 304_u16), ("another", 200)] {
+        let tag = format!("\"{tag}\"");
+        let headers = [("accept-encoding", "gzip"), ("if-none-match", tag.as_str())];
+        let (head, body) = bench.raw("GET", "/catalogs/many/api/v1/packages", &headers).await;
+        assert_eq!((head.status.as_u16(), body.is_empty()), (status, status == 304), "{tag}");
+        assert_eq!(bench.catalogs.cache.get(&name).is_none(), status == 304, "{tag}");
+    }
+}
+
+#[tokio::test]
 async fn http_packages_are_limited() {
     let bench = bench();
     // each channel shows the message, also as the escapes that are six times as long
