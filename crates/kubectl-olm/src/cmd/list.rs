@@ -351,7 +351,10 @@ fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], content: &C
     let settings = &content.settings;
     let is_held = || {
         let upgrade = resolution::resolve(&request, &states, &sources, settings).upgrade;
-        matches!(upgrade, UpgradeUpdate::Found { held: Some(_), .. })
+        matches!(
+            upgrade,
+            UpgradeUpdate::Found { held: Some(_), .. } | UpgradeUpdate::Partial { held: Some(_), .. }
+        )
     };
     if row.deleted {
         return row;

@@ -91,13 +91,9 @@ impl<'a> Choice<'a> {
         (chosen, target): (Option<&'a Resolution>, Option<&BundleFacts>),
         upgrade: &UpgradeUpdate,
     ) -> Self {
-        let held = match upgrade {
-            UpgradeUpdate::Found { held, unfit } => {
-                let texts = [held.as_ref().map(ToString::to_string), unfit.as_ref().map(ToString::to_string)];
-                texts.into_iter().flatten().collect()
-            }
-            UpgradeUpdate::Unchanged | UpgradeUpdate::UnfitUnchanged => Vec::new(),
-        };
+        let (UpgradeUpdate::Found { held, unfit } | UpgradeUpdate::Partial { held, unfit, .. }) = upgrade;
+        let texts = [held.as_ref().map(ToString::to_string), unfit.as_ref().map(ToString::to_string)];
+        let held = texts.into_iter().flatten().collect();
         let default = chosen.and_then(|chosen| chosen.graph.default_channel());
         let channels = default.filter(|_| request.channels.is_empty()).map(|default| {
             let all: Option<Vec<&str>> = chosen.map(|chosen| {

@@ -47,15 +47,20 @@ pub enum UpgradeUpdate {
         /// A bundle that the cluster does not fit.
         unfit: Option<Box<UnfitBundle>>,
     },
-    /// Not all catalogs could be read, or none was asked: the earlier value stays.
-    Unchanged,
-    /// The same for bundles that the cluster does not fit. The request has a range, so no major version is held.
-    UnfitUnchanged,
+    /// Not all catalogs could be read, or none was asked: an earlier value stays, because the others may have its bundle.
+    Partial {
+        held: Option<Box<Held>>,
+        unfit: Option<Box<UnfitBundle>>,
+        /// The request has a range, so an earlier value about a major version does not stay.
+        has_range: bool,
+    },
 }
 
 impl UpgradeUpdate {
     /// Nothing better than the target.
     pub const NONE: Self = Self::Found { held: None, unfit: None };
+    /// Nothing was asked.
+    pub const UNCHANGED: Self = Self::Partial { held: None, unfit: None, has_range: false };
 }
 
 /// Settings of the controller that a resolution depends on.
@@ -102,7 +107,7 @@ pub fn resolve(
                 target: Err(refused(&error)),
                 chosen: None,
                 deprecations: deprecation_update(request, sources, None, None),
-                upgrade: UpgradeUpdate::Unchanged,
+                upgrade: UpgradeUpdate::UNCHANGED,
                 report: None,
             };
         }
@@ -135,12 +140,10 @@ pub fn resolve(
         }
     }
     let Outcome { result, report, held, unfit } = outcome;
-    let is_found = held.is_some() || unfit.is_some();
-    let is_known = is_found || sources.iter().all(|source| source.content.is_ok());
-    let upgrade = match (is_known, &question.range) {
-        (true, _) => UpgradeUpdate::Found { held: held.map(Box::new), unfit: unfit.map(Box::new) },
-        (false, None) => UpgradeUpdate::Unchanged,
-        (false, Some(_)) => UpgradeUpdate::UnfitUnchanged,
+    let (held, unfit) = (held.map(Box::new), unfit.map(Box::new));
+    let upgrade = match sources.iter().all(|source| source.content.is_ok()) {
+        true => UpgradeUpdate::Found { held, unfit },
+        false => UpgradeUpdate::Partial { held, unfit, has_range: question.range.is_some() },
     };
     let deprecations = deprecation_update(request, sources, result.as_ref().ok(), installed.as_ref());
     let (target, chosen) = match result {
@@ -272,13 +275,18 @@ mod tests {
 
     /// Three versions, each of which replaces the one before.
     fn source() -> CatalogSource {
-        let entries = json!([{"name": "demo.v1.0.0"}, {"name": "demo.v1.1.0", "replaces": "demo.v1.0.0"},
-            {"name": "demo.v1.2.0", "replaces": "demo.v1.1.0"}]);
+        source_of(["1.0.0", "1.1.0", "1.2.0"])
+    }
+
+    fn source_of(versions: [&str; 3]) -> CatalogSource {
+        let [first, second, third] = versions.map(|version| format!("demo.v{version}"));
+        let entries = json!([{"name": first}, {"name": second, "replaces": first},
+            {"name": third, "replaces": second}]);
         let mut lines = vec![
             json!({"schema": "olm.package", "name": "demo", "defaultChannel": "stable"}),
             json!({"schema": "olm.channel", "package": "demo", "name": "stable", "entries": entries}),
         ];
-        lines.extend(["1.0.0", "1.1.0", "1.2.0"].map(|version| {
+        lines.extend(versions.map(|version| {
             let value = json!({"packageName": "demo", "version": version});
             json!({"schema": "olm.bundle", "package": "demo", "name": format!("demo.v{version}"),
                 "image": format!("r/demo:{version}"), "properties": [{"type": "olm.package", "value": value}]})
@@ -326,16 +334,22 @@ mod tests {
         json!({"packageName": "demo", "version": range})
     }
 
-    /// After a restart of a node, catalogs may not be served yet; the earlier condition about the cluster still holds.
+    /// After a restart of a node, catalogs may not be served yet; what they had still holds.
     #[test]
     fn upgrade_stays_unknown_while_a_catalog_is_unreadable() {
         let states = RevisionStates { installed: Some(revision(1, "1.0.0")), ..RevisionStates::default() };
+        let ranged_away = || UpgradeUpdate::Partial { held: None, unfit: None, has_range: true };
+        let next_major = || source_of(["1.0.0", "2.0.0", "3.0.0"]);
+        let held = resolve(&request(plain()), &states, &[next_major()], &Settings::default()).upgrade;
+        let UpgradeUpdate::Found { held: Some(held), unfit } = held else { panic!("nothing is held") };
+        let held_away = UpgradeUpdate::Partial { held: Some(held), unfit, has_range: false };
         for (catalog, sources, want) in [
             (plain(), vec![source()], UpgradeUpdate::NONE),
-            (plain(), vec![source(), away(0)], UpgradeUpdate::Unchanged),
+            (plain(), vec![source(), away(0)], UpgradeUpdate::UNCHANGED),
+            (plain(), vec![next_major(), away(0)], held_away),
             (ranged("1.x"), vec![source()], UpgradeUpdate::NONE),
-            (ranged("1.x"), vec![source(), away(0)], UpgradeUpdate::UnfitUnchanged),
-            (ranged("1.x"), vec![away(0)], UpgradeUpdate::UnfitUnchanged),
+            (ranged("1.x"), vec![source(), away(0)], ranged_away()),
+            (ranged("1.x"), vec![away(0)], ranged_away()),
         ] {
             let resolved = resolve(&request(catalog.clone()), &states, &sources, &Settings::default());
             assert_eq!(resolved.upgrade, want, "{catalog} {}", sources.len());

@@ -59,7 +59,7 @@ pub async fn reconcile(
     let failed = |progress| PassResult {
         revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
         deprecations: DeprecationUpdate::Unchanged,
-        upgrade: UpgradeUpdate::Unchanged,
+        upgrade: UpgradeUpdate::UNCHANGED,
         progress,
         unread: false,
     };
@@ -87,7 +87,7 @@ async fn resolve_and_deliver(
     let unresolved = |progress| PassResult {
         revisions: states.clone(),
         deprecations: DeprecationUpdate::Unchanged,
-        upgrade: UpgradeUpdate::Unchanged,
+        upgrade: UpgradeUpdate::UNCHANGED,
         progress,
         unread: false,
     };
@@ -497,7 +497,7 @@ mod tests {
             let result = PassResult {
                 revisions,
                 deprecations: DeprecationUpdate::Unchanged,
-                upgrade: UpgradeUpdate::Unchanged,
+                upgrade: UpgradeUpdate::UNCHANGED,
                 progress,
                 unread: is_unread,
             };

@@ -187,26 +187,33 @@ fn upgrade_available(
     make: &ConditionBuilder,
 ) -> Option<Condition> {
     let type_ = condition::UPGRADE_AVAILABLE;
-    match update {
-        UpgradeUpdate::Found { held, unfit } => {
-            let held = held.as_ref().map(|held| {
-                let follow = format!(
-                    "to follow to each major version, set the annotation {} to Automatic",
-                    annotations::MAJOR_UPDATES
-                );
-                (reason::MAJOR_VERSION_HELD, format!("{held}\n{follow}"))
-            });
-            let unfit = unfit.as_ref().map(|unfit| (reason::ENVIRONMENT_NOT_MET, unfit.to_string()));
-            let all: Vec<_> = held.into_iter().chain(unfit).collect();
-            let text: Vec<&str> = all.iter().map(|(_, text)| text.as_str()).collect();
-            let (reason, _) = all.first()?;
-            Some(make.made(type_, ConditionStatus::True, reason, message::fit(&text.join("\n"))))
+    let (held, unfit) = match update {
+        UpgradeUpdate::Found { held, unfit } => (held, unfit),
+        UpgradeUpdate::Partial { held, unfit, has_range } => {
+            let is_found = held.is_some() || unfit.is_some();
+            let stays = |earlier: &&Condition| {
+                // what is found counts for a spec that has changed since
+                let is_current = earlier.observed_generation == Some(make.generation);
+                (is_current || !is_found) && (!has_range || earlier.reason == reason::ENVIRONMENT_NOT_MET)
+            };
+            if let Some(earlier) = condition::find(stored, type_).filter(stays) {
+                return Some(make.mirror(earlier));
+            }
+            (held, unfit)
         }
-        UpgradeUpdate::Unchanged => condition::find(stored, type_).map(|found| make.mirror(found)),
-        UpgradeUpdate::UnfitUnchanged => condition::find(stored, type_)
-            .filter(|found| found.reason == reason::ENVIRONMENT_NOT_MET)
-            .map(|found| make.mirror(found)),
-    }
+    };
+    let held = held.as_ref().map(|held| {
+        let follow = format!(
+            "to follow to each major version, set the annotation {} to Automatic",
+            annotations::MAJOR_UPDATES
+        );
+        (reason::MAJOR_VERSION_HELD, format!("{held}\n{follow}"))
+    });
+    let unfit = unfit.as_ref().map(|unfit| (reason::ENVIRONMENT_NOT_MET, unfit.to_string()));
+    let all: Vec<_> = held.into_iter().chain(unfit).collect();
+    let text: Vec<&str> = all.iter().map(|(_, text)| text.as_str()).collect();
+    let (reason, _) = all.first()?;
+    Some(make.made(type_, ConditionStatus::True, reason, message::fit(&text.join("\n"))))
 }
 
 /// The condition of the newest revision: an older one that still rolls out does not count. A revision without conditions has just been

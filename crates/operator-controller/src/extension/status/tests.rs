@@ -428,7 +428,7 @@ fn status_names_a_held_major_version_and_changes_nothing_else() {
     );
     assert!(text(&with, condition::UPGRADE_AVAILABLE).contains(olm_api::annotations::MAJOR_UPDATES));
     // a pass that could not look for it
-    let unchanged = derived_with(UpgradeUpdate::Unchanged, Some(&with));
+    let unchanged = derived_with(UpgradeUpdate::UNCHANGED, Some(&with));
     assert_eq!(text(&unchanged, condition::UPGRADE_AVAILABLE), text(&with, condition::UPGRADE_AVAILABLE));
     let gone = derived_with(UpgradeUpdate::NONE, Some(&with));
     assert_eq!(text(&gone, condition::UPGRADE_AVAILABLE), "absent");
@@ -452,13 +452,29 @@ fn status_names_a_bundle_that_the_cluster_does_not_fit() {
 }
 
 #[test]
-fn status_keeps_an_unfit_bundle_while_catalogs_are_unread() {
-    let found = UpgradeUpdate::Found { held: None, unfit: Some(Box::new(unfit("1.2.0"))) };
-    for (before, stays) in [(found, true), (held("2.0.0"), false)] {
-        let before = derived_with(before, None);
-        let after = derived_with(UpgradeUpdate::UnfitUnchanged, Some(&before));
+fn status_keeps_an_upgrade_while_catalogs_are_unread() {
+    let skipped = || UpgradeUpdate::Found { held: None, unfit: Some(Box::new(unfit("1.2.0"))) };
+    let partial = |found: UpgradeUpdate, has_range: bool| match found {
+        UpgradeUpdate::Found { held, unfit } => UpgradeUpdate::Partial { held, unfit, has_range },
+        partial @ UpgradeUpdate::Partial { .. } => partial,
+    };
+    let none = || UpgradeUpdate::NONE;
+    for (case, before, found, has_range, generation, want) in [
+        ("nothing is found", held("2.0.0"), none(), false, 7, "MajorVersionHeld"),
+        ("another one is found", held("2.0.0"), skipped(), false, 7, "MajorVersionHeld"),
+        ("a held one is found", skipped(), held("2.0.0"), false, 7, "EnvironmentNotMet"),
+        ("the first one", none(), held("2.0.0"), false, 7, "MajorVersionHeld"),
+        ("the spec has changed", skipped(), held("2.0.0"), false, 6, "MajorVersionHeld"),
+        ("the spec has changed, nothing is found", skipped(), none(), false, 6, "EnvironmentNotMet"),
+        ("a range", skipped(), none(), true, 7, "EnvironmentNotMet"),
+        ("a range holds no major version", held("2.0.0"), none(), true, 7, "absent"),
+        ("a range, another one is found", held("2.0.0"), skipped(), true, 7, "EnvironmentNotMet"),
+    ] {
+        let mut before = derived_with(before, None);
+        before.conditions.iter_mut().for_each(|found| found.observed_generation = Some(generation));
+        let after = derived_with(partial(found, has_range), Some(&before));
         let text = text(&after, condition::UPGRADE_AVAILABLE);
-        assert_eq!(text != "absent", stays, "{text}");
+        assert!(text.contains(want), "{case}: {text}");
     }
 }
 
