@@ -14,7 +14,7 @@ use olm_oci::Limits;
 use serde_json::{Value, json};
 
 use crate::catalog::{Catalog, generated, shared};
-use crate::measure::{again, least, memory, own_cpu, written};
+use crate::measure::{again, median, memory, own_cpu, written};
 use crate::table::{Table, mib};
 use crate::{Plan, normal};
 
@@ -116,7 +116,7 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
             table.row(&what, "≤ 20 MiB + largest object", &measured, Some(met));
         }
     }
-    table.detail("Ingest (least of the rounds; memory: most of the rounds):", rows);
+    table.detail("Ingest (median of the rounds; memory: most of the rounds):", rows);
     Ok(())
 }
 
@@ -147,12 +147,12 @@ fn rounds(plan: &Plan, catalog: &Catalog, parsers: &[(&str, PathBuf)]) -> Result
             parses.push(again(&[parser, text(source)?])?);
         }
     }
-    let least_of = |all: &[Value], field: &str| least(all.iter().filter_map(|one| one[field].as_f64()));
+    let median_of = |all: &[Value], field: &str| median(all.iter().filter_map(|one| one[field].as_f64()));
     let most = |field: &str| ingests.iter().filter_map(|one| one[field].as_u64()).max().unwrap_or(0);
     Ok(Figures {
-        cpu: least_of(&ingests, "cpu"),
-        parse: parses.iter().map(|parses| least_of(parses, "cpu")).sum(),
-        gzip: least_of(&ingests, "gzip"),
+        cpu: median_of(&ingests, "cpu"),
+        parse: parses.iter().map(|parses| median_of(parses, "cpu")).sum(),
+        gzip: median_of(&ingests, "gzip"),
         density,
         written: most("written") as f64,
         above: most("above"),

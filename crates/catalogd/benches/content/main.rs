@@ -4,7 +4,7 @@
 //! goals (about fifteen). `OLM_BENCH_ONLY=ingest,serve,grpc,start,poll` chooses parts.
 //!
 //! Other work on the machine must not decide, so figures are CPU seconds (of the measured process alone), ratios to an
-//! anchor of the same run that is measured alternately, and of several rounds the least. Every figure of a
+//! anchor of the same run that is measured alternately, and medians of several rounds. Every figure of a
 //! process comes from a process of its own: this program starts itself again for that, and the real catalogd.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints its result and its progress")]

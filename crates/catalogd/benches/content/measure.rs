@@ -1,4 +1,4 @@
-//! Processor time and memory of processes, from the kernel; running this program again; least and middle of rounds.
+//! Processor time and memory of processes, from the kernel; running this program again; medians of rounds.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -61,11 +61,6 @@ pub(crate) fn again(arguments: &[&str]) -> Result<Value> {
     ensure!(output.status.success(), "{arguments:?} ended with {}", output.status);
     let text = String::from_utf8(output.stdout)?;
     serde_json::from_str(text.trim()).with_context(|| format!("{arguments:?} printed {text:?}"))
-}
-
-/// The least of some figures.
-pub(crate) fn least(figures: impl IntoIterator<Item = f64>) -> f64 {
-    figures.into_iter().fold(f64::INFINITY, f64::min)
 }
 
 /// The middle one.

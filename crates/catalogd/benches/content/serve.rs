@@ -11,7 +11,7 @@ use crate::anchor::Anchor;
 use crate::api::Api;
 use crate::catalog::generated;
 use crate::load::{self, Ask, Measured};
-use crate::measure::{cpu, least, median, memory, percentile};
+use crate::measure::{cpu, median, memory, percentile};
 use crate::process::{Catalogd, preload};
 use crate::table::{Table, mib};
 
@@ -87,7 +87,7 @@ pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
                     measure_round(plan, &connector, &scenario.theirs, anchor.pid(), connections).await?,
                 );
             }
-            let cost = |all: &[Cost]| least(all.iter().map(|cost| cost.cpu));
+            let cost = |all: &[Cost]| median(all.iter().map(|cost| cost.cpu));
             let ratio = cost(&mine) / cost(&other);
             worst = worst.max(ratio);
             let mut row = vec![scenario.name.clone(), bytes.to_string(), connections.to_string()];
@@ -115,7 +115,7 @@ pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
             Some(worst <= scenario.goal),
         );
     }
-    table.detail("Serving (CPU of the server's process for one request, least of the rounds; latencies are the client's, on the same two cores):", rows);
+    table.detail("Serving (CPU of the server's process for one request, median of the rounds; latencies are the client's, on the same two cores):", rows);
     rss(table, &connector, &scenarios, &ours, steady).await?;
     ours.stop()
 }

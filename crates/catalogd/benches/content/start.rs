@@ -11,7 +11,7 @@ use crate::api::{Api, text};
 use crate::catalog::generated;
 use crate::ingest::WRITTEN_GOAL;
 use crate::load::{self, Ask};
-use crate::measure::{cpu, least, median, memory, written};
+use crate::measure::{cpu, median, memory, written};
 use crate::process::{Catalogd, preload};
 use crate::registry::Registry;
 use crate::table::{Table, mib};
@@ -53,9 +53,7 @@ pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
             }
             process.stop()?;
         }
-        let times = |all: &[f64]| {
-            format!("{:.0} ms (median {:.0})", least(all.iter().copied()), median(all.iter().copied()))
-        };
+        let times = |all: &[f64]| format!("{:.0} ms", median(all.iter().copied()));
         if size == 0 {
             let met = median(ready.iter().copied()) < 50.0;
             table.row("start without content: ready", "< 50 ms", &times(&ready), Some(met));

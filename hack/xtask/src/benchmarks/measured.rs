@@ -9,8 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::source;
 
-/// Figures by name; by criterion's id the time of an iteration in nanoseconds, least of the samples: other work on the machine can
-/// only add to it.
+/// Figures by name; by criterion's id the time of an iteration in nanoseconds, the median of its samples.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     figures: BTreeMap<String, f64>,
@@ -65,16 +64,15 @@ fn figures(text: &str) -> Result<BTreeMap<String, f64>> {
     Ok(figures)
 }
 
-/// Criterion keeps each benchmark in a folder `new` with its id and its samples.
+/// Criterion keeps each benchmark in a folder `new` with its id and its estimates.
 fn times(criterion: &Path) -> Result<BTreeMap<String, f64>> {
     let (mut paths, mut times) = (Vec::new(), BTreeMap::new());
     source::collect(criterion, Path::new(""), "json", &mut paths)?;
     for path in paths.iter().filter(|path| path.ends_with("new/benchmark.json")) {
         let path = criterion.join(path);
         let about: About = read(&path)?;
-        let samples: Samples = read(&path.with_file_name("sample.json"))?;
-        let least = samples.least().with_context(|| format!("no samples of {}", about.full_id))?;
-        times.insert(about.full_id, least);
+        let estimates: Estimates = read(&path.with_file_name("estimates.json"))?;
+        times.insert(about.full_id, estimates.median.point_estimate);
     }
     Ok(times)
 }
@@ -84,17 +82,14 @@ struct About {
     full_id: String,
 }
 
-/// How often each sample repeated the work, and how long that took.
 #[derive(Deserialize)]
-struct Samples {
-    iters: Vec<f64>,
-    times: Vec<f64>,
+struct Estimates {
+    median: Estimate,
 }
 
-impl Samples {
-    fn least(&self) -> Option<f64> {
-        self.times.iter().zip(&self.iters).map(|(time, count)| time / count).reduce(f64::min)
-    }
+#[derive(Deserialize)]
+struct Estimate {
+    point_estimate: f64,
 }
 
 fn read<T: DeserializeOwned>(file: &Path) -> Result<T> {
@@ -120,11 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn benchmarks_take_the_least_sample_of_criterion() {
-        let samples: Samples =
-            serde_json::from_str(r#"{"iters": [1.0, 2.0, 3.0], "times": [9.0, 8.0, 27.0]}"#).unwrap();
-        assert_eq!(samples.least(), Some(4.0));
-        assert_eq!(Samples { iters: vec![], times: vec![] }.least(), None);
+    fn benchmarks_take_the_median_of_criterion() {
+        let folder = tempfile::tempdir().unwrap();
+        let new = folder.path().join("a/new");
+        std::fs::create_dir_all(&new).unwrap();
+        std::fs::write(new.join("benchmark.json"), r#"{"full_id": "a/b"}"#).unwrap();
+        let estimates = r#"{"mean": {"point_estimate": 9.0}, "median": {"point_estimate": 4.0}}"#;
+        std::fs::write(new.join("estimates.json"), estimates).unwrap();
+        assert_eq!(times(folder.path()).unwrap(), BTreeMap::from([("a/b".to_owned(), 4.0)]));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! measurement, and prints the figures that have no record; [`write`] takes the measured values over. A part of
 //! docs/internals/benchmarks.md and its pictures are made from the file alone, so that `verify` keeps them current.
 //!
-//! Two sources: samples of criterion, and lines `figure: <number> <name>` that the other benches print.
+//! Two sources: medians of criterion, and lines `figure: <number> <name>` that the other benches print.
 
 mod chart;
 mod measured;
@@ -54,7 +54,7 @@ struct Ratio {
 enum Source {
     /// A line `figure:` with this name.
     Figure(String),
-    /// The least sample of one benchmark of criterion to that of another; each is named by how its id begins.
+    /// The median of one benchmark of criterion to that of another; each is named by how its id begins.
     Criterion { of: String, to: String },
 }
 
@@ -73,7 +73,7 @@ impl Ratio {
     }
 }
 
-/// Compares a run, whose output is in the file `output` and whose samples are in criterion's folder, with what is written down. Fails for a
+/// Compares a run, whose output is in the file `output` and whose estimates are in criterion's folder, with what is written down. Fails for a
 /// ratio that is above its bound, or was not measured.
 pub(crate) fn check(root: &Path, output: &Path, criterion: &Path) -> Result<()> {
     let charts = committed(&text(root)?)?;
