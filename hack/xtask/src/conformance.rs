@@ -5,9 +5,10 @@
 //! one whose last column is called `verdict`; [`verdict`] lists what may stand there and what each verdict needs. In the
 //! threat model every row of a table with a column `test` needs one, and every file that a row names exists. Whether the test
 //! proves the row is for a reader to judge: break the code for a few rows and see whether the named tests fail. [`draw`]
-//! chooses the rows, the same for an equal seed. [`index`] counts the rows.
+//! chooses the rows, the same for an equal seed. [`index`] counts the rows. [`named`] checks tables of other pages, too.
 
 pub(crate) mod index;
+mod named;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         std::fs::read_to_string(root.join(THREATS)).with_context(|| format!("cannot read {THREATS}"))?;
     wrong.extend(faults(THREATS, &threats, &mut read));
     wrong.extend(unproved(THREATS, &threats, &|file| root.join(file).exists()));
+    wrong.extend(named::check(root)?);
     ensure!(wrong.is_empty(), "tables that the tests do not bear out:\n  {}", wrong.join("\n  "));
     index::check(root)
 }
