@@ -177,14 +177,16 @@ impl Images {
         Ok(keyring)
     }
 
+    /// Of the namespace of a catalog: what others have pulled with their secrets is not for it.
     async fn puller(&self, source: &CatalogSource) -> Result<Puller, String> {
         let keyring = self.keyring(source).await?;
+        let anonymous = self.anonymous.in_scope(source.metadata.namespace.as_deref().unwrap_or_default());
         if keyring.is_empty() {
-            return Ok(self.anonymous.clone());
+            return Ok(anonymous);
         }
         let shared = SharedKeyring::default();
         shared.set(Some(keyring));
-        Ok(self.anonymous.with_keyring(shared))
+        Ok(anonymous.with_keyring(shared))
     }
 }
 
@@ -331,6 +333,34 @@ mod tests {
         let error = images.bundle(&source, &image).await.err().unwrap();
         assert!(error.message.contains("is rejected by policy"), "{error}");
         assert!(!error.is_final, "another policy may accept it");
+    }
+
+    /// The registry cannot be reached: what a namespace has used before stays, and others have no use of it.
+    #[tokio::test]
+    async fn stored_images_are_of_the_namespaces_that_used_them() {
+        let client = Apiserver::new(|_, _| (404, json!({}))).client();
+        let cache = tempfile::tempdir().unwrap();
+        let limits = (Limits::bundle(), BundleLimits::default());
+        let images = Images::open(client, cache.path(), Config::default(), limits).unwrap();
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let digest: Digest = format!("sha256:{}", "1".repeat(64)).parse().unwrap();
+        let image = format!("{unused}/c@{digest}");
+        for store in ["catalogs", "bundles"] {
+            let store = Store::open(&cache.path().join(store)).unwrap();
+            store.begin(&digest).unwrap().commit().unwrap();
+            store.record_tag(&format!("ns\n{image}"), &digest).unwrap();
+        }
+        for (namespace, is_pulled) in [("ns", false), ("other", true)] {
+            let metadata = json!({"namespace": namespace, "name": "main"});
+            let source = json!({"metadata": metadata, "spec": {"sourceType": "grpc", "image": image}});
+            let source: CatalogSource = serde_json::from_value(source).unwrap();
+            // what is stored has no files
+            let catalog = images.catalog(&source, &image).await.err().unwrap();
+            let bundle = images.bundle(&source, &image).await.err().unwrap().message;
+            for error in [catalog, bundle] {
+                assert_eq!(error.contains("error creating image source"), is_pulled, "{namespace}: {error}");
+            }
+        }
     }
 
     #[tokio::test]

@@ -46,7 +46,7 @@ impl CatalogImages {
         Self { puller, store }
     }
 
-    /// The catalog behind `reference`. A tag costs one manifest request; cached content is not pulled again.
+    /// The catalog behind `reference`. A tag costs one manifest request; cached content is not pulled again, see [`Puller::check_stored`].
     /// `progress` is called before each long step.
     ///
     /// # Errors
@@ -73,6 +73,7 @@ impl CatalogImages {
             Ok::<(), CatalogImageError>(())
         };
         let lease = self.store.get_or_fill(digest, fill).await?;
+        self.puller.check_stored(&self.store, verified).await?;
         let reference = canonical.to_string();
         tokio::task::spawn_blocking(move || CatalogImage::open(reference, lease)).await?
     }

@@ -162,7 +162,7 @@ impl BundleFetcher {
     }
 
     /// The files of the bundle behind a reference, on disk. A tag costs one manifest request, a digest that is in the cache
-    /// none. The signature policy applies to cached bundles, too.
+    /// none, see [`Puller::check_stored`]. The signature policy applies to cached bundles, too.
     ///
     /// Layers are unpacked while they are downloaded, so this takes no permit of the process: a slow registry would keep it.
     /// The memory that it needs does not grow with the bundle.
@@ -179,6 +179,7 @@ impl BundleFetcher {
                 let filling = self.store.get_or_fill(digest, |directory| self.unpack(&verified, directory));
                 let filled = tokio::time::timeout(PULL_TIMEOUT, filling).await;
                 let files = filled.map_err(|_| BundleError::Slow { reference: canonical.to_string() })??;
+                self.puller.check_stored(&self.store, &verified).await?;
                 let record = self.quarantines.then(|| self.store.attempt_file(digest));
                 let (digest, request) = (digest.clone(), String::new());
                 Ok(PulledBundle { files, digest, record, request, limits: self.limits })

@@ -6,6 +6,7 @@
 //!
 //! Rules: catalogd §5 (pulling), §4.6 (error texts), decisions 15 and 18.
 
+mod access;
 #[doc(hidden)]
 pub mod bench;
 mod blob;

@@ -14,6 +14,7 @@ use olm_signature::{ACCEPT_ANYTHING, AcceptedImages, SignaturePolicy};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 
+use crate::access::Access;
 use crate::config::registries::{Location, Registries};
 use crate::config::{Config, Credentials, SharedKeyring};
 use crate::error::{Error, ImageError, check_limit};
@@ -63,6 +64,9 @@ pub struct FoundManifest {
 pub struct Puller {
     pub(crate) transport: Arc<Transport>,
     pub(crate) accepted_images: Arc<AcceptedImages>,
+    pub(crate) access: Arc<Access>,
+    /// The user of stored content, see [`Puller::check_stored`]; `None`: the only one.
+    pub(crate) scope: Option<Arc<str>>,
 }
 
 impl std::fmt::Debug for Puller {
@@ -79,16 +83,21 @@ impl Puller {
             tracing::info!(policy = ACCEPT_ANYTHING, "signatures of images are not checked");
         }
         let accepted_images = Arc::new(AcceptedImages::new(config.verdicts.clone()));
-        Self { transport: Arc::new(Transport::new(config)), accepted_images }
+        Self {
+            transport: Arc::new(Transport::new(config)),
+            accepted_images,
+            access: Arc::default(),
+            scope: None,
+        }
     }
 
-    /// The same with credentials that come before those of the files. Connections are its own; images that were accepted are shared.
+    /// The same with credentials that come before those of the files. Connections are its own; what is known of images is shared.
     #[must_use]
     pub fn with_keyring(&self, keyring: SharedKeyring) -> Self {
         let config = &self.transport.config;
         let credentials = Credentials { shared: Some(keyring), ..config.credentials.clone() };
         let transport = Transport::new(Config { credentials, ..config.clone() });
-        Self { transport: Arc::new(transport), accepted_images: Arc::clone(&self.accepted_images) }
+        Self { transport: Arc::new(transport), ..self.clone() }
     }
 
     /// The reference with the digest that its tag has now. A digest is returned as it is, without a request.
@@ -161,7 +170,7 @@ impl Puller {
     }
 
     /// The manifest that a reference names, and the index of the endpoint that has it.
-    async fn first_manifest(
+    pub(crate) async fn first_manifest(
         &self,
         endpoints: &[Endpoint],
         reference: &ImageRef,
@@ -186,6 +195,9 @@ impl Puller {
         let endpoints = self.endpoints(reference, from_tag)?;
         let read = self.first_manifest(&endpoints, reference).await;
         let (first, (body, kind)) = read.map_err(Error::Source)?;
+        if self.scope.is_some() {
+            self.access.accept(reference, &endpoints);
+        }
         let canonical = match reference.digest() {
             Some(_) => reference.clone(),
             None => {

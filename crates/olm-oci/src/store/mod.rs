@@ -338,7 +338,7 @@ enum Lookup {
 }
 
 /// Runs work that waits for the disk, or for a lock of another process, on a thread that may block.
-async fn off_thread<T: Send + 'static>(
+pub(crate) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(StoreError::Cancelled))

@@ -6,5 +6,6 @@ mod hostile;
 mod kill;
 mod pull;
 mod signed;
+mod stored;
 mod support;
 mod trust;

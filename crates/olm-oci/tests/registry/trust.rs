@@ -11,9 +11,9 @@ use rcgen::ExtendedKeyUsagePurpose;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// `user:password`.
-const BASIC: &str = "Basic dXNlcjpwYXNzd29yZA==";
+pub(super) const BASIC: &str = "Basic dXNlcjpwYXNzd29yZA==";
 
-fn demand(header: &str) -> Reply {
+pub(super) fn demand(header: &str) -> Reply {
     Reply::error(401, "UNAUTHORIZED").header("WWW-Authenticate", header)
 }
 
