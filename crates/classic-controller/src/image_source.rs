@@ -65,6 +65,11 @@ pub trait CatalogContent: Send + Sync {
         None
     }
 
+    /// About how many bytes of memory it takes, once for all catalogs of its digest.
+    fn memory(&self) -> usize {
+        0
+    }
+
     /// Names of the packages, sorted.
     fn packages(&self) -> Vec<String>;
 
@@ -89,6 +94,10 @@ impl CatalogContent for CatalogImage {
         Self::reference(self)
     }
 
+    fn memory(&self) -> usize {
+        Self::memory(self)
+    }
+
     fn packages(&self) -> Vec<String> {
         Self::packages(self)
     }
@@ -111,6 +120,10 @@ impl CatalogContent for RecordedCatalog {
 
     fn problem(&self) -> Option<&str> {
         Some(&self.problem)
+    }
+
+    fn memory(&self) -> usize {
+        self.image.memory()
     }
 
     fn packages(&self) -> Vec<String> {

@@ -28,7 +28,8 @@ pub(crate) struct Images {
     client: Client,
     /// Pulls without credentials of its own; its connections and certificates are used again.
     anonymous: Puller,
-    catalogs: Store,
+    /// Without credentials.
+    catalogs: CatalogImages,
     /// Without credentials.
     bundles: BundleFetcher,
     accounts: Objects<ServiceAccount>,
@@ -59,8 +60,8 @@ impl Images {
         let bundles = BundleFetcher::new(anonymous.clone(), store("bundles")?);
         Ok(Self {
             client,
+            catalogs: CatalogImages::new(anonymous.clone(), store("catalogs")?),
             anonymous,
-            catalogs: store("catalogs")?,
             bundles: bundles.with_limits(limits.0, limits.1).quarantining(),
             accounts: Objects::by_namespace(),
             global: None,
@@ -91,7 +92,7 @@ impl Images {
     /// # Errors
     /// When its secrets cannot be read.
     pub(crate) async fn catalogs(&self, source: &CatalogSource) -> Result<CatalogImages, String> {
-        Ok(CatalogImages::new(self.puller(source).await?, self.catalogs.clone()))
+        Ok(self.catalogs.with_puller(self.puller(source).await?))
     }
 
     /// Reads bundles with the credentials of their catalog.
@@ -104,8 +105,8 @@ impl Images {
 
     /// Removes images from the disk that are not in use. What cannot be removed is logged.
     pub(crate) async fn remove_unused(&self, in_use: ImagesInUse) {
-        let catalogs = CatalogImages::new(self.anonymous.clone(), self.catalogs.clone());
-        let (bundles, unused) = (self.bundles.clone(), Arc::clone(&self.unused));
+        let (catalogs, bundles) = (self.catalogs.clone(), self.bundles.clone());
+        let unused = Arc::clone(&self.unused);
         let removing = tokio::task::spawn_blocking(move || {
             let catalogs = catalogs.collect(&in_use.catalogs, &mut unused.lock())?;
             Ok::<_, StoreError>((catalogs, bundles.collect(&in_use.bundles, GRACE_PERIOD)?))
@@ -370,15 +371,16 @@ mod tests {
         let limits = (Limits::bundle(), BundleLimits::default());
         let images = Images::open(client, cache.path(), Config::default(), limits).unwrap();
         let digest = |digit: &str| -> Digest { format!("sha256:{}", digit.repeat(64)).parse().unwrap() };
+        let store = Store::open(&cache.path().join("catalogs")).unwrap();
         for digit in ["1", "2"] {
-            images.catalogs.begin(&digest(digit)).unwrap().commit().unwrap();
+            store.begin(&digest(digit)).unwrap().commit().unwrap();
         }
         let catalogs = [("ns".to_owned(), format!("registry.test/c@{}", digest("1")))].into();
         let in_use = ImagesInUse { catalogs, ..ImagesInUse::default() };
         for left in [2, 1] {
             images.remove_unused(in_use.clone()).await;
-            assert_eq!(images.catalogs.digests().unwrap().len(), left);
+            assert_eq!(store.digests().unwrap().len(), left);
         }
-        assert_eq!(images.catalogs.digests().unwrap(), [digest("1")]);
+        assert_eq!(store.digests().unwrap(), [digest("1")]);
     }
 }

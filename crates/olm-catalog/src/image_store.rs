@@ -3,14 +3,16 @@
 //! Memory grows with the requested package, not with the catalog. [`crate::image`] reads the images; files
 //! that do not decode are listed beside the content. Rules: catalogd §5.7, §6.2; decision 15 (all or nothing on disk).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
 use olm_core::{Digest, ImageRef};
 use olm_fbc::{Finding, Index, Ingest, IngestError, file_findings};
 use olm_oci::{Lease, Puller, Store, StoreError, parse_reference};
+use parking_lot::Mutex;
 
 use crate::catalogd::MAX_PACKAGE;
 use crate::image::{self, CatalogImageError, CatalogLimits, Step};
@@ -25,6 +27,8 @@ const SPOOL: &str = "spool";
 pub struct CatalogImages {
     puller: Puller,
     store: Store,
+    /// What is open: images of one digest have one index.
+    opened: Arc<Mutex<HashMap<Digest, Weak<Opened>>>>,
 }
 
 /// An opened catalog image; its content stays while this is held.
@@ -32,6 +36,12 @@ pub struct CatalogImages {
 pub struct CatalogImage {
     /// Canonical reference with digest.
     pub(crate) reference: String,
+    pub(crate) opened: Arc<Opened>,
+}
+
+/// The content of a digest, for all references that lead to it.
+#[derive(Debug)]
+pub(crate) struct Opened {
     lease: Lease,
     /// The position of each object.
     pub(crate) index: Index,
@@ -43,7 +53,13 @@ impl CatalogImages {
     /// Keeps content in `store`.
     #[must_use]
     pub fn new(puller: Puller, store: Store) -> Self {
-        Self { puller, store }
+        Self { puller, store, opened: Arc::default() }
+    }
+
+    /// The same with another puller, such as one with other credentials: what is open is shared.
+    #[must_use]
+    pub fn with_puller(&self, puller: Puller) -> Self {
+        Self { puller, ..self.clone() }
     }
 
     /// The catalog behind `reference`. A tag costs one manifest request; cached content is not pulled again, see [`Puller::check_stored`].
@@ -74,8 +90,28 @@ impl CatalogImages {
         };
         let lease = self.store.get_or_fill(digest, fill).await?;
         self.puller.check_stored(&self.store, verified).await?;
-        let reference = canonical.to_string();
-        tokio::task::spawn_blocking(move || CatalogImage::open(reference, lease)).await?
+        let (images, reference, digest) = (self.clone(), canonical.to_string(), digest.clone());
+        tokio::task::spawn_blocking(move || images.opened(reference, digest, lease)).await?
+    }
+
+    /// Images are opened one after the other, so that the index of a digest is read once. Blocks on the disk.
+    fn opened(
+        &self,
+        reference: String,
+        digest: Digest,
+        lease: Lease,
+    ) -> Result<CatalogImage, CatalogImageError> {
+        let mut all = self.opened.lock();
+        all.retain(|_, opened| opened.strong_count() > 0);
+        let opened = match all.get(&digest).and_then(Weak::upgrade) {
+            Some(opened) => opened,
+            None => {
+                let opened = Arc::new(Opened::read(&reference, lease)?);
+                all.insert(digest, Arc::downgrade(&opened));
+                opened
+            }
+        };
+        Ok(CatalogImage { reference, opened })
     }
 
     /// As [`CatalogImages::open`]. While the registry of a tag is not available, the content that the tag had when it was opened last in the
@@ -150,10 +186,10 @@ impl CatalogImages {
         let Some(digest) = digest else { return Ok(None) };
         let canonical = asked.with_digest(digest.clone());
         self.puller.verify(asked, &canonical).await?;
-        let (store, reference) = (self.store.clone(), canonical.to_string());
+        let (images, reference) = (self.clone(), canonical.to_string());
         let opened = tokio::task::spawn_blocking(move || {
-            let lease = store.get(&digest)?;
-            lease.map(|lease| CatalogImage::open(reference, lease)).transpose()
+            let lease = images.store.get(&digest)?;
+            lease.map(|lease| images.opened(reference, digest, lease)).transpose()
         });
         opened.await?
     }
@@ -164,28 +200,37 @@ fn tag_in(scope: &str, tag: &ImageRef) -> String {
     format!("{scope}\n{tag}")
 }
 
-impl CatalogImage {
-    fn open(reference: String, lease: Lease) -> Result<Self, CatalogImageError> {
-        let cached = |why: String| CatalogImageError::Cached { reference: reference.clone(), why };
+impl Opened {
+    fn read(reference: &str, lease: Lease) -> Result<Self, CatalogImageError> {
+        let cached = |why: String| CatalogImageError::Cached { reference: reference.to_owned(), why };
         let read = |name: &str| {
             std::fs::read(lease.path().join(name)).map_err(|error| cached(format!("{name}: {error}")))
         };
         let index = Index::from_bytes(&read(INDEX)?).map_err(|error| cached(error.to_string()))?;
         let passed_over =
             serde_json::from_slice(&read(PASSED_OVER)?).map_err(|error| cached(error.to_string()))?;
-        Ok(Self { reference, index, passed_over, lease })
+        Ok(Self { lease, index, passed_over })
     }
+}
 
+impl CatalogImage {
     /// The reference with the digest of the image.
     #[must_use]
     pub fn reference(&self) -> &str {
         &self.reference
     }
 
+    /// About how many bytes of memory it takes, once for all images of its digest.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let passed_over = self.opened.passed_over.iter().map(|text| size_of::<String>() + text.len());
+        self.opened.index.memory() + passed_over.sum::<usize>()
+    }
+
     /// Names of the packages, sorted.
     #[must_use]
     pub fn packages(&self) -> Vec<String> {
-        self.index.packages().into_iter().map(str::to_owned).collect()
+        self.opened.index.packages().into_iter().map(str::to_owned).collect()
     }
 
     /// The JSON lines of one package.
@@ -193,9 +238,9 @@ impl CatalogImage {
     /// # Errors
     /// When the file cannot be read, or the lines have too many bytes.
     pub fn package_lines(&self, package: &str) -> io::Result<Vec<u8>> {
-        let sections = self.index.package_sections(package);
+        let sections = self.opened.index.package_sections(package);
         check_package(sections.iter().map(|it| it.end - it.start).sum())?;
-        let file = &mut File::open(self.lease.path().join(CONTENT))?;
+        let file = &mut File::open(self.opened.lease.path().join(CONTENT))?;
         let mut lines = Vec::new();
         for section in sections {
             file.seek(SeekFrom::Start(section.start))?;
@@ -218,7 +263,7 @@ fn check_package(bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Writes the content and the index that [`CatalogImage::open`] reads.
+/// Writes the content and the index that [`Opened::read`] reads.
 fn finish(read: Ingest<BufWriter<File>>, directory: &Path) -> Result<(), IngestError> {
     let (ingested, problems) = read.finish_all()?;
     let written = || -> io::Result<()> {
@@ -291,6 +336,29 @@ mod tests {
         store.collect(|_| false).unwrap();
         let error = images.open_or_recorded("ns", &tag).await.unwrap_err();
         assert!(error.is_unavailable(), "its content is gone: {error}");
+    }
+
+    #[tokio::test]
+    async fn index_of_a_digest_is_in_memory_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+        ["1", "2"].into_iter().for_each(|digit| put(&store, &digest(digit)));
+        let images = CatalogImages::new(Puller::new(Config::default()), store.clone());
+        let others = images.with_puller(Puller::new(Config::default()));
+        let open = async |images: &CatalogImages, repository: &str, digit: &str| {
+            images.open(&format!("{repository}@{}", digest(digit)), |_| ()).await.unwrap()
+        };
+        let first = open(&images, "r.test/c", "1").await;
+        let same = open(&others, "mirror.test/c", "1").await;
+        let other = open(&others, "r.test/c", "2").await;
+        assert!(Arc::ptr_eq(&first.opened, &same.opened) && !Arc::ptr_eq(&first.opened, &other.opened));
+        assert_eq!(same.reference(), format!("mirror.test/c@{}", digest("1")));
+        assert!(first.memory() > 0);
+        drop((first, same));
+        let left = open(&images, "r.test/c", "2").await;
+        assert!(Arc::ptr_eq(&left.opened, &other.opened));
+        assert_eq!(images.opened.lock().len(), 1, "what is not open any more leaves nothing behind");
     }
 
     #[tokio::test]

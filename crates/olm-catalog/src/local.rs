@@ -28,7 +28,7 @@ impl LocalCatalog {
     pub(crate) fn packages(&self) -> Vec<String> {
         let index = match self {
             Self::Memory(catalog) => &catalog.index,
-            Self::Image(image) => &image.index,
+            Self::Image(image) => &image.opened.index,
         };
         index.packages().into_iter().map(str::to_owned).collect()
     }

@@ -179,7 +179,7 @@ impl CatalogReader {
         let reference = image.reference.clone();
         let (name, _) = reference.split_once('@').unwrap_or((&reference, ""));
         let repository = name.rsplit('/').next().unwrap_or_default().to_owned();
-        let warnings = image.passed_over.clone();
+        let warnings = image.opened.passed_over.clone();
         Self::local(&repository, reference, LocalCatalog::Image(Box::new(image)), warnings)
     }
 

@@ -230,6 +230,14 @@ impl Index {
         self.size
     }
 
+    /// Bytes that it takes in memory.
+    pub fn memory(&self) -> usize {
+        let postings = [&self.by_schema, &self.by_package, &self.by_name];
+        let numbers = postings.into_iter().flat_map(|it| [&it.starts, &it.objects]);
+        let numbers = numbers.chain([&self.ends, &self.sorted]).map(Vec::capacity).sum::<usize>();
+        self.texts.capacity() + self.entries.capacity() * size_of::<Entry>() + numbers * size_of::<u32>()
+    }
+
     /// All objects in content order.
     pub fn objects(&self) -> impl ExactSizeIterator<Item = Located<'_>> {
         self.entries.iter().map(|entry| self.located(entry))
@@ -479,6 +487,18 @@ mod tests {
         assert_eq!(pairs(index.package_sections("bar")), [(65, 72), (80, 89)]);
         assert_eq!(pairs(index.package_sections("")), []);
         assert_eq!(pairs(index.package_sections("nope")), []);
+    }
+
+    #[test]
+    fn index_memory_grows_with_objects_and_texts() {
+        let mut builder = IndexBuilder::new();
+        (0..1000).for_each(|number| builder.push("olm.bundle", "p", &format!("{number:0100}"), 1));
+        let index = builder.finish();
+        // an object, its three postings, and its name with its end, order and places in the postings
+        let least = 1000 * (32 + 3 * 4 + 100 + 5 * 4);
+        for index in [Index::from_bytes(&index.to_bytes()).unwrap(), index] {
+            assert!((least..2 * least).contains(&index.memory()), "{}", index.memory());
+        }
     }
 
     #[test]

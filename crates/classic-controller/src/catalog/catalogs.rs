@@ -20,7 +20,8 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::link::{Keeping, Link, ReadAttempt};
-use super::memory::Memory;
+use super::memory::{Memory, Reservation};
+use super::shared;
 use super::snapshot::{Origin, Snapshot};
 use crate::image_source::ImageSource;
 
@@ -36,6 +37,7 @@ pub(crate) struct Catalogs {
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
     reads: Semaphore,
     memory: Memory,
+    shared: Arc<shared::Images>,
     /// Catalogs whose connection or its error changed.
     pub(crate) states: Waker,
     /// Catalogs with content that was not read before, and ConfigMaps that are gone or cannot be read.
@@ -102,12 +104,14 @@ struct Entry {
 
 impl Catalogs {
     pub(crate) fn new(client: &Client, images: Arc<dyn ImageSource>) -> Arc<Self> {
+        let memory = Memory::default();
         Arc::new(Self {
             client: client.clone(),
             images,
             entries: Mutex::default(),
             reads: Semaphore::new(PARALLEL_READS),
-            memory: Memory::default(),
+            shared: Arc::new(shared::Images::new(memory.clone())),
+            memory,
             states: Waker::default(),
             contents: Waker::default(),
         })
@@ -146,7 +150,7 @@ impl Catalogs {
         }
         let in_use = match &link.origin {
             Some(Origin::Image(image)) if link.state == ConnectionState::Ready => {
-                format!("; {} stays in use", image.reference())
+                format!("; {} stays in use", image.content.reference())
             }
             _ => String::new(),
         };
@@ -234,7 +238,6 @@ impl Catalogs {
             let problem = if link.problem.is_empty() { "not connected yet".to_owned() } else { link.problem };
             return Err(failed(problem));
         };
-        let _permit = self.reads.acquire().await.map_err(|error| error.to_string())?;
         let outcome = self.read(origin).await;
         if outcome.is_ok() {
             entry.snapshots.fetch_add(1, Ordering::Relaxed);
@@ -249,19 +252,23 @@ impl Catalogs {
 
     /// Reads what no other catalog has read: one image is in memory once, also if several CatalogSources name it.
     async fn read(&self, origin: Origin) -> Result<Arc<Snapshot>, String> {
-        if let Some(shared) = self.of_same_image(&origin) {
-            return Ok(shared);
+        let shared = match &origin {
+            Origin::Image(image) => Some(Arc::clone(&image.shared)),
+            Origin::Registry(_) | Origin::ConfigMap(_) => None,
+        };
+        let Some(shared) = shared else { return self.read_alone(origin, self.memory.reserve()).await };
+        let mut snapshot = shared.snapshot.lock().await;
+        if let Some(read) = snapshot.upgrade() {
+            return Ok(read);
         }
-        let read = Snapshot::read(origin.clone(), self.memory.reserve()).await?;
-        // another one may have read it at the same time
-        Ok(self.of_same_image(&origin).unwrap_or_else(|| Arc::new(read)))
+        let read = self.read_alone(origin, shared.memory.more()).await?;
+        *snapshot = Arc::downgrade(&read);
+        Ok(read)
     }
 
-    fn of_same_image(&self, origin: &Origin) -> Option<Arc<Snapshot>> {
-        let digest = origin.digest()?;
-        let entries: Vec<Arc<Entry>> = self.entries.lock().values().cloned().collect();
-        let mut read = entries.iter().filter_map(|entry| entry.outcome()?.ok());
-        read.find(|snapshot| snapshot.digest() == Some(digest))
+    async fn read_alone(&self, origin: Origin, memory: Reservation) -> Result<Arc<Snapshot>, String> {
+        let _permit = self.reads.acquire().await.map_err(|error| error.to_string())?;
+        Snapshot::read(origin, memory).await.map(Arc::new)
     }
 
     fn entry(self: &Arc<Self>, source: &Arc<CatalogSource>) -> Option<Arc<Entry>> {
@@ -295,11 +302,11 @@ impl Catalogs {
             contents: self.contents.clone(),
         };
         let (images, source, backed) = (Arc::clone(&self.images), Arc::clone(source), entry.backed.clone());
-        let client = self.client.clone();
+        let (client, shared) = (self.client.clone(), Arc::clone(&self.shared));
         let kept = async move {
             match &backed {
                 Backed::Address(address) => keeping.connection(address).await,
-                Backed::Image { image, .. } => keeping.image(&*images, &source, image).await,
+                Backed::Image { image, .. } => keeping.image(&*images, &shared, &source, image).await,
                 Backed::ConfigMap(name) => {
                     let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
                     keeping.config_map(&Api::namespaced(client, namespace), name, &source).await;
@@ -411,12 +418,16 @@ mod tests {
         is_cached: bool,
         /// Their lines cannot be read.
         packages: Vec<String>,
+        memory: usize,
+        lists: Arc<AtomicU64>,
         reads: Arc<AtomicU64>,
     }
 
     struct Content {
         problem: Option<&'static str>,
         packages: Vec<String>,
+        memory: usize,
+        lists: Arc<AtomicU64>,
         reads: Arc<AtomicU64>,
     }
 
@@ -429,8 +440,13 @@ mod tests {
             _: &'a str,
         ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
             let is_out = self.is_out.load(Ordering::Relaxed);
-            let (packages, reads) = (self.packages.clone(), Arc::clone(&self.reads));
-            let content = Content { problem: is_out.then_some(REFUSED), packages, reads };
+            let content = Content {
+                problem: is_out.then_some(REFUSED),
+                packages: self.packages.clone(),
+                memory: self.memory,
+                lists: Arc::clone(&self.lists),
+                reads: Arc::clone(&self.reads),
+            };
             let pulled = match is_out && !self.is_cached {
                 true => Err(REFUSED.to_owned()),
                 false => Ok(Arc::new(content) as Arc<dyn CatalogContent>),
@@ -456,7 +472,12 @@ mod tests {
             self.problem
         }
 
+        fn memory(&self) -> usize {
+            self.memory
+        }
+
         fn packages(&self) -> Vec<String> {
+            self.lists.fetch_add(1, Ordering::Relaxed);
             self.packages.clone()
         }
 
@@ -509,14 +530,34 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn image_of_several_catalogs_is_in_memory_once() {
-        let (catalogs, first) = image_catalogs(&Arc::default());
-        let mut second = CatalogSource::clone(&first);
-        second.metadata.name = Some("d".to_owned());
-        second.spec.image = "mirror.test/c:v1".to_owned();
-        let read = catalogs.content(&first).await.unwrap();
-        let shared = catalogs.content(&Arc::new(second)).await.unwrap();
-        assert!(Arc::ptr_eq(&read, &shared));
-        assert_eq!((catalogs.reads("ns/c"), catalogs.reads("ns/d")), ((true, 1), (true, 1)));
+        // more than half of what all catalogs may take
+        let registry = Arc::new(Registry { memory: 127 << 20, ..Registry::default() });
+        let (catalogs, first) = image_catalogs(&registry);
+        let named = |name: &str| {
+            let mut other = CatalogSource::clone(&first);
+            other.metadata.name = Some(name.to_owned());
+            other.spec.image = "mirror.test/c:v1".to_owned();
+            Arc::new(other)
+        };
+        let (second, third) = (named("d"), named("e"));
+        let (read, shared) = tokio::join!(catalogs.content(&first), catalogs.content(&second));
+        let read = read.unwrap();
+        for shared in [shared, catalogs.content(&third).await] {
+            assert!(Arc::ptr_eq(&read, &shared.unwrap()));
+        }
+        assert_eq!(registry.lists.load(Ordering::Relaxed), 1, "one reads it, the others wait");
+        for name in ["ns/c", "ns/d", "ns/e"] {
+            assert_eq!(catalogs.reads(name), (true, 1), "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn image_that_does_not_fit_into_memory_is_reported() {
+        let registry = Arc::new(Registry { memory: 129 << 20, ..Registry::default() });
+        let (catalogs, source) = image_catalogs(&registry);
+        let error = catalogs.content(&source).await.err().unwrap();
+        assert!(error.contains("takes more than the limit of 134217728 bytes of memory; correct"), "{error}");
+        assert_eq!(catalogs.state(&source), Some(ConnectionState::TransientFailure));
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,6 +26,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use super::config_map::ConfigMapCatalog;
+use super::shared;
 use super::snapshot::{Origin, Snapshot};
 use crate::context::MANAGER;
 use crate::image_source::ImageSource;
@@ -141,16 +142,22 @@ impl Keeping {
         }
     }
 
-    pub(super) async fn image(&self, images: &dyn ImageSource, source: &CatalogSource, reference: &str) {
+    pub(super) async fn image(
+        &self,
+        images: &dyn ImageSource,
+        all: &shared::Images,
+        source: &CatalogSource,
+        reference: &str,
+    ) {
         let (mut failures, mut digest) = (0, String::new());
         loop {
-            match images.catalog(source, reference).await {
+            match images.catalog(source, reference).await.and_then(|opened| all.add(opened)) {
                 Ok(image) => {
-                    let problem = image.problem().unwrap_or_default().to_owned();
+                    let problem = image.content.problem().unwrap_or_default().to_owned();
                     let (is_current, mut origin) = (problem.is_empty(), None);
                     // what a tag had before does not take the place of what was pulled since
-                    if image.reference() != digest && (is_current || digest.is_empty()) {
-                        image.reference().clone_into(&mut digest);
+                    if image.content.reference() != digest && (is_current || digest.is_empty()) {
+                        image.content.reference().clone_into(&mut digest);
                         origin = Some(Origin::Image(image));
                     }
                     if !is_current {

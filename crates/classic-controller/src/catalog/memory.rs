@@ -19,21 +19,28 @@ pub(crate) struct Memory(Arc<AtomicUsize>);
 pub(crate) struct Reservation {
     all: Arc<AtomicUsize>,
     bytes: usize,
+    /// Of the same catalog, in another reservation.
+    others: usize,
 }
 
 impl Memory {
     pub(crate) fn reserve(&self) -> Reservation {
-        Reservation { all: Arc::clone(&self.0), bytes: 0 }
+        Reservation { all: Arc::clone(&self.0), bytes: 0, others: 0 }
     }
 }
 
 impl Reservation {
+    /// More bytes of the same catalog, which count by themselves.
+    pub(crate) fn more(&self) -> Self {
+        Self { all: Arc::clone(&self.all), bytes: 0, others: self.others + self.bytes }
+    }
+
     /// # Errors
     /// When the catalog, or all of them together, would have more than their limit.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), String> {
         self.bytes += bytes;
         let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if self.bytes > MAX_CATALOG {
+        if self.others + self.bytes > MAX_CATALOG {
             return Err(format!("the content takes more than the limit of {MAX_CATALOG} bytes of memory"));
         }
         if all > MAX_CATALOGS {
@@ -74,5 +81,10 @@ mod tests {
         assert!(error.contains("all catalogs takes more than the limit of 268435456 bytes"), "{error}");
         drop(large);
         assert_eq!((third.add(1), memory.reserve().add(MAX_CATALOG - 2)), (Ok(()), Ok(())));
+        let mut more = third.more();
+        assert_eq!(more.add(MAX_CATALOG - 2), Ok(()), "the other two are in the first reservation");
+        assert!(more.add(1).is_err(), "both are of one catalog");
+        drop(third);
+        assert_eq!(memory.reserve().add(2), Err(error), "each counts by itself");
     }
 }

@@ -7,6 +7,7 @@ mod config_map;
 mod link;
 mod memory;
 pub(crate) mod metrics;
+mod shared;
 mod snapshot;
 
 use std::sync::Arc;

@@ -17,13 +17,14 @@ use tokio::task::JoinError;
 
 use super::config_map::ConfigMapCatalog;
 use super::memory::Reservation;
+use super::shared::Image;
 use crate::compute::compute;
 use crate::image_source::CatalogContent;
 
 /// Where manifests come from.
 #[derive(Clone)]
 pub(crate) enum Origin {
-    Image(Arc<dyn CatalogContent>),
+    Image(Image),
     Registry(Registry),
     ConfigMap(Arc<ConfigMapCatalog>),
 }
@@ -36,16 +37,6 @@ const MAX_VALUES: usize = 2_000_000;
 
 /// Held while a package of an image is in memory as a whole: its lines may have 64 MiB, and what is parsed of them as many again.
 static WHOLE_PACKAGE: Mutex<()> = Mutex::new(());
-
-impl Origin {
-    /// That of an image.
-    pub(super) fn digest(&self) -> Option<&str> {
-        match self {
-            Self::Image(image) => image.reference().rsplit_once('@').map(|(_, digest)| digest),
-            Self::Registry(_) | Self::ConfigMap(_) => None,
-        }
-    }
-}
 
 /// Deprecations by package.
 type Deprecations = BTreeMap<String, Vec<(DeprecatedScope, String)>>;
@@ -78,7 +69,7 @@ impl Snapshot {
         let interrupted = |error: JoinError| format!("reading the catalog did not end: {error}");
         let (drafts, deprecations, memory) = match &origin {
             Origin::Image(image) => {
-                let image = Arc::clone(image);
+                let image = Arc::clone(&image.content);
                 compute(move || read_image(&*image, memory)).await.map_err(interrupted)??
             }
             Origin::Registry(registry) => read_registry(registry, memory).await?,
@@ -89,11 +80,6 @@ impl Snapshot {
         };
         let catalog = compute(move || Catalog::new(drafts)).await.map_err(interrupted)?;
         Ok(Self { catalog: Arc::new(catalog), deprecations, origin, _memory: memory })
-    }
-
-    /// The digest of the image that it was read from.
-    pub(super) fn digest(&self) -> Option<&str> {
-        self.origin.digest()
     }
 
     /// The deprecations of a package.
@@ -109,7 +95,7 @@ impl Snapshot {
     pub(crate) async fn bundle(&self, chosen: &ChosenBundle) -> Result<BundleContent, String> {
         match &self.origin {
             Origin::Image(image) => {
-                let (image, chosen) = (Arc::clone(image), chosen.clone());
+                let (image, chosen) = (Arc::clone(&image.content), chosen.clone());
                 let read = compute(move || image_bundle(&*image, &chosen)).await;
                 read.map_err(|error| format!("reading the bundle did not end: {error}"))?
             }
@@ -335,6 +321,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::memory::Memory;
+    use super::super::shared::Images;
     use super::*;
 
     fn bundle(name: &str, channel: &str) -> proto::Bundle {
@@ -420,9 +407,9 @@ mod tests {
     }
 
     /// A catalog of one package, whose bundle has properties of so many bytes.
-    struct Image(usize);
+    struct Content(usize);
 
-    impl CatalogContent for Image {
+    impl CatalogContent for Content {
         fn reference(&self) -> &str {
             "registry.test/c@sha256:1"
         }
@@ -448,7 +435,11 @@ mod tests {
         let mut others = [memory.reserve(), memory.reserve()];
         others[0].add(128 << 20).unwrap();
         others[1].add(127 << 20).unwrap();
-        let read = |bytes| Snapshot::read(Origin::Image(Arc::new(Image(bytes))), memory.reserve());
+        let images = Images::new(memory.clone());
+        let read = |bytes| {
+            let image = images.add(Arc::new(Content(bytes))).unwrap();
+            Snapshot::read(Origin::Image(image), memory.reserve())
+        };
         let error = read(1 << 20).await.err().unwrap();
         assert!(error.contains("all catalogs takes more than the limit of 268435456 bytes"), "{error}");
         let small = read(600 << 10).await.unwrap();

@@ -1,0 +1,106 @@
+//! Images that CatalogSources name: one of a digest is in memory once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::memory::{Memory, Reservation};
+use super::snapshot::Snapshot;
+use crate::image_source::CatalogContent;
+
+/// What the catalogs of one digest share.
+pub(super) struct Shared {
+    /// Of the opened image.
+    pub(super) memory: Reservation,
+    /// What was read of it, while a catalog uses it. Held by the one that reads it; the others wait.
+    pub(super) snapshot: tokio::sync::Mutex<Weak<Snapshot>>,
+}
+
+/// An image as one CatalogSource names it.
+#[derive(Clone)]
+pub(crate) struct Image {
+    pub(super) content: Arc<dyn CatalogContent>,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// The images of all catalogs, by digest.
+pub(super) struct Images {
+    memory: Memory,
+    by_digest: Mutex<HashMap<String, Weak<Shared>>>,
+}
+
+impl Images {
+    /// Counts what they take here.
+    pub(super) fn new(memory: Memory) -> Self {
+        Self { memory, by_digest: Mutex::default() }
+    }
+
+    /// Counts the memory of an image that was opened.
+    ///
+    /// # Errors
+    /// When there is not enough.
+    pub(super) fn add(&self, content: Arc<dyn CatalogContent>) -> Result<Image, String> {
+        let digest = content.reference().rsplit_once('@').map(|(_, digest)| digest.to_owned());
+        let mut by_digest = self.by_digest.lock();
+        by_digest.retain(|_, shared| shared.strong_count() > 0);
+        let known = digest.as_ref().and_then(|digest| by_digest.get(digest)?.upgrade());
+        if let Some(shared) = known {
+            return Ok(Image { content, shared });
+        }
+        let mut memory = self.memory.reserve();
+        memory.add(content.memory())?;
+        let shared = Arc::new(Shared { memory, snapshot: tokio::sync::Mutex::default() });
+        if let Some(digest) = digest {
+            by_digest.insert(digest, Arc::downgrade(&shared));
+        }
+        Ok(Image { content, shared })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// Takes 128 MiB.
+    struct Content(String);
+
+    impl CatalogContent for Content {
+        fn reference(&self) -> &str {
+            &self.0
+        }
+
+        fn memory(&self) -> usize {
+            128 << 20
+        }
+
+        fn packages(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn package_lines(&self, _: &str) -> io::Result<Vec<u8>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn image_memory_counts_once_for_a_digest() {
+        let images = Images::new(Memory::default());
+        let add = |reference: &str| images.add(Arc::new(Content(reference.to_owned())));
+        let first = add("r.test/c@sha256:1").unwrap();
+        let same = add("mirror.test/c@sha256:1").unwrap();
+        assert!(Arc::ptr_eq(&first.shared, &same.shared));
+        assert_eq!(same.content.reference(), "mirror.test/c@sha256:1");
+        let other = add("r.test/c@sha256:2").unwrap();
+        let error = add("r.test/c@sha256:3").err().unwrap();
+        assert!(error.contains("all catalogs takes more than the limit of 268435456 bytes"), "{error}");
+        drop(first);
+        assert!(add("r.test/c@sha256:3").is_err(), "one catalog has it still");
+        drop(same);
+        assert!(add("r.test/c@sha256:3").is_ok());
+        drop(other);
+        assert!(add("no digest").is_ok());
+    }
+}
