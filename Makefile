@@ -140,7 +140,12 @@ simulate: ## Run controllers on a simulated apiserver (SCENARIO=classic, SEEDS=1
 .PHONY: simulate-without-fixes
 simulate-without-fixes: ## Take out each fix of tests/simulation/without_fixes, and run schedules until the simulation finds it (ONLY=f3)
 	@$(call build,-p xtask)
-	@$(programs_dir)/xtask without-fixes $(ONLY)
+	@$(programs_dir)/xtask without-fixes simulation $(ONLY)
+
+.PHONY: test-without-fixes
+test-without-fixes: ## Take out each fix of tests/without_fixes, and run the tests that then have to fail (ONLY=f1-patterns)
+	@$(call build,-p xtask)
+	@$(programs_dir)/xtask without-fixes tests $(ONLY)
 
 .PHONY: test-upgrade
 test-upgrade: ## Replace another commit's programs by today's on a live system, and go back (FROM=191c6fd, SECONDS=60 side by side)
@@ -405,7 +410,7 @@ endif
 # each as typed; all of them run, also after one failed
 NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-node\ IMAGE_PROFILE=release release-rehearsal test-apiserver oracle-classic bench-classic \
     test-hard test-hostile test-plan test-completion recordings test-upgrade \
-    test-gitops test-oldest soak simulate\ SEEDS=20000 simulate\ SCENARIO=classic\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact acceptance-classic compare-classic conformance generate demo-down
+    test-gitops test-oldest soak simulate\ SEEDS=20000 simulate\ SCENARIO=classic\ SEEDS=20000 simulate-without-fixes test-without-fixes fuzz exercises bench scale deny docs spelling workflows acceptance-exact acceptance-classic compare-classic conformance generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

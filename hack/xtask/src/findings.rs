@@ -47,6 +47,15 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The findings F1, F2, … in the order of the page.
+pub(crate) fn numbered(root: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(root.join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
+    let cells = text.lines().filter_map(|line| Some(line.strip_prefix("| ")?.split_once(" | ")?.0));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let numbered = cells.filter(|cell| cell.strip_prefix('F').is_some_and(is_number));
+    Ok(numbered.map(str::to_owned).collect())
+}
+
 /// Whether git has the whole history.
 fn is_whole(root: &Path) -> bool {
     let answer =

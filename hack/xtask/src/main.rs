@@ -42,7 +42,8 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
                         and of docs/decisions; the ratios of docs/internals/benchmarks.md and their pictures; the table of crates in
                         ARCHITECTURE.md; hack/wire.txt; the version of Cargo.toml in manifests, chart and pages
   verify                fail if a generated file is not current, a dependency between crates is not allowed, a conformance table names a
-                        test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, a row of
+                        test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, or has
+                        no patch that takes its fix out, a patch does not apply or names a test that does not exist, a row of
                         docs/internals/ux.md names no test, a query of the dashboard asks for what no program exposes, a link leads
                         nowhere, a citation names nothing, docs/README.md leaves out a page, the form of a page is wrong, or a workflow
                         uses an action that is not pinned by SHA
@@ -56,7 +57,8 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
   wire                  print what leaves a process or is stored
   figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
   exercises [NAME…]     apply the patches of tests/exercises to a copy, and leave out one file at a time
-  without-fixes [NAME…]   take out each fix of tests/simulation/without_fixes, and run schedules until the simulation finds it
+  without-fixes simulation [NAME…]   take out each fix of tests/simulation/without_fixes, and run schedules until one fails
+  without-fixes tests [NAME…]   take out each fix of tests/without_fixes, and run the tests that then have to fail
   benchmarks [--write] OUTPUT CRITERION   compare ratios of a run of the benches with what is written down, or take them over";
 
 fn main() -> ExitCode {
@@ -95,7 +97,8 @@ fn run() -> Result<()> {
         ["citations"] => citations::check(&root),
         ["figures", ref rest @ ..] => figures::print(&root, rest),
         ["exercises", ref only @ ..] => exercises::run(&root, only),
-        ["without-fixes", ref only @ ..] => without_fixes::run(&root, only),
+        ["without-fixes", "simulation", ref only @ ..] => without_fixes::simulation::run(&root, only),
+        ["without-fixes", "tests", ref only @ ..] => without_fixes::named_tests::run(&root, only),
         ["wire"] => {
             let text = wire::files(&root)?.into_iter().map(|(_, text)| text).collect::<String>();
             Ok(std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())?)

@@ -1,104 +1,71 @@
-//! Fixes that are taken out: each patch of `tests/simulation/without_fixes` brings back one defect, which the simulation has to find.
+//! Fixes that are taken out: each patch brings back one defect, which the simulation or tests have to find.
+//!
+//! A patch is applied to a copy of the checkout, and what looks for its defect is built there.
+
+pub(crate) mod named_tests;
+pub(crate) mod simulation;
 
 use std::fs;
-use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::exercises;
 
-const FOLDER: &str = "tests/simulation/without_fixes";
-/// Processor time within which a defect has to be found, seconds.
-const LIMIT: &str = "120";
-/// Less optimised than the simulation: each fix is a build of its own.
-const PROFILE: &str = "without-fixes";
-
-/// Whether every patch applies to the checkout.
+/// Whether every patch applies to the checkout, and the tests exist that patches name.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    for name in names(root)? {
-        exercises::check_patch(root, &format!("{FOLDER}/{name}.patch"))?;
+    for folder in [simulation::FOLDER, named_tests::FOLDER] {
+        for name in names(root, folder)? {
+            exercises::check_patch(root, &path(folder, &name))?;
+        }
     }
-    Ok(())
+    named_tests::check(root)
 }
 
-fn names(root: &Path) -> Result<Vec<String>> {
+/// The path of a patch, from the root of the checkout.
+fn path(folder: &str, name: &str) -> String {
+    format!("{folder}/{name}.patch")
+}
+
+fn names(root: &Path, folder: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(root.join(FOLDER))? {
+    for entry in fs::read_dir(root.join(folder))? {
         names.extend(entry?.path().file_stem().map(|name| name.to_string_lossy().into_owned()));
     }
     names.sort();
     Ok(names)
 }
 
-/// Builds the simulation without each fix, and runs it until it fails. Prints the rows of the table in the simulation page.
-pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
-    let mut names = names(root)?;
+/// The patches that `only` names; all of them if it is empty.
+fn chosen(root: &Path, folder: &str, only: &[&str]) -> Result<Vec<String>> {
+    let mut names = names(root, folder)?;
     names.retain(|name| only.is_empty() || only.contains(&name.as_str()));
-    ensure!(!names.is_empty(), "no patch of these names in {FOLDER}: {only:?}");
+    ensure!(!names.is_empty(), "no patch of these names in {folder}: {only:?}");
+    Ok(names)
+}
+
+/// The folder of the copy, which holds the checkout without the fix.
+fn copy_without(root: &Path, folder: &str, name: &str) -> Result<PathBuf> {
     let copy = root.join("target/exercises");
-    let mut missed = Vec::new();
-    for name in &names {
-        exercises::refresh(root, &copy)?;
-        exercises::apply(&copy, &root.join(FOLDER).join(format!("{name}.patch")), None)?;
-        let printed = simulate(&copy).with_context(|| name.clone())?;
-        match Found::read(&printed) {
-            Some(Found { seed, violation, schedules, seconds }) => {
-                writeln!(std::io::stdout(), "| {name} | {seed} | {schedules} | {seconds} | {violation} |")?;
-            }
-            None => missed.push(name.as_str()),
+    exercises::refresh(root, &copy)?;
+    exercises::apply(&copy, &root.join(path(folder, name)), None)?;
+    Ok(copy)
+}
+
+/// cargo in the copy; with `limit`, it and what it starts are ended after so many seconds.
+fn cargo(copy: &Path, limit: Option<&str>) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = match limit {
+        Some(limit) => {
+            let mut timeout = Command::new("timeout");
+            timeout.args(["--kill-after=10", limit]).arg(cargo);
+            timeout
         }
-    }
-    ensure!(missed.is_empty(), "not found within {LIMIT} CPU seconds: {}", missed.join(", "));
-    Ok(())
-}
-
-/// Builds the simulation of the copy, and returns what it prints.
-fn simulate(copy: &Path) -> Result<String> {
-    let target = exercises::build_folder(copy);
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        None => Command::new(cargo),
+    };
     // so that the next build compiles only what its patch changes
-    cargo.current_dir(copy).env("CARGO_TARGET_DIR", &target).env("CARGO_INCREMENTAL", "1");
-    cargo.args(["build", "--locked", "--profile", PROFILE, "-p", "olm-simulation", "--bin", "simulate"]);
-    ensure!(cargo.status()?.success(), "the build failed");
-    let simulate = Command::new(target.join(PROFILE).join("simulate"))
-        .args(["--seeds", "1000000", "--jobs", "1", "--cpu-seconds", LIMIT])
-        .output()
-        .context("cannot start the simulation")?;
-    Ok(String::from_utf8(simulate.stdout)?)
-}
-
-/// The first seed that failed.
-#[derive(Debug, PartialEq, Eq)]
-struct Found<'a> {
-    seed: &'a str,
-    violation: &'a str,
-    schedules: &'a str,
-    seconds: &'a str,
-}
-
-impl<'a> Found<'a> {
-    /// Reads what the simulation prints; `None` if no seed failed.
-    fn read(printed: &'a str) -> Option<Self> {
-        let mut lines = printed.lines();
-        let (seed, violation) = lines.find_map(|line| line.strip_prefix("seed ")?.split_once(": "))?;
-        let total = lines.find_map(|line| line.split_once(" schedules in "))?;
-        let seconds = total.1.split(" and ").nth(1)?.split(" CPU s").next()?;
-        Some(Self { seed, violation, schedules: total.0, seconds })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_fixes_reads_what_the_simulation_prints() {
-        let total = "17 schedules in 1.5 s and 1.4 CPU s (730 a minute and core): 1.0 simulated hours, 2 requests, 3 writes";
-        let printed = format!("seed 17: at 3.1 s: a: b\n{total}, 1 failed\nseed 17, the shortest\n");
-        let found = Found { seed: "17", violation: "at 3.1 s: a: b", schedules: "17", seconds: "1.4" };
-        assert_eq!(Found::read(&printed), Some(found));
-        assert_eq!(Found::read(&format!("{total}, 0 failed\n")), None);
-    }
+    let target = exercises::build_folder(copy);
+    command.current_dir(copy).env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "1");
+    command
 }
