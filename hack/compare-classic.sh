@@ -4,8 +4,9 @@
 #
 #   hack/compare-classic.sh <folder of classic-controller> [pattern of scenario names]
 #
-# OLM_TOOLS has the tools of `make tools-classic`. What the reference did is kept in target/compare-classic and used again while
-# the scenarios stay; delete the folder to run the reference again. Needs root, as the lab does.
+# OLM_TOOLS has the tools of `make tools-classic`. What the reference did (hack/lab-record.py) is kept in
+# ${XDG_CACHE_HOME:-$HOME/.cache}/olm-rs/classic-records and used again while the scenario, the lab and the versions of the tools stay.
+# A scenario in which the reference panicked is not compared; the end of the output names it. Needs root, as the lab does.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -16,7 +17,8 @@ only=${2:-.}
 
 work=${CARGO_TARGET_DIR:-$root/target}/compare-classic
 mkdir -p "$work"
-rm -rf "$work"/{lab,crds,run}
+work=$(cd "$work" && pwd)
+rm -rf "$work"/{lab,crds,run} "$work"/recorded*
 mkdir "$work/lab" "$work/crds"
 cp -R "$lab"/{classic.py,classiclab,olmlab,profiles} "$work/lab/"
 cp -R "$root/tests/acceptance-classic/scenarios" "$work/lab/"
@@ -25,13 +27,25 @@ export LAB_K8S_BIN=$OLM_TOOLS LAB_OPM=$OLM_TOOLS/opm LAB_REF_BIN=$OLM_TOOLS LAB_
 python=$("$root/hack/lab-python.sh" "$work/../venv")
 cd "$work/lab"
 
-recorded=$work/recorded-$(cat scenarios/*.yaml "$root/tests/acceptance-classic/reference.json" | sha256sum | cut -c1-16)
-names=$("$python" classic.py list | awk '$2 !~ /:$/ { print $2 }' | grep -E "$only") ||
-    { echo "compare-classic: no scenario matches ONLY=$only; \`$python classic.py list\` in $work/lab names them" >&2; exit 1; }
-missing=$(for name in $names; do [ -f "$recorded/classic/$name.json" ] || echo "$name"; done | paste -sd'|')
-if [ -n "$missing" ]; then
-    "$python" classic.py record --profile "$root/tests/acceptance-classic/reference.json" --only "^($missing)\$" --jobs "${JOBS:-4}" \
-        --out "$recorded" --run-dir "$work/run"
+# what decides a record besides its scenario
+profile=$root/tests/acceptance-classic/reference.json
+version=$(cat "$profile" classic.py {classiclab,olmlab}/*.py classiclab/kwok.yaml "$work"/crds/* "$root"/hack/tools/{classic,kubernetes,kwok,opm,registry}/{go.mod,go.sum} \
+    "$root"/hack/tools/classic/build.conf | sha256sum | cut -c1-16)
+recorded=$work/recorded
+failed=0
+"$python" "$root/hack/lab-record.py" --profile "$profile" --version "$version" --cache "${XDG_CACHE_HOME:-$HOME/.cache}/olm-rs/classic-records" \
+    --out "$recorded" --only "$only" --jobs "${JOBS:-4}" --run-dir "$work/run" || failed=$?
+[ -d "$recorded/classic" ] || exit "$failed"
+
+names=$(find "$recorded/classic" -name '*.json' | sed 's|.*/||; s|\.json$||' | paste -sd'|')
+if [ -n "$names" ]; then
+    "$python" classic.py compare --profile classic-controller --recorded "$recorded" --only "^($names)\$" --jobs "${JOBS:-4}" \
+        --run-dir "$work/run" --accept "$root/tests/acceptance-classic/compared.yaml" --save "$work/ours" --diffs 5 || failed=$?
+else
+    failed=1
 fi
-"$python" classic.py compare --profile classic-controller --recorded "$recorded" --only "$only" --jobs "${JOBS:-4}" --run-dir "$work/run" \
-    --accept "$root/tests/acceptance-classic/compared.yaml" --save "$work/ours" --diffs 5
+if [ -s "$recorded/missing" ]; then
+    echo "NOT COMPARED: $(wc -l <"$recorded/missing") scenarios:"
+    sed 's/^/    /' "$recorded/missing"
+fi
+exit "$failed"
