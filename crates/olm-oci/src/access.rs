@@ -32,7 +32,7 @@ impl Access {
         let key = self.key(image, endpoints);
         let mut accepted = self.accepted.lock();
         if accepted.len() >= MAX_ACCEPTED {
-            accepted.clear(); // what is forgotten is requested again
+            accepted.clear(); // what is evicted is requested again
         }
         accepted.insert(key);
     }

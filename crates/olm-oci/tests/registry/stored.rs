@@ -18,7 +18,7 @@ async fn obtain(puller: &Puller, store: &Store, reference: &ImageRef) -> Result<
 }
 
 /// A puller of a scope that has this password.
-fn of(puller: &Puller, registry: &Registry, scope: &str, password: &str) -> Puller {
+fn scoped(puller: &Puller, registry: &Registry, scope: &str, password: &str) -> Puller {
     let mut keyring = Keyring::new();
     let entry = format!(r#"{{"username":"user","password":"{password}"}}"#);
     keyring.add_config_json(auths(registry, &entry).as_bytes()).unwrap();
@@ -35,10 +35,10 @@ async fn stored_content_needs_credentials() {
     let reference = registry.reference(&format!("cat@{digest}"));
     let store = Store::open(&client.path("store")).unwrap();
     let process = client.puller();
-    obtain(&of(&process, &registry, "a", "password"), &store, &reference).await.unwrap();
+    obtain(&scoped(&process, &registry, "a", "password"), &store, &reference).await.unwrap();
     registry.take_log();
     for scope in ["a", "b"] {
-        obtain(&of(&process, &registry, scope, "password"), &store, &reference).await.unwrap();
+        obtain(&scoped(&process, &registry, scope, "password"), &store, &reference).await.unwrap();
     }
     assert!(registry.take_log().is_empty(), "the same credentials pulled it");
     obtain(&process, &store, &reference).await.unwrap();
@@ -46,7 +46,7 @@ async fn stored_content_needs_credentials() {
 
     let empty = Store::open(&client.path("empty")).unwrap();
     for (case, puller) in
-        [("wrong", of(&process, &registry, "b", "wrong")), ("anonymous", process.in_scope("b"))]
+        [("wrong", scoped(&process, &registry, "b", "wrong")), ("anonymous", process.in_scope("b"))]
     {
         let error = obtain(&puller, &store, &reference).await.unwrap_err();
         assert!(error.is_unauthorized(), "{case}: {error}");
@@ -55,7 +55,7 @@ async fn stored_content_needs_credentials() {
     }
 
     registry.take_log();
-    let restarted = of(&client.puller(), &registry, "a", "password");
+    let restarted = scoped(&client.puller(), &registry, "a", "password");
     obtain(&restarted, &store, &reference).await.unwrap();
     let manifest = format!("GET /v2/cat/manifests/{digest}");
     assert_eq!(registry.take_log(), [manifest.as_str(), manifest.as_str()], "without and with credentials");
