@@ -32,6 +32,8 @@ from classiclab.views import save  # noqa: E402
 BATCH = 40
 # exit code of a batch in which a program of the reference ended by itself; the file `ended` in its folder has the details
 ENDED = 3
+# how a program of Go begins its last words
+PANICS = ("panic:", "fatal error:")
 
 
 class Process(runner.Process):
@@ -56,7 +58,7 @@ class Process(runner.Process):
         """The panic, or the exit code."""
         with open(self.log, errors="replace") as file:
             lines = file.read().splitlines()
-        at = next((i for i, line in enumerate(lines) if line.startswith(("panic:", "fatal error:"))), None)
+        at = next((i for i, line in enumerate(lines) if line.startswith(PANICS)), None)
         return ["ended with code %s" % self.proc.p.returncode] if at is None else lines[at:at + 40]
 
 
@@ -103,11 +105,17 @@ def batch(a):
             ended = [p for p in lab.suts.values() if p.ended()]
             if ended:
                 break
+        code = 1
         with lock:
-            details = {"running": sorted(running), "program": ended[0].name, "why": ended[0].why()}
-            write(os.path.join(a.run_dir, "ended"), lambda path: save(path, details))
-            lab.down()
-            os._exit(ENDED)
+            try:
+                details = {"running": sorted(running), "program": ended[0].name, "why": ended[0].why()}
+                write(os.path.join(a.run_dir, "ended"), lambda path: save(path, details))
+                code = ENDED
+                lab.down()
+            except Exception as error:
+                print("%s: %s" % (type(error).__name__, error), file=sys.stderr, flush=True)
+            finally:
+                os._exit(code)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
@@ -159,6 +167,8 @@ def record_all(a, paths):
         if not running:
             raise SystemExit("compare-classic: the reference ended while no scenario ran; see the logs in " + a.run_dir)
         if len(names) == 1:
+            if not details["why"][0].startswith(PANICS):
+                raise SystemExit("compare-classic: %s ended in %s without a panic; see the logs in %s" % (details["program"], names[0], a.run_dir))
             write(paths[names[0]] + ".panicked", lambda path: shutil.copyfile(ended, path))
             continue
         rest = [name for name in names if name not in running and not has(name, ".json")]

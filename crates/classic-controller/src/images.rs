@@ -237,6 +237,19 @@ mod tests {
         (200, serde_json::to_value(Secret { data: Some(data), ..Secret::default() }).unwrap())
     }
 
+    fn source_in(namespace: &str, image: &str) -> CatalogSource {
+        let metadata = json!({"namespace": namespace, "name": "main"});
+        let source = json!({"metadata": metadata, "spec": {"sourceType": "grpc", "image": image}});
+        serde_json::from_value(source).unwrap()
+    }
+
+    /// Images of a cluster that has no Secrets.
+    fn without_secrets(cache: &Path) -> Images {
+        let client = Apiserver::new(|_, _| (404, json!({}))).client();
+        let limits = (Limits::bundle(), BundleLimits::default());
+        Images::open(client, cache, Config::default(), limits).unwrap()
+    }
+
     fn place(name: &str) -> Option<NamespacedName> {
         Some(NamespacedName { namespace: "olm".to_owned(), name: name.to_owned() })
     }
@@ -326,9 +339,7 @@ mod tests {
         std::fs::write(&file, r#"{"default":[{"type":"reject"}]}"#).unwrap();
         let images = open().unwrap();
         let image = format!("registry.test/c@sha256:{}", "1".repeat(64));
-        let metadata = json!({"namespace": "ns", "name": "main"});
-        let source = json!({"metadata": metadata, "spec": {"sourceType": "grpc", "image": image}});
-        let source: CatalogSource = serde_json::from_value(source).unwrap();
+        let source = source_in("ns", &image);
         let error = images.catalog(&source, &image).await.err().unwrap();
         assert!(error.contains("is rejected by policy"), "{error}");
         let error = images.bundle(&source, &image).await.err().unwrap();
@@ -339,22 +350,18 @@ mod tests {
     /// The registry cannot be reached: what a namespace has used before stays, and others have no use of it.
     #[tokio::test]
     async fn stored_images_are_of_the_namespaces_that_used_them() {
-        let client = Apiserver::new(|_, _| (404, json!({}))).client();
         let cache = tempfile::tempdir().unwrap();
-        let limits = (Limits::bundle(), BundleLimits::default());
-        let images = Images::open(client, cache.path(), Config::default(), limits).unwrap();
+        let images = without_secrets(cache.path());
         let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let digest: Digest = format!("sha256:{}", "1".repeat(64)).parse().unwrap();
         let image = format!("{unused}/c@{digest}");
         for store in ["catalogs", "bundles"] {
             let store = Store::open(&cache.path().join(store)).unwrap();
             store.begin(&digest).unwrap().commit().unwrap();
-            store.record_tag(&format!("ns\n{image}"), &digest).unwrap();
+            store.record_use(&format!("ns\n{image}"), &digest).unwrap();
         }
         for (namespace, is_pulled) in [("ns", false), ("other", true)] {
-            let metadata = json!({"namespace": namespace, "name": "main"});
-            let source = json!({"metadata": metadata, "spec": {"sourceType": "grpc", "image": image}});
-            let source: CatalogSource = serde_json::from_value(source).unwrap();
+            let source = source_in(namespace, &image);
             // what is stored has no files
             let catalog = images.catalog(&source, &image).await.err().unwrap();
             let bundle = images.bundle(&source, &image).await.err().unwrap().message;
@@ -366,10 +373,8 @@ mod tests {
 
     #[tokio::test]
     async fn unused_catalogs_are_removed_from_the_disk() {
-        let client = Apiserver::new(|_, _| (404, json!({}))).client();
         let cache = tempfile::tempdir().unwrap();
-        let limits = (Limits::bundle(), BundleLimits::default());
-        let images = Images::open(client, cache.path(), Config::default(), limits).unwrap();
+        let images = without_secrets(cache.path());
         let digest = |digit: &str| -> Digest { format!("sha256:{}", digit.repeat(64)).parse().unwrap() };
         let store = Store::open(&cache.path().join("catalogs")).unwrap();
         for digit in ["1", "2"] {

@@ -148,7 +148,7 @@ impl CatalogImages {
         let digest = canonical.and_then(|it| it.digest().cloned());
         let Some(digest) = digest.filter(|_| asked.tag().is_some()) else { return };
         let (store, tag) = (self.store.clone(), tag_in(scope, asked));
-        let written = tokio::task::spawn_blocking(move || store.record_tag(&tag, &digest)).await;
+        let written = tokio::task::spawn_blocking(move || store.record_use(&tag, &digest)).await;
         if let Ok(Err(error)) = written {
             tracing::warn!(reference = %asked, %error, "cannot record the digest of a tag");
         }
@@ -167,7 +167,7 @@ impl CatalogImages {
     ) -> Result<usize, StoreError> {
         let digest = |(scope, reference): &(String, String)| {
             let reference = parse_reference(reference).ok()?;
-            reference.digest().cloned().or_else(|| self.store.tag_digest(&tag_in(scope, &reference)))
+            reference.digest().cloned().or_else(|| self.store.used_digest(&tag_in(scope, &reference)))
         };
         let in_use: BTreeSet<Digest> = references.iter().filter_map(digest).collect();
         let before = std::mem::take(unused);
@@ -182,7 +182,7 @@ impl CatalogImages {
         asked: &ImageRef,
     ) -> Result<Option<CatalogImage>, CatalogImageError> {
         let (store, tag) = (self.store.clone(), tag_in(scope, asked));
-        let digest = tokio::task::spawn_blocking(move || store.tag_digest(&tag)).await?;
+        let digest = tokio::task::spawn_blocking(move || store.used_digest(&tag)).await?;
         let Some(digest) = digest else { return Ok(None) };
         let canonical = asked.with_digest(digest.clone());
         self.puller.verify(asked, &canonical).await?;

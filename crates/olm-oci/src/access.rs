@@ -83,13 +83,13 @@ impl Puller {
         let (store, used) = (store.clone(), format!("{scope}\n{canonical}"));
         match sent {
             Ok(()) => {
-                if let Err(error) = off_thread(move || store.record_tag(&used, &digest)).await {
+                if let Err(error) = off_thread(move || store.record_use(&used, &digest)).await {
                     tracing::warn!(image = %canonical, %error, "cannot record the use of an image");
                 }
                 Ok(())
             }
             Err(error) if error.is_unavailable() => {
-                if off_thread(move || Ok(store.tag_digest(&used) == Some(digest))).await? {
+                if off_thread(move || Ok(store.used_digest(&used) == Some(digest))).await? {
                     tracing::info!(image = %canonical, %error, "stored content is used without its registry");
                     return Ok(());
                 }

@@ -5,7 +5,7 @@
 //! <root>/staging/<random>/        being written, or being deleted; with <random>.lock beside it
 //! <root>/attempts/sha256-<hex>    attempts to read it that have not come to an end (see [`attempts`])
 //! <root>/locks/sha256-<hex>       held shared by every lease, exclusive while content is taken away
-//! <root>/tags/<hex>               digests that tags had (see [`Store::tag_digest`])
+//! <root>/tags/<hex>               digests that references led to (see [`Store::used_digest`])
 //! ```
 //!
 //! - **All or nothing.** Files, their directories and a seal (names and sizes) are synced before the

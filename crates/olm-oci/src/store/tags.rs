@@ -1,7 +1,9 @@
-//! Records of the digests that tags had when their content was last used, for a time when the registry cannot be reached.
+//! Records of the digests that references led to when their content was last used, for a time when the registry cannot be reached: those of
+//! tags, and those of digests that a scope has used ([`Puller::check_stored`](crate::Puller::check_stored)).
 //!
-//! A file named after the hash of a tag holds its digest. It is written beside its place and renamed, so a process that ends at any point
-//! leaves the earlier record or the new one. What cannot be read counts as no record; the latest records stay, as many as of attempts.
+//! A file named after the hash of scope and reference holds the digest. It is written beside its place and renamed, so a process that ends
+//! at any point leaves the earlier record or the new one. What cannot be read counts as no record; the latest records stay, as many as of
+//! attempts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,26 +18,26 @@ impl Store {
         self.inner.root.join("tags")
     }
 
-    fn tag_file(&self, tag: &str) -> PathBuf {
-        let hash = Sha256::digest(tag.as_bytes());
+    fn use_file(&self, reference: &str) -> PathBuf {
+        let hash = Sha256::digest(reference.as_bytes());
         self.tags().join(hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
     }
 
-    /// The digest that was recorded for a tag; its content may be gone. Blocks on the disk.
+    /// The digest that was recorded for a reference; its content may be gone. Blocks on the disk.
     #[must_use]
-    pub fn tag_digest(&self, tag: &str) -> Option<Digest> {
-        fs::read_to_string(self.tag_file(tag)).ok()?.parse().ok()
+    pub fn used_digest(&self, reference: &str) -> Option<Digest> {
+        fs::read_to_string(self.use_file(reference)).ok()?.parse().ok()
     }
 
-    /// Records the digest of a tag. Blocks on the disk.
+    /// Records the digest that a reference led to. Blocks on the disk.
     ///
     /// # Errors
     /// The disk fails; the earlier record stays.
-    pub fn record_tag(&self, tag: &str, digest: &Digest) -> Result<(), StoreError> {
-        if self.tag_digest(tag).as_ref() == Some(digest) {
+    pub fn record_use(&self, reference: &str, digest: &Digest) -> Result<(), StoreError> {
+        if self.used_digest(reference).as_ref() == Some(digest) {
             return Ok(());
         }
-        let (directory, path, disk) = (self.tags(), self.tag_file(tag), &self.inner.disk);
+        let (directory, path, disk) = (self.tags(), self.use_file(reference), &self.inner.disk);
         disk.create_dir(&directory).map_err(|e| StoreError::io("create", &directory, e))?;
         let new = directory.join(format!("{:016x}.new", random()));
         disk.write(&new, digest.as_str().as_bytes()).map_err(|e| StoreError::io("write", &new, e))?;
@@ -43,6 +45,7 @@ impl Store {
         disk.rename(&new, &path).map_err(|e| StoreError::io("store", &path, e))?;
         attempts::trim(&directory).map_err(|e| StoreError::io("tidy", &directory, e))
     }
+
     /// Removes records of content that is gone: they lead to nothing.
     pub(super) fn sweep_tags(&self) -> Result<(), StoreError> {
         let directory = self.tags();

@@ -181,15 +181,15 @@ fn tag_record_is_atomic_at_every_step() {
     for operations in 0.. {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        store.record_tag("ns\nregistry.test/c:v1", &digest("before")).unwrap();
+        store.record_use("ns\nregistry.test/c:v1", &digest("before")).unwrap();
         let dying = Box::new(Dying::after(operations));
         let recorded = Store::open_on(directory.path(), dying)
-            .and_then(|store| store.record_tag("ns\nregistry.test/c:v1", &digest("new")));
-        let found = store.tag_digest("ns\nregistry.test/c:v1").unwrap();
+            .and_then(|store| store.record_use("ns\nregistry.test/c:v1", &digest("new")));
+        let found = store.used_digest("ns\nregistry.test/c:v1").unwrap();
         let is_new = found == digest("new");
         assert!(is_new || found == digest("before"), "{operations}: {found}");
         assert!(is_new || recorded.is_err(), "{operations}: what was reported as recorded is there");
-        assert_eq!(store.tag_digest("other\nregistry.test/c:v1"), None);
+        assert_eq!(store.used_digest("other\nregistry.test/c:v1"), None);
         if recorded.is_ok() {
             assert!(operations >= 4, "{operations}");
             return;
@@ -202,15 +202,15 @@ fn tag_records_are_bounded_and_checked() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     for index in 0..MAX_FILES + 5 {
-        store.record_tag(&index.to_string(), &digest("x")).unwrap();
+        store.record_use(&index.to_string(), &digest("x")).unwrap();
     }
     assert_eq!(entries(&store.tags()).len(), MAX_FILES);
     let last = (MAX_FILES + 4).to_string();
-    assert_eq!(store.tag_digest(&last), Some(digest("x")));
+    assert_eq!(store.used_digest(&last), Some(digest("x")));
     for name in entries(&store.tags()) {
         std::fs::write(store.tags().join(name), "sha256:0").unwrap();
     }
-    assert_eq!(store.tag_digest(&last), None, "it is no digest");
+    assert_eq!(store.used_digest(&last), None, "it is no digest");
 }
 
 #[test]
@@ -219,10 +219,10 @@ fn tag_records_go_with_their_content() {
     let store = Store::open(directory.path()).unwrap();
     drop((put(&store, "a").unwrap(), put(&store, "b").unwrap()));
     for (tag, text) in [("t:1", "a"), ("t:2", "a"), ("t:3", "b")] {
-        store.record_tag(tag, &digest(text)).unwrap();
+        store.record_use(tag, &digest(text)).unwrap();
     }
     store.collect(|known| *known == digest("b")).unwrap();
-    assert_eq!(["t:1", "t:2", "t:3"].map(|tag| store.tag_digest(tag)), [None, None, Some(digest("b"))]);
+    assert_eq!(["t:1", "t:2", "t:3"].map(|tag| store.used_digest(tag)), [None, None, Some(digest("b"))]);
 }
 
 #[test]
