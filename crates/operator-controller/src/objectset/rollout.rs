@@ -1,5 +1,8 @@
 //! Rolls a revision out: phase after phase, object after object, doing what the pure engine decides.
 //!
+//! `decide_object` gives the step for each object. Where it is `Step::Refuse`, because another owner has the object, the phase ends as
+//! `Outcome::Refused` with the text of `report::collisions`.
+//!
 //! Creation is a POST that fails when the object exists; changes are server-side applies of exactly the state that was
 //! judged (resourceVersion). Objects that were found as desired and did not change since are not read again.
 //! Rule: revisions §6 and §7.
