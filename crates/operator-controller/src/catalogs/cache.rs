@@ -66,7 +66,8 @@ impl PackageCache {
     /// What each of `catalogs` holds of `package`, in their order. Catalogs are asked in parallel.
     ///
     /// `last_known` lets content of an older digest stand in for a catalog that cannot be read (an installed extension
-    /// keeps working); a first install must wait instead, so that it does not install what the catalog no longer has.
+    /// keeps working); a first install must wait instead, so that it does not install what the catalog no longer has. So with it a
+    /// catalog that could not be read may have content here; [`PackageCache::unread`] knows.
     pub async fn sources(
         &self,
         catalogs: &[CatalogFacts],

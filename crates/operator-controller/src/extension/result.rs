@@ -1,4 +1,7 @@
 //! The result of one pass over a ClusterExtension, as a value. The status is derived from it, and from nothing else.
+//!
+//! What a condition shows is a field of [`PassResult`]. A pass can end before it knows the value: then it is `Unchanged`, and the stored
+//! condition stays. [`PassResult::unread`] is no input of the status; it decides when the next pass is.
 
 use olm_bundle::CertProvider;
 pub use olm_install::plan::Notice;
