@@ -358,7 +358,7 @@ mod tests {
         for store in ["catalogs", "bundles"] {
             let store = Store::open(&cache.path().join(store)).unwrap();
             store.begin(&digest).unwrap().commit().unwrap();
-            store.record_use(&format!("ns\n{image}"), &digest).unwrap();
+            store.record_use("ns", &digest).unwrap();
         }
         for (namespace, is_pulled) in [("ns", false), ("other", true)] {
             let source = source_in(namespace, &image);

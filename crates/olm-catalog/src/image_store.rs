@@ -147,8 +147,8 @@ impl CatalogImages {
         let canonical: Option<ImageRef> = image.reference.parse().ok();
         let digest = canonical.and_then(|it| it.digest().cloned());
         let Some(digest) = digest.filter(|_| asked.tag().is_some()) else { return };
-        let (store, tag) = (self.store.clone(), tag_in(scope, asked));
-        let written = tokio::task::spawn_blocking(move || store.record_use(&tag, &digest)).await;
+        let (store, scope, tag) = (self.store.clone(), scope.to_owned(), asked.clone());
+        let written = tokio::task::spawn_blocking(move || store.record_tag(&scope, &tag, &digest)).await;
         if let Ok(Err(error)) = written {
             tracing::warn!(reference = %asked, %error, "cannot record the digest of a tag");
         }
@@ -167,7 +167,10 @@ impl CatalogImages {
     ) -> Result<usize, StoreError> {
         let digest = |(scope, reference): &(String, String)| {
             let reference = parse_reference(reference).ok()?;
-            reference.digest().cloned().or_else(|| self.store.used_digest(&tag_in(scope, &reference)))
+            let Some(digest) = reference.digest() else { return self.store.tag_digest(scope, &reference) };
+            // a record that is read stays longer than others
+            let _ = self.store.was_used(scope, digest);
+            Some(digest.clone())
         };
         let in_use: BTreeSet<Digest> = references.iter().filter_map(digest).collect();
         let before = std::mem::take(unused);
@@ -181,8 +184,8 @@ impl CatalogImages {
         scope: &str,
         asked: &ImageRef,
     ) -> Result<Option<CatalogImage>, CatalogImageError> {
-        let (store, tag) = (self.store.clone(), tag_in(scope, asked));
-        let digest = tokio::task::spawn_blocking(move || store.used_digest(&tag)).await?;
+        let (store, scope, tag) = (self.store.clone(), scope.to_owned(), asked.clone());
+        let digest = tokio::task::spawn_blocking(move || store.tag_digest(&scope, &tag)).await?;
         let Some(digest) = digest else { return Ok(None) };
         let canonical = asked.with_digest(digest.clone());
         self.puller.verify(asked, &canonical).await?;
@@ -193,11 +196,6 @@ impl CatalogImages {
         });
         opened.await?
     }
-}
-
-/// The name of a tag in the records.
-fn tag_in(scope: &str, tag: &ImageRef) -> String {
-    format!("{scope}\n{tag}")
 }
 
 impl Opened {
@@ -386,5 +384,31 @@ mod tests {
         }
         drop(opened);
         assert_eq!(images.collect(&references, &mut unused).unwrap(), 1);
+    }
+
+    /// The records that were not read for the longest time are evicted first.
+    #[test]
+    fn catalog_collection_reads_the_records_in_use() {
+        use std::time::SystemTime;
+
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let (tag, digest) = ("r.test/c:v1", format!("sha256:{}", "1".repeat(64)));
+        put(&store, &digest);
+        let image = digest.parse().unwrap();
+        store.record_tag("ns", &tag.parse().unwrap(), &image).unwrap();
+        store.record_use("ns", &image).unwrap();
+        let first = |folder: &Path| std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+        let records = ["tags", "used"].map(|name| {
+            let record = File::open(first(&first(&directory.path().join(name)))).unwrap();
+            record.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+            record
+        });
+        let images = CatalogImages::new(Puller::new(Config::default()), store);
+        let references = [tag.to_owned(), format!("r.test/c@{digest}")].map(|text| ("ns".to_owned(), text));
+        images.collect(&references.into(), &mut BTreeSet::new()).unwrap();
+        for record in records {
+            assert!(record.metadata().unwrap().modified().unwrap() > SystemTime::UNIX_EPOCH, "{record:?}");
+        }
     }
 }

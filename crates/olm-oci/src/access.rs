@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 
 use olm_core::ImageRef;
 use parking_lot::Mutex;
@@ -62,8 +63,7 @@ impl Puller {
     /// of its stores, and sends no request; in a scope the manifest is requested once in the life of the process for the same
     /// credentials, also by a pull. A digest in a response to HEAD would not do: any registry can send it.
     ///
-    /// While the registry is not available, content is accepted that the scope has used before by the same reference with a digest. That
-    /// is recorded in the store.
+    /// While the registry is not available, content is accepted that the scope has used before by its digest. That is recorded in the store.
     ///
     /// # Errors
     /// As [`Puller::open_verified`].
@@ -80,16 +80,16 @@ impl Puller {
         };
         // the registry of a tag has just been asked
         let Some(digest) = canonical.digest().filter(|_| !image.from_tag).cloned() else { return sent };
-        let (store, used) = (store.clone(), format!("{scope}\n{canonical}"));
+        let (store, scope) = (store.clone(), Arc::clone(scope));
         match sent {
             Ok(()) => {
-                if let Err(error) = off_thread(move || store.record_use(&used, &digest)).await {
+                if let Err(error) = off_thread(move || store.record_use(&scope, &digest)).await {
                     tracing::warn!(image = %canonical, %error, "cannot record the use of an image");
                 }
                 Ok(())
             }
             Err(error) if error.is_unavailable() => {
-                if off_thread(move || Ok(store.used_digest(&used) == Some(digest))).await? {
+                if off_thread(move || Ok(store.was_used(&scope, &digest))).await? {
                     tracing::info!(image = %canonical, %error, "stored content is used without its registry");
                     return Ok(());
                 }

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Files that stay, so that the directory does not grow with history.
-pub(super) const MAX_FILES: usize = 256;
+const MAX_FILES: usize = 256;
 
 /// How many attempts have not come to an end. What cannot be read counts as none.
 #[must_use]
@@ -49,6 +49,11 @@ pub fn write(path: &Path, count: u32) -> io::Result<()> {
 /// # Errors
 /// When the directory cannot be read, or a file not be removed.
 pub fn trim(dir: &Path) -> io::Result<()> {
+    trim_to(dir, MAX_FILES)
+}
+
+/// As [`trim`], with another number of files, or of directories.
+pub(super) fn trim_to(dir: &Path, max: usize) -> io::Result<()> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -59,9 +64,12 @@ pub fn trim(dir: &Path) -> io::Result<()> {
         }
     }
     files.sort();
-    let surplus = files.len().saturating_sub(MAX_FILES);
-    files.into_iter().take(surplus).try_for_each(|(_, path): (_, PathBuf)| match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    let surplus = files.len().saturating_sub(max);
+    files.into_iter().take(surplus).try_for_each(|(_, path): (_, PathBuf)| {
+        let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     })
 }

@@ -5,7 +5,7 @@
 //! <root>/staging/<random>/        being written, or being deleted; with <random>.lock beside it
 //! <root>/attempts/sha256-<hex>    attempts to read it that have not come to an end (see [`attempts`])
 //! <root>/locks/sha256-<hex>       held shared by every lease, exclusive while content is taken away
-//! <root>/tags/<hex>               digests that references led to (see [`Store::used_digest`])
+//! <root>/tags/…, <root>/used/…    the use of content (see [`Store::record_tag`] and [`Store::record_use`])
 //! ```
 //!
 //! - **All or nothing.** Files, their directories and a seal (names and sizes) are synced before the
@@ -223,7 +223,7 @@ impl Store {
     }
 
     /// Removes all content that is neither selected by `keep` nor leased, and sweeps the leftovers of dead processes and the
-    /// records of tags whose content is gone. Content stored while this runs is safe: it is leased from its first moment.
+    /// records of content that is gone. Content stored while this runs is safe: it is leased from its first moment.
     /// Returns what was removed.
     ///
     /// # Errors
@@ -236,7 +236,7 @@ impl Store {
             }
         }
         self.sweep()?;
-        self.sweep_tags()?;
+        self.sweep_records()?;
         Ok(removed)
     }
 

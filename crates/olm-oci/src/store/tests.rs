@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use olm_core::{Digest, DigestAlgorithm};
+use olm_core::{Digest, DigestAlgorithm, ImageRef};
 
-use super::attempts::MAX_FILES;
 use super::disk::{Disk, RealDisk};
+use super::tags::{MAX_SCOPES, MAX_TAGS};
 use super::{Staging, Store, StoreError};
 use crate::layer::hash_of;
 
@@ -176,20 +176,32 @@ fn store_reports_full_disk_and_leaves_nothing() {
     assert_eq!(store.digests().unwrap(), []);
 }
 
+fn tag(name: impl std::fmt::Display) -> ImageRef {
+    format!("registry.test/c:{name}").parse().unwrap()
+}
+
+/// Has all entries of a folder be used last a long time ago.
+fn age(folder: &Path) {
+    for name in entries(folder) {
+        let entry = std::fs::File::open(folder.join(name)).unwrap();
+        entry.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    }
+}
+
 #[test]
 fn tag_record_is_atomic_at_every_step() {
     for operations in 0.. {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        store.record_use("ns\nregistry.test/c:v1", &digest("before")).unwrap();
+        store.record_tag("ns", &tag("v1"), &digest("before")).unwrap();
         let dying = Box::new(Dying::after(operations));
         let recorded = Store::open_on(directory.path(), dying)
-            .and_then(|store| store.record_use("ns\nregistry.test/c:v1", &digest("new")));
-        let found = store.used_digest("ns\nregistry.test/c:v1").unwrap();
+            .and_then(|store| store.record_tag("ns", &tag("v1"), &digest("new")));
+        let found = store.tag_digest("ns", &tag("v1")).unwrap();
         let is_new = found == digest("new");
         assert!(is_new || found == digest("before"), "{operations}: {found}");
         assert!(is_new || recorded.is_err(), "{operations}: what was reported as recorded is there");
-        assert_eq!(store.used_digest("other\nregistry.test/c:v1"), None);
+        assert_eq!(store.tag_digest("other", &tag("v1")), None);
         if recorded.is_ok() {
             assert!(operations >= 4, "{operations}");
             return;
@@ -201,16 +213,49 @@ fn tag_record_is_atomic_at_every_step() {
 fn tag_records_are_bounded_and_checked() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
-    for index in 0..MAX_FILES + 5 {
-        store.record_use(&index.to_string(), &digest("x")).unwrap();
+    let record = |scope: &str, number: usize| store.record_tag(scope, &tag(number), &digest("x")).unwrap();
+    let found = |scope: &str, number: usize| store.tag_digest(scope, &tag(number));
+    record("other", 0);
+    age(&store.tags_in("other"));
+    (0..MAX_TAGS).for_each(|number| record("ns", number));
+    let folder = store.tags_in("ns");
+    age(&folder);
+    assert_eq!(found("ns", 0), Some(digest("x")), "a lookup is a use");
+    record("ns", 1);
+    (MAX_TAGS..MAX_TAGS * 2 - 2).for_each(|number| record("ns", number));
+    assert_eq!(entries(&folder).len(), MAX_TAGS);
+    assert_eq!([0, 1, 2, MAX_TAGS].map(|number| found("ns", number).is_some()), [true, true, false, true]);
+    assert_eq!(found("other", 0), Some(digest("x")), "no scope evicts the tags of another");
+    for name in entries(&folder) {
+        std::fs::write(folder.join(name), "sha256:0").unwrap();
     }
-    assert_eq!(entries(&store.tags()).len(), MAX_FILES);
-    let last = (MAX_FILES + 4).to_string();
-    assert_eq!(store.used_digest(&last), Some(digest("x")));
-    for name in entries(&store.tags()) {
-        std::fs::write(store.tags().join(name), "sha256:0").unwrap();
+    assert_eq!(found("ns", 0), None, "it is no digest");
+}
+
+#[test]
+fn use_records_are_bounded_by_scopes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let record = |scope: &str| {
+        store.record_tag(scope, &tag("v1"), &digest("x")).unwrap();
+        store.record_use(scope, &digest("x")).unwrap();
+    };
+    let found =
+        |scope: &str| (store.tag_digest(scope, &tag("v1")).is_some(), store.was_used(scope, &digest("x")));
+    record("ns");
+    (0..300).for_each(|number: usize| store.record_use("other", &digest(&number.to_string())).unwrap());
+    assert!(store.was_used("ns", &digest("x")) && store.was_used("other", &digest("0")));
+    assert!(!store.was_used("ns", &digest("0")) && !store.was_used("other", &digest("x")));
+    let folders = [store.tags(), store.uses_of(&digest("x"))];
+    for number in 0..MAX_SCOPES {
+        std::fs::create_dir(folders[0].join(number.to_string())).unwrap();
+        std::fs::write(folders[1].join(number.to_string()), "").unwrap();
     }
-    assert_eq!(store.used_digest(&last), None, "it is no digest");
+    folders.iter().for_each(|folder| age(folder));
+    assert_eq!(found("ns"), (true, true), "a lookup is a use");
+    record("new");
+    assert_eq!(folders.map(|folder| entries(&folder).len()), [MAX_SCOPES, MAX_SCOPES]);
+    assert_eq!([found("ns"), found("new")], [(true, true), (true, true)]);
 }
 
 #[test]
@@ -218,11 +263,17 @@ fn tag_records_go_with_their_content() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     drop((put(&store, "a").unwrap(), put(&store, "b").unwrap()));
-    for (tag, text) in [("t:1", "a"), ("t:2", "a"), ("t:3", "b")] {
-        store.record_use(tag, &digest(text)).unwrap();
+    for (name, text) in [("1", "a"), ("2", "a"), ("3", "b")] {
+        store.record_tag("ns", &tag(name), &digest(text)).unwrap();
+        store.record_use("ns", &digest(text)).unwrap();
     }
+    let earlier_layout = store.tags().join("0".repeat(64));
+    std::fs::write(&earlier_layout, digest("b").as_str()).unwrap();
     store.collect(|known| *known == digest("b")).unwrap();
-    assert_eq!(["t:1", "t:2", "t:3"].map(|tag| store.used_digest(tag)), [None, None, Some(digest("b"))]);
+    let found = ["1", "2", "3"].map(|name| store.tag_digest("ns", &tag(name)));
+    assert_eq!(found, [None, None, Some(digest("b"))]);
+    assert_eq!(["a", "b"].map(|text| store.was_used("ns", &digest(text))), [false, true]);
+    assert!(!store.uses_of(&digest("a")).exists() && !earlier_layout.exists());
 }
 
 #[test]
