@@ -135,7 +135,7 @@ pub enum CatalogImageError {
 }
 
 impl CatalogImageError {
-    /// Whether the catalog may be there, and its registry cannot be reached or does not answer.
+    /// As [`olm_oci::Error::is_unavailable`].
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Image(error) if error.is_unavailable())

@@ -114,8 +114,9 @@ impl CatalogImages {
         Ok(CatalogImage { reference, opened })
     }
 
-    /// As [`CatalogImages::open`]. While the registry of a tag is not available, the content that the tag had when it was opened last in the
-    /// same `scope`, if that is cached, with the error of the registry. Images that one scope has credentials for are not opened in another.
+    /// As [`CatalogImages::open`]. While the registry of a tag is not available, or the files that a request needs cannot be used, the content
+    /// that the tag had when it was opened last in the same `scope`, if that is cached, with the error. Images that one scope has credentials
+    /// for are not opened in another.
     ///
     /// # Errors
     /// See [`CatalogImageError`].
@@ -284,7 +285,7 @@ fn finish(read: Ingest<BufWriter<File>>, directory: &Path) -> Result<(), IngestE
 #[cfg(test)]
 mod tests {
     use olm_fbc::IngestLimits;
-    use olm_oci::Config;
+    use olm_oci::{Config, Credentials};
 
     use super::*;
 
@@ -330,6 +331,12 @@ mod tests {
                 Err(error) => assert!(!want && error.is_unavailable(), "{scope} {tag}: {error}"),
             }
         }
+        let file = directory.path().join("auth.json");
+        std::fs::write(&file, "{").unwrap();
+        let credentials = Credentials { file: Some(file), ..Credentials::default() };
+        let unreadable = images.with_puller(Puller::new(Config { credentials, ..Config::default() }));
+        let (_, error) = unreadable.open_or_recorded("ns", &tag).await.unwrap();
+        assert!(error.is_some_and(|it| it.to_string().contains("auth file")));
         drop(image);
         store.collect(|_| false).unwrap();
         let error = images.open_or_recorded("ns", &tag).await.unwrap_err();

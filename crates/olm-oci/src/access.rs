@@ -63,21 +63,14 @@ impl Puller {
     /// of its stores, and sends no request; in a scope the manifest is requested once in the life of the process for the same
     /// credentials, also by a pull. A digest in a response to HEAD would not do: any registry can send it.
     ///
-    /// While the registry is not available, content is accepted that the scope has used before by its digest. That is recorded in the store.
+    /// While the registry is not available, or credentials or the configuration of registries cannot be read, content is accepted that the
+    /// scope has used before by its digest. That is recorded in the store.
     ///
     /// # Errors
     /// As [`Puller::open_verified`].
     pub async fn check_stored(&self, store: &Store, image: &Verified) -> Result<(), Error> {
         let Some(scope) = &self.scope else { return Ok(()) };
-        let canonical = image.canonical();
-        let endpoints = self.endpoints(canonical, image.from_tag)?;
-        let sent = match self.access.is_accepted(canonical, &endpoints) {
-            true => Ok(()),
-            false => {
-                let read = self.first_manifest(&endpoints, canonical).await;
-                read.map(|_| self.access.accept(canonical, &endpoints)).map_err(Error::Source)
-            }
-        };
+        let (canonical, sent) = (image.canonical(), self.check_access(image).await);
         // the registry of a tag has just been asked
         let Some(digest) = canonical.digest().filter(|_| !image.from_tag).cloned() else { return sent };
         let (store, scope) = (store.clone(), Arc::clone(scope));
@@ -97,6 +90,17 @@ impl Puller {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Requests the manifest, unless it was sent for these credentials before.
+    async fn check_access(&self, image: &Verified) -> Result<(), Error> {
+        let canonical = image.canonical();
+        let endpoints = self.endpoints(canonical, image.from_tag)?;
+        if !self.access.is_accepted(canonical, &endpoints) {
+            self.first_manifest(&endpoints, canonical).await.map_err(Error::Source)?;
+            self.access.accept(canonical, &endpoints);
+        }
+        Ok(())
     }
 }
 

@@ -35,6 +35,9 @@ pub enum Error {
     /// The credentials file is there but cannot be used.
     #[error("could not stat auth file, error: {0}")]
     AuthFile(ImageError),
+    /// The configuration of registries is there but cannot be used.
+    #[error("error creating image source: {0}")]
+    Registries(ImageError),
     /// The signature policy, or a key or certificate that it names, cannot be read.
     #[error("error loading policy context: {0}")]
     Policy(ImageError),
@@ -89,10 +92,12 @@ impl Error {
         matches!(self.cause().and_then(ImageError::status), Some(401 | 403))
     }
 
-    /// Whether the image may be there, and the registry that has it cannot be reached or does not answer.
+    /// Whether the image may be there, and nothing is known of it: the registry that has it cannot be reached or does not answer, or the
+    /// files that a request needs cannot be used.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        self.cause().is_some_and(ImageError::is_unavailable)
+        matches!(self, Self::AuthFile(_) | Self::Registries(_))
+            || self.cause().is_some_and(ImageError::is_unavailable)
     }
 
     /// Whether the signature policy does not accept the image.
@@ -119,6 +124,7 @@ impl Error {
     pub fn cause(&self) -> Option<&ImageError> {
         match self {
             Self::AuthFile(cause)
+            | Self::Registries(cause)
             | Self::Policy(cause)
             | Self::Source(cause)
             | Self::Manifest(cause)
@@ -248,7 +254,7 @@ impl ImageError {
         }
     }
 
-    /// As [`Error::is_unavailable`].
+    /// Whether the registry that may have the image cannot be reached or does not answer.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         match self {
@@ -410,6 +416,12 @@ mod tests {
             let error = Error::Source(cause);
             assert_eq!(error.is_unavailable(), want, "{error}");
         }
-        assert!(!Error::Cancelled.is_unavailable());
+        let invalid = || ImageError::Config("invalid".into());
+        for error in [Error::AuthFile(invalid()), Error::Registries(invalid())] {
+            assert!(error.is_unavailable(), "no registry was asked: {error}");
+        }
+        for error in [Error::Source(invalid()), Error::Policy(invalid()), Error::Cancelled] {
+            assert!(!error.is_unavailable(), "{error}");
+        }
     }
 }

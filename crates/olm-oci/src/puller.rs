@@ -104,7 +104,7 @@ impl Puller {
     ///
     /// # Errors
     /// [`Error::Source`] for everything between here and the registry's answer, [`Error::AuthFile`] for unreadable
-    /// credentials.
+    /// credentials, [`Error::Registries`] for an unreadable configuration of registries.
     #[tracing::instrument(name = "resolve image", skip_all, fields(image = %reference))]
     pub async fn resolve(&self, reference: &ImageRef) -> Result<ImageRef, Error> {
         named(reference)?;
@@ -317,7 +317,7 @@ impl Puller {
     pub(crate) fn endpoints(&self, reference: &ImageRef, from_tag: bool) -> Result<Vec<Endpoint>, Error> {
         let config = &self.transport.config;
         let keyring = config.credentials.load().map_err(Error::AuthFile)?;
-        let registries = Registries::load(&config.registries).map_err(Error::Source)?;
+        let registries = Registries::load(&config.registries).map_err(Error::Registries)?;
         let locations = registries.locations(reference, from_tag).map_err(Error::Source)?;
         let loosened =
             |location: Location| Location { insecure: location.insecure || config.insecure, ..location };

@@ -21,6 +21,7 @@ pub fn errors(reference: &str) -> Vec<Error> {
         },
         Error::ReferenceForm { .. } => Error::ReferenceForm { why: "it names no tag".to_owned() },
         Error::AuthFile(_) => Error::AuthFile(ImageError::UnexpectedEof),
+        Error::Registries(_) => Error::Registries(ImageError::UnexpectedEof),
         Error::Policy(_) => Error::Policy(ImageError::UnexpectedEof),
         Error::Source(_) => Error::Source(ImageError::UnexpectedEof),
         Error::Manifest(_) => Error::Manifest(ImageError::UnexpectedEof),

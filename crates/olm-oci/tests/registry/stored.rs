@@ -104,3 +104,27 @@ async fn stored_content_stays_in_its_scope_without_the_registry() {
         assert!(got.is_ok() || got.is_err_and(|error| error.is_unavailable() == (status == 503)));
     }
 }
+
+/// A file that cannot be read stops only what needs the registry; a block is an answer.
+#[tokio::test]
+async fn stored_content_stays_with_unreadable_configuration() {
+    let (registry, client) = support::start().await;
+    let digest = registry.push("cat", None, &image());
+    let reference = registry.reference(&format!("cat@{digest}"));
+    let store = Store::open(&client.path("store")).unwrap();
+    obtain(&client.puller().in_scope("a"), &store, &reference).await.unwrap();
+    let blocked = format!("[[registry]]\nlocation = '{}'\nblocked = true\n", registry.address);
+    let client = client.auth("{}");
+    for (auth, registries, scope, want) in [
+        ("{}", "[[", "a", true),
+        ("{}", "[[", "b", false),
+        ("{}", blocked.as_str(), "a", false),
+        ("{", "", "a", true),
+        ("{", "", "b", false),
+    ] {
+        std::fs::write(client.path("auth.json"), auth).unwrap();
+        client.registries_conf(registries);
+        let got = obtain(&client.puller().in_scope(scope), &store, &reference).await;
+        assert_eq!(got.is_ok(), want, "{auth} {registries} {scope}: {got:?}");
+    }
+}
