@@ -20,7 +20,7 @@ use crate::images::Images;
 /// Access to images.
 pub trait ImageSource: Send + Sync {
     /// The catalog of an image, with the credentials of `source`. A tag is resolved again each time; while its registry is not available,
-    /// the catalog may be the one that the tag had before, see [`CatalogContent::problem`].
+    /// the catalog may be the one that the tag had before, and that of a digest the stored one, see [`CatalogContent::problem`].
     ///
     /// # Errors
     /// When it cannot be pulled or read.
@@ -60,7 +60,7 @@ pub trait CatalogContent: Send + Sync {
     /// The reference with the digest of the image.
     fn reference(&self) -> &str;
 
-    /// Why this is what the tag had before, and may not be what it has now; `None`: it is what it has.
+    /// Why this is what was stored before, and may not be what the registry has now; `None`: it is what it has.
     fn problem(&self) -> Option<&str> {
         None
     }
@@ -107,7 +107,7 @@ impl CatalogContent for CatalogImage {
     }
 }
 
-/// The catalog that a tag had before.
+/// The catalog that was stored before.
 struct RecordedCatalog {
     image: CatalogImage,
     problem: String,

@@ -70,8 +70,21 @@ impl CatalogImages {
     pub async fn open(
         &self,
         reference: &str,
-        mut progress: impl FnMut(Step) + Send,
+        progress: impl FnMut(Step) + Send,
     ) -> Result<CatalogImage, CatalogImageError> {
+        let (image, unchecked) = self.open_checked(reference, progress).await?;
+        if let Some(error) = unchecked {
+            tracing::info!(reference, %error, "cached content is used without its registry");
+        }
+        Ok(image)
+    }
+
+    /// As [`CatalogImages::open`], with the error of [`Puller::check_stored`] beside content that is used nevertheless.
+    async fn open_checked(
+        &self,
+        reference: &str,
+        mut progress: impl FnMut(Step) + Send,
+    ) -> Result<(CatalogImage, Option<olm_oci::Error>), CatalogImageError> {
         let asked = parse_reference(reference)?;
         let canonical = self.puller.resolve(&asked).await?;
         let Some(digest) = canonical.digest() else {
@@ -89,9 +102,10 @@ impl CatalogImages {
             Ok::<(), CatalogImageError>(())
         };
         let lease = self.store.get_or_fill(digest, fill).await?;
-        self.puller.check_stored(&self.store, verified).await?;
+        let unchecked = self.puller.check_stored(&self.store, verified).await?;
         let (images, reference, digest) = (self.clone(), canonical.to_string(), digest.clone());
-        tokio::task::spawn_blocking(move || images.opened(reference, digest, lease)).await?
+        let opened = tokio::task::spawn_blocking(move || images.opened(reference, digest, lease));
+        Ok((opened.await??, unchecked))
     }
 
     /// Images are opened one after the other, so that the index of a digest is read once. Blocks on the disk.
@@ -115,8 +129,9 @@ impl CatalogImages {
     }
 
     /// As [`CatalogImages::open`]. While the registry of a tag is not available, or the files that a request needs cannot be used, the content
-    /// that the tag had when it was opened last in the same `scope`, if that is cached, with the error. Images that one scope has credentials
-    /// for are not opened in another.
+    /// that the tag had when it was opened last in the same `scope`, if that is cached, with the error; that is returned, too, beside content
+    /// of a digest that [`Puller::check_stored`] accepts without its registry. Images that one scope has credentials for are not opened in
+    /// another.
     ///
     /// # Errors
     /// See [`CatalogImageError`].
@@ -126,10 +141,10 @@ impl CatalogImages {
         reference: &str,
     ) -> Result<(CatalogImage, Option<CatalogImageError>), CatalogImageError> {
         let asked = parse_reference(reference)?;
-        match self.open(reference, |_| ()).await {
-            Ok(image) => {
+        match self.open_checked(reference, |_| ()).await {
+            Ok((image, unchecked)) => {
                 self.record(scope, &asked, &image).await;
-                Ok((image, None))
+                Ok((image, unchecked.map(CatalogImageError::from)))
             }
             Err(error) if error.is_unavailable() => match self.recorded(scope, &asked).await {
                 Ok(Some(image)) => Ok((image, Some(error))),
@@ -341,6 +356,30 @@ mod tests {
         store.collect(|_| false).unwrap();
         let error = images.open_or_recorded("ns", &tag).await.unwrap_err();
         assert!(error.is_unavailable(), "its content is gone: {error}");
+    }
+
+    #[tokio::test]
+    async fn cached_digest_without_its_registry_is_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let digest = format!("sha256:{}", "1".repeat(64));
+        put(&store, &digest);
+        store.record_use("ns", &digest.parse().unwrap()).unwrap();
+        let images = CatalogImages::new(Puller::new(Config::default()), store);
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let canonical = format!("{unused}/c@{digest}");
+        for (scope, want) in [("ns", true), ("other", false)] {
+            let images = images.with_puller(images.puller.in_scope(scope));
+            let (error, is_opened) = match images.open_or_recorded(scope, &canonical).await {
+                Ok((image, error)) => {
+                    assert_eq!(image.reference(), canonical);
+                    (error.unwrap(), true)
+                }
+                Err(error) => (error, false),
+            };
+            assert!(error.is_unavailable() && is_opened == want, "{scope}: {error}");
+            assert_eq!(images.open(&canonical, |_| ()).await.is_ok(), want, "{scope}");
+        }
     }
 
     #[tokio::test]

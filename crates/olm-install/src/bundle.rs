@@ -179,7 +179,9 @@ impl BundleFetcher {
                 let filling = self.store.get_or_fill(digest, |directory| self.unpack(&verified, directory));
                 let filled = tokio::time::timeout(PULL_TIMEOUT, filling).await;
                 let files = filled.map_err(|_| BundleError::Slow { reference: canonical.to_string() })??;
-                self.puller.check_stored(&self.store, &verified).await?;
+                if let Some(error) = self.puller.check_stored(&self.store, &verified).await? {
+                    tracing::info!(image = %canonical, %error, "a stored bundle is used without its registry");
+                }
                 let record = self.quarantines.then(|| self.store.attempt_file(digest));
                 let (digest, request) = (digest.clone(), String::new());
                 Ok(PulledBundle { files, digest, record, request, limits: self.limits })

@@ -64,29 +64,31 @@ impl Puller {
     /// credentials, also by a pull. A digest in a response to HEAD would not do: any registry can send it.
     ///
     /// While the registry is not available, or credentials or the configuration of registries cannot be read, content is accepted that the
-    /// scope has used before by its digest. That is recorded in the store.
+    /// scope has used before by its digest, and the error is returned beside it. That is recorded in the store. Nothing is remembered of such a
+    /// check: the next one requests the manifest again.
     ///
     /// # Errors
     /// As [`Puller::open_verified`].
-    pub async fn check_stored(&self, store: &Store, image: &Verified) -> Result<(), Error> {
-        let Some(scope) = &self.scope else { return Ok(()) };
+    pub async fn check_stored(&self, store: &Store, image: &Verified) -> Result<Option<Error>, Error> {
+        let Some(scope) = &self.scope else { return Ok(None) };
         let (canonical, sent) = (image.canonical(), self.check_access(image).await);
         // the registry of a tag has just been asked
-        let Some(digest) = canonical.digest().filter(|_| !image.from_tag).cloned() else { return sent };
+        let Some(digest) = canonical.digest().filter(|_| !image.from_tag).cloned() else {
+            return sent.map(|()| None);
+        };
         let (store, scope) = (store.clone(), Arc::clone(scope));
         match sent {
             Ok(()) => {
                 if let Err(error) = off_thread(move || store.record_use(&scope, &digest)).await {
                     tracing::warn!(image = %canonical, %error, "cannot record the use of an image");
                 }
-                Ok(())
+                Ok(None)
             }
             Err(error) if error.is_unavailable() => {
-                if off_thread(move || Ok(store.was_used(&scope, &digest))).await? {
-                    tracing::info!(image = %canonical, %error, "stored content is used without its registry");
-                    return Ok(());
+                match off_thread(move || Ok(store.was_used(&scope, &digest))).await? {
+                    true => Ok(Some(error)),
+                    false => Err(error),
                 }
-                Err(error)
             }
             Err(error) => Err(error),
         }

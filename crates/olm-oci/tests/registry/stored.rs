@@ -8,8 +8,8 @@ use olm_oci::{Error, Keyring, Puller, SharedKeyring, Store};
 use crate::support::{self, Client, Registry, Reply, auths, image};
 use crate::trust::{BASIC, demand};
 
-/// What a program does before it uses an image.
-async fn obtain(puller: &Puller, store: &Store, reference: &ImageRef) -> Result<(), Error> {
+/// What a program does before it uses an image. The error beside a result is that of a check that could not be made.
+async fn obtain(puller: &Puller, store: &Store, reference: &ImageRef) -> Result<Option<Error>, Error> {
     let canonical = puller.resolve(reference).await?;
     let verified = puller.verify(reference, &canonical).await?;
     let fill = |_: PathBuf| async { puller.open_verified(&verified).await.map(drop) };
@@ -101,7 +101,18 @@ async fn stored_content_stays_in_its_scope_without_the_registry() {
         let restarted = client.puller().in_scope(scope);
         let got = obtain(&restarted, &store, &reference).await;
         assert_eq!(got.is_ok(), want, "{status} {scope}: {got:?}");
-        assert!(got.is_ok() || got.is_err_and(|error| error.is_unavailable() == (status == 503)));
+        let error = got.unwrap_or_else(Some).unwrap();
+        assert_eq!(error.is_unavailable(), status == 503, "{status} {scope}: {error}");
+    }
+    // the process that found no registry requests the manifest again
+    let restarted = client.puller().in_scope("a");
+    registry.hook(|_| Some(Reply::error(503, "X")));
+    assert!(obtain(&restarted, &store, &reference).await.unwrap().is_some());
+    registry.hook(|_| None);
+    registry.take_log();
+    for requests in [1, 0] {
+        assert!(obtain(&restarted, &store, &reference).await.unwrap().is_none());
+        assert_eq!(registry.take_log().len(), requests);
     }
 }
 
@@ -126,5 +137,6 @@ async fn stored_content_stays_with_unreadable_configuration() {
         client.registries_conf(registries);
         let got = obtain(&client.puller().in_scope(scope), &store, &reference).await;
         assert_eq!(got.is_ok(), want, "{auth} {registries} {scope}: {got:?}");
+        assert!(got.unwrap_or_else(Some).is_some(), "{auth} {registries} {scope}: not reported");
     }
 }
