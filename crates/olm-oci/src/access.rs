@@ -67,6 +67,9 @@ impl Puller {
     /// scope has used before by its digest, and the error is returned beside it. That is recorded in the store. Nothing is remembered of such a
     /// check: the next one requests the manifest again.
     ///
+    /// An answer decides: content whose manifest the registry does not send (401, 403, 404) is not accepted, whatever was used before. Rule:
+    /// decision 53.
+    ///
     /// # Errors
     /// As [`Puller::open_verified`].
     pub async fn check_stored(&self, store: &Store, image: &Verified) -> Result<Option<Error>, Error> {

@@ -96,7 +96,9 @@ async fn stored_content_stays_in_its_scope_without_the_registry() {
     let reference = registry.reference(&format!("cat@{digest}"));
     let store = Store::open(&client.path("store")).unwrap();
     obtain(&client.puller().in_scope("a"), &store, &reference).await.unwrap();
-    for (status, scope, want) in [(503, "a", true), (503, "b", false), (404, "a", false)] {
+    for (status, scope, want) in
+        [(503, "a", true), (503, "b", false), (401, "a", false), (403, "a", false), (404, "a", false)]
+    {
         registry.hook(move |_| Some(Reply::error(status, "X")));
         let restarted = client.puller().in_scope(scope);
         let got = obtain(&restarted, &store, &reference).await;
