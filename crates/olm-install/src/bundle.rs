@@ -176,10 +176,16 @@ impl BundleFetcher {
         match canonical.digest() {
             Some(digest) => {
                 self.record_use(text, digest);
-                let filling = self.store.get_or_fill(digest, |directory| self.unpack(&verified, directory));
-                let filled = tokio::time::timeout(PULL_TIMEOUT, filling).await;
-                let files = filled.map_err(|_| BundleError::Slow { reference: canonical.to_string() })??;
-                if let Some(error) = self.puller.check_stored(&self.store, &verified).await? {
+                let pulling = async {
+                    let unpack = |directory| self.unpack(&verified, directory);
+                    let files = self.store.get_or_fill(digest, unpack).await?;
+                    let unchecked = self.puller.check_stored(&self.store, &verified).await?;
+                    Ok::<_, BundleError>((files, unchecked))
+                };
+                let pulled = tokio::time::timeout(PULL_TIMEOUT, pulling).await;
+                let slow = |_| BundleError::Slow { reference: canonical.to_string() };
+                let (files, unchecked) = pulled.map_err(slow)??;
+                if let Some(error) = unchecked {
                     tracing::info!(image = %canonical, %error, "a stored bundle is used without its registry");
                 }
                 let record = self.quarantines.then(|| self.store.attempt_file(digest));
@@ -423,6 +429,23 @@ mod tests {
         let nothing = PulledBundle { files, digest, record: None, request: String::new(), limits };
         assert!(nothing.read().await.is_err());
         assert_eq!(READS.available_permits(), PARALLEL_READS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bundle_check_counts_in_the_time_of_a_pull() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let digest: Digest = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
+        store.begin(&digest).unwrap().commit().unwrap();
+        // it never answers
+        let registry = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let longer = PULL_TIMEOUT * 2;
+        let timeouts = olm_oci::Timeouts { connect: longer, answer: longer, ..olm_oci::Timeouts::default() };
+        let puller = Puller::new(olm_oci::Config { timeouts, ..olm_oci::Config::default() });
+        let fetcher = BundleFetcher::new(puller.in_scope("ns"), store);
+        let image = format!("{}/b@{digest}", registry.local_addr().unwrap());
+        let error = fetcher.pull(&image).await.unwrap_err();
+        assert!(matches!(error, BundleError::Slow { .. }), "{error}");
     }
 
     #[test]
