@@ -64,8 +64,8 @@ impl Puller {
     /// credentials, also by a pull. A digest in a response to HEAD would not do: any registry can send it.
     ///
     /// While the registry is not available, or credentials or the configuration of registries cannot be read, content is accepted that the
-    /// scope has used before by its digest, and the error is returned beside it. That is recorded in the store. Nothing is remembered of such a
-    /// check: the next one requests the manifest again.
+    /// scope has used before by its digest, which the store records. Then the error is returned, for the caller to report, and the next check
+    /// requests the manifest again.
     ///
     /// An answer decides: content whose manifest the registry does not send (401, 403, 404) is not accepted, whatever was used before. Rule:
     /// decision 53.
