@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::link::{Keeping, Link, ReadAttempt};
 use super::memory::{Memory, Reservation};
-use super::shared;
+use super::shared::SharedImages;
 use super::snapshot::{Origin, Snapshot};
 use crate::image_source::ImageSource;
 
@@ -37,7 +37,7 @@ pub(crate) struct Catalogs {
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
     reads: Semaphore,
     memory: Memory,
-    shared: Arc<shared::Images>,
+    shared: Arc<SharedImages>,
     /// Catalogs whose connection or its error changed.
     pub(crate) states: Waker,
     /// Catalogs with content that was not read before, and ConfigMaps that are gone or cannot be read.
@@ -110,7 +110,7 @@ impl Catalogs {
             images,
             entries: Mutex::default(),
             reads: Semaphore::new(PARALLEL_READS),
-            shared: Arc::new(shared::Images::new(memory.clone())),
+            shared: Arc::new(SharedImages::new(memory.clone())),
             memory,
             states: Waker::default(),
             contents: Waker::default(),

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use super::config_map::ConfigMapCatalog;
-use super::shared;
+use super::shared::SharedImages;
 use super::snapshot::{Origin, Snapshot};
 use crate::context::MANAGER;
 use crate::image_source::ImageSource;
@@ -145,7 +145,7 @@ impl Keeping {
     pub(super) async fn image(
         &self,
         images: &dyn ImageSource,
-        all: &shared::Images,
+        all: &SharedImages,
         source: &CatalogSource,
         reference: &str,
     ) {

@@ -25,12 +25,12 @@ pub(crate) struct Image {
 }
 
 /// The images of all catalogs, by digest.
-pub(super) struct Images {
+pub(super) struct SharedImages {
     memory: Memory,
     by_digest: Mutex<HashMap<String, Weak<Shared>>>,
 }
 
-impl Images {
+impl SharedImages {
     /// Counts what they take here.
     pub(super) fn new(memory: Memory) -> Self {
         Self { memory, by_digest: Mutex::default() }
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn image_memory_counts_once_for_a_digest() {
-        let images = Images::new(Memory::default());
+        let images = SharedImages::new(Memory::default());
         let add = |reference: &str| images.add(Arc::new(Content(reference.to_owned())));
         let first = add("r.test/c@sha256:1").unwrap();
         let same = add("mirror.test/c@sha256:1").unwrap();

@@ -321,7 +321,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::memory::Memory;
-    use super::super::shared::Images;
+    use super::super::shared::SharedImages;
     use super::*;
 
     fn bundle(name: &str, channel: &str) -> proto::Bundle {
@@ -435,7 +435,7 @@ mod tests {
         let mut others = [memory.reserve(), memory.reserve()];
         others[0].add(128 << 20).unwrap();
         others[1].add(127 << 20).unwrap();
-        let images = Images::new(memory.clone());
+        let images = SharedImages::new(memory.clone());
         let read = |bytes| {
             let image = images.add(Arc::new(Content(bytes))).unwrap();
             Snapshot::read(Origin::Image(image), memory.reserve())
