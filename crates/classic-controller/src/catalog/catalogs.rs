@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kube::{Api, Client, ResourceExt as _};
+use olm_api::classic::CatalogSource;
 use olm_api::classic::catalog_source::ConfigMapReference;
-use olm_api::classic::{CatalogSource, CatalogSourceSpec};
-use olm_classic::catalog_source::{Backing, CONNECT_TIMEOUT, ConnectionState, SpecError, validate};
+use olm_classic::catalog_source::{CONNECT_TIMEOUT, ConnectionState, SpecError, validate};
 use olm_runtime::controller::Waker;
 use olm_runtime::watched::Objects;
 use olm_runtime::{task, watched};
@@ -19,6 +19,8 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::backed::Backed;
+use super::error::CatalogError;
 use super::link::{Keeping, Link, ReadAttempt};
 use super::memory::{Memory, Reservation};
 use super::shared::SharedImages;
@@ -42,50 +44,6 @@ pub(crate) struct Catalogs {
     pub(crate) states: Waker,
     /// Catalogs with content that was not read before, and ConfigMaps that are gone or cannot be read.
     pub(crate) contents: Waker,
-}
-
-/// What backs a catalog; another one is another entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Backed {
-    Image { image: String, secrets: Vec<String> },
-    Address(String),
-    ConfigMap(String),
-}
-
-impl Backed {
-    /// `None`: the spec names nothing that can be read.
-    fn from_spec(spec: &CatalogSourceSpec) -> Option<Self> {
-        Some(match validate(spec).ok()? {
-            Backing::Image(image) => Self::Image { image: image.to_owned(), secrets: spec.secrets.clone() },
-            Backing::Address(address) => Self::Address(address.to_owned()),
-            Backing::ConfigMap(name) => Self::ConfigMap(name.to_owned()),
-        })
-    }
-
-    /// What to check in which field when the catalog cannot be read.
-    fn fix(&self) -> String {
-        match self {
-            Self::Image { image, secrets } if secrets.is_empty() => {
-                format!(
-                    "correct spec.image {image:?} of the CatalogSource, or name a pull secret in spec.secrets"
-                )
-            }
-            Self::Image { image, secrets } => {
-                let secrets = secrets.join(", ");
-                format!("correct spec.image {image:?} of the CatalogSource, or its pull secrets {secrets}")
-            }
-            Self::Address(address) => {
-                format!(
-                    "start the registry at spec.address {address:?} of the CatalogSource, or correct the field"
-                )
-            }
-            Self::ConfigMap(name) => {
-                format!(
-                    "correct ConfigMap {name}, which spec.configMap of the CatalogSource names, or the field"
-                )
-            }
-        }
-    }
 }
 
 /// A catalog.
@@ -142,19 +100,18 @@ impl Catalogs {
     pub(crate) fn problem(&self, key: &str) -> Option<String> {
         let entry = self.entries.lock().get(key).cloned()?;
         let link = entry.link.borrow().clone();
-        if link.problem.is_empty() {
+        let Some(problem) = link.problem else {
             let read = entry.read.lock();
             let read = read.as_ref().filter(|it| it.generation == link.generation)?;
-            let problem = read.outcome.as_ref().err()?;
-            return Some(format!("{problem}; {}", entry.backed.fix()));
-        }
+            return Some(entry.backed.explain(read.outcome.as_ref().err()?));
+        };
         let in_use = match &link.origin {
             Some(Origin::Image(image)) if link.state == ConnectionState::Ready => {
                 format!("; {} stays in use", image.content.reference())
             }
             _ => String::new(),
         };
-        Some(format!("{}; {}{in_use}", link.problem, entry.backed.fix()))
+        Some(format!("{}{in_use}", entry.backed.explain(&problem)))
     }
 
     /// The ConfigMap of a catalog, as it was read.
@@ -223,10 +180,10 @@ impl Catalogs {
         let Some(entry) = self.entry(source) else {
             return Err(validate(&source.spec).err().map(invalid).unwrap_or_default());
         };
-        let failed = |problem: String| format!("failed to list bundles: {problem}; {}", entry.backed.fix());
+        let failed =
+            |error: CatalogError| format!("failed to list bundles: {}", entry.backed.explain(&error));
         let mut link = entry.link.subscribe();
-        let made =
-            link.wait_for(|link| link.state != ConnectionState::Connecting || !link.problem.is_empty());
+        let made = link.wait_for(|link| link.state != ConnectionState::Connecting || link.problem.is_some());
         // the sender lives as long as the entry
         let _ = tokio::time::timeout(CONNECT_TIMEOUT, made).await;
         let _reading = entry.reading.lock().await;
@@ -235,8 +192,8 @@ impl Catalogs {
         }
         let link = entry.link.borrow().clone();
         let Some(origin) = link.origin.filter(|_| link.state == ConnectionState::Ready) else {
-            let problem = if link.problem.is_empty() { "not connected yet".to_owned() } else { link.problem };
-            return Err(failed(problem));
+            let not_yet = || CatalogError::Source("not connected yet".to_owned());
+            return Err(failed(link.problem.unwrap_or_else(not_yet)));
         };
         let outcome = self.read(origin).await;
         if outcome.is_ok() {
@@ -251,7 +208,7 @@ impl Catalogs {
     }
 
     /// Reads what no other catalog has read: one image is in memory once, also if several CatalogSources name it.
-    async fn read(&self, origin: Origin) -> Result<Arc<Snapshot>, String> {
+    async fn read(&self, origin: Origin) -> Result<Arc<Snapshot>, CatalogError> {
         let shared = match &origin {
             Origin::Image(image) => Some(Arc::clone(&image.shared)),
             Origin::Registry(_) | Origin::ConfigMap(_) => None,
@@ -266,8 +223,9 @@ impl Catalogs {
         Ok(read)
     }
 
-    async fn read_alone(&self, origin: Origin, memory: Reservation) -> Result<Arc<Snapshot>, String> {
-        let _permit = self.reads.acquire().await.map_err(|error| error.to_string())?;
+    async fn read_alone(&self, origin: Origin, memory: Reservation) -> Result<Arc<Snapshot>, CatalogError> {
+        let permit = self.reads.acquire().await;
+        let _permit = permit.map_err(|error| CatalogError::Source(error.to_string()))?;
         Snapshot::read(origin, memory).await.map(Arc::new)
     }
 
@@ -327,7 +285,7 @@ impl Entry {
 
     /// The outcome of the last attempt to read the content, if it counts: content as long as the connection, which is another one when there
     /// may be other content; an error for a time. Without a connection none does: what was read before may be gone.
-    fn outcome(&self) -> Option<Result<Arc<Snapshot>, String>> {
+    fn outcome(&self) -> Option<Result<Arc<Snapshot>, CatalogError>> {
         let Link { state, generation, .. } = *self.link.borrow();
         let read = self.read.lock();
         let read = read.as_ref().filter(|it| it.generation == generation)?;
@@ -419,6 +377,7 @@ mod tests {
         /// Their lines cannot be read.
         packages: Vec<String>,
         memory: usize,
+        pulls: AtomicU64,
         lists: Arc<AtomicU64>,
         reads: Arc<AtomicU64>,
     }
@@ -439,6 +398,7 @@ mod tests {
             _: &'a CatalogSource,
             _: &'a str,
         ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
+            self.pulls.fetch_add(1, Ordering::Relaxed);
             let is_out = self.is_out.load(Ordering::Relaxed);
             let content = Content {
                 problem: is_out.then_some(REFUSED),
@@ -556,8 +516,18 @@ mod tests {
         let registry = Arc::new(Registry { memory: 129 << 20, ..Registry::default() });
         let (catalogs, source) = image_catalogs(&registry);
         let error = catalogs.content(&source).await.err().unwrap();
-        assert!(error.contains("takes more than the limit of 134217728 bytes of memory; correct"), "{error}");
+        let want = "failed to list bundles: the content does not fit: it takes more than the limit of 134217728 bytes of memory, \
+                    at least 135266304; use a catalog with fewer packages or bundles";
+        assert_eq!(error, want, "neither the image nor its pull secret is wrong");
         assert_eq!(catalogs.state(&source), Some(ConnectionState::TransientFailure));
+        assert_eq!(catalogs.problem("ns/c").map(|it| format!("failed to list bundles: {it}")), Some(error));
+        for (wait, poll, want) in [(20, false, 1), (20, false, 2), (10, true, 3), (600, false, 5)] {
+            if poll {
+                catalogs.poll("ns/c");
+            }
+            tokio::time::sleep(Duration::from_secs(wait)).await;
+            assert_eq!(registry.pulls.load(Ordering::Relaxed), want, "after further {wait} s");
+        }
     }
 
     #[tokio::test(start_paused = true)]

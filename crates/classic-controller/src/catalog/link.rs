@@ -26,6 +26,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use super::config_map::ConfigMapCatalog;
+use super::error::CatalogError;
 use super::shared::SharedImages;
 use super::snapshot::{Origin, Snapshot};
 use crate::context::MANAGER;
@@ -34,12 +35,16 @@ use crate::image_source::ImageSource;
 /// The longest wait between two attempts to connect or to pull.
 pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
+/// How many times as long the wait is after an image that does not fit into memory: each attempt reads its whole index, and another attempt
+/// helps only when the tag or other CatalogSources have changed.
+const MEMORY_BACKOFF: u32 = 30;
+
 /// The connection of a catalog.
 #[derive(Clone)]
 pub(super) struct Link {
     pub(super) state: ConnectionState,
     pub(super) origin: Option<Origin>,
-    pub(super) problem: String,
+    pub(super) problem: Option<CatalogError>,
     /// The ConfigMap that was read.
     pub(super) config_map: Option<ConfigMapReference>,
     /// Counts the origins.
@@ -52,7 +57,7 @@ impl Link {
         Self {
             state: ConnectionState::Connecting,
             origin: None,
-            problem: String::new(),
+            problem: None,
             config_map: None,
             generation: 0,
         }
@@ -64,7 +69,7 @@ pub(super) struct ReadAttempt {
     /// Of the link.
     pub(super) generation: u64,
     pub(super) at: Instant,
-    pub(super) outcome: Result<Arc<Snapshot>, String>,
+    pub(super) outcome: Result<Arc<Snapshot>, CatalogError>,
 }
 
 /// Keeps the connection of one catalog.
@@ -79,7 +84,7 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
-    fn set(&self, state: ConnectionState, origin: Option<Origin>, problem: String) {
+    fn set(&self, state: ConnectionState, origin: Option<Origin>, problem: Option<CatalogError>) {
         let has_content = origin.is_some();
         let Link { state: before, problem: earlier, .. } = self.link.borrow().clone();
         let is_other_problem = problem != earlier;
@@ -111,10 +116,10 @@ impl Keeping {
                 Ok(registry) => {
                     let begin = Instant::now();
                     let origin = Origin::Registry(registry.clone());
-                    self.set(ConnectionState::Ready, Some(origin.clone()), String::new());
+                    self.set(ConnectionState::Ready, Some(origin.clone()), None);
                     self.refresh(&origin, registry.closed()).await;
                     tracing::info!(catalog = self.key, "connection closed");
-                    self.set(ConnectionState::Connecting, None, String::new());
+                    self.set(ConnectionState::Connecting, None, None);
                     let (wait, in_a_row) = after_end(begin.elapsed(), failures);
                     failures = in_a_row;
                     tokio::time::sleep(wait).await;
@@ -122,7 +127,7 @@ impl Keeping {
                 Err(error) => {
                     let problem = error.to_string();
                     tracing::info!(catalog = self.key, error = problem, "cannot connect");
-                    self.set(ConnectionState::TransientFailure, None, problem);
+                    self.set(ConnectionState::TransientFailure, None, Some(CatalogError::Source(problem)));
                     tokio::time::sleep(backoff(failures)).await;
                     failures += 1;
                 }
@@ -137,7 +142,7 @@ impl Keeping {
             let generation = self.link.borrow().generation;
             let is_used = self.read.lock().as_ref().is_some_and(|it| it.generation == generation);
             if is_used {
-                self.set(ConnectionState::Ready, Some(origin.clone()), String::new());
+                self.set(ConnectionState::Ready, Some(origin.clone()), None);
             }
         }
     }
@@ -149,39 +154,49 @@ impl Keeping {
         source: &CatalogSource,
         reference: &str,
     ) {
-        let (mut failures, mut digest) = (0, String::new());
+        // in a row
+        let (mut failures, mut memory_failures) = (0, 0);
+        let mut digest = String::new();
         loop {
-            match images.catalog(source, reference).await.and_then(|opened| all.add(opened)) {
+            let opened = images.catalog(source, reference).await.map_err(CatalogError::Source);
+            let image = opened.and_then(|opened| all.add(opened).map_err(CatalogError::from));
+            let (origin, problem) = match image {
                 Ok(image) => {
-                    let problem = image.content.problem().unwrap_or_default().to_owned();
-                    let (is_current, mut origin) = (problem.is_empty(), None);
+                    let problem = image.content.problem().map(|it| CatalogError::Source(it.to_owned()));
                     // what a tag had before does not take the place of what was pulled since
-                    if image.content.reference() != digest && (is_current || digest.is_empty()) {
+                    let is_next =
+                        image.content.reference() != digest && (problem.is_none() || digest.is_empty());
+                    if is_next {
                         image.content.reference().clone_into(&mut digest);
-                        origin = Some(Origin::Image(image));
                     }
-                    if !is_current {
-                        tracing::info!(catalog = self.key, error = problem, "the registry is not available");
-                    }
-                    self.set(ConnectionState::Ready, origin, problem);
-                    if is_current {
-                        failures = 0;
-                        self.poll.notified().await;
-                        continue;
-                    }
+                    (is_next.then_some(Origin::Image(image)), problem)
                 }
-                Err(problem) => {
-                    tracing::info!(catalog = self.key, error = problem, "cannot pull the image");
-                    // content that was pulled before stays in use
-                    let state = match digest.as_str() {
-                        "" => ConnectionState::TransientFailure,
-                        _ => ConnectionState::Ready,
-                    };
-                    self.set(state, None, problem);
+                Err(error) => (None, Some(error)),
+            };
+            // content that was pulled before stays in use
+            let state = match digest.as_str() {
+                "" => ConnectionState::TransientFailure,
+                _ => ConnectionState::Ready,
+            };
+            self.set(state, origin, problem.clone());
+            let wait = match problem {
+                None => {
+                    (failures, memory_failures) = (0, 0);
+                    self.poll.notified().await;
+                    continue;
                 }
-            }
-            let _ = timeout(backoff(failures), self.poll.notified()).await;
-            failures += 1;
+                Some(CatalogError::Source(error)) => {
+                    tracing::info!(catalog = self.key, error, "cannot pull the image");
+                    failures += 1;
+                    backoff(failures - 1)
+                }
+                Some(CatalogError::Memory(error)) => {
+                    tracing::info!(catalog = self.key, %error, "the image does not fit into memory");
+                    (failures, memory_failures) = (0, memory_failures + 1);
+                    backoff(memory_failures - 1) * MEMORY_BACKOFF
+                }
+            };
+            let _ = timeout(wait, self.poll.notified()).await;
         }
     }
 
@@ -213,7 +228,7 @@ impl Keeping {
                     tracing::info!(catalog = self.key, error = problem, "cannot watch the ConfigMap");
                     // what was found before counts; until then Subscriptions report why there is nothing
                     if self.link.borrow().state == ConnectionState::Connecting {
-                        self.set(ConnectionState::Connecting, None, problem);
+                        self.set(ConnectionState::Connecting, None, Some(CatalogError::Source(problem)));
                     }
                     continue;
                 }
@@ -234,10 +249,10 @@ impl Keeping {
             match found.ok_or_else(missing).and_then(|it| ConfigMapCatalog::read(&it)) {
                 Ok(catalog) => {
                     let origin = Some(Origin::ConfigMap(Arc::new(catalog)));
-                    self.set(ConnectionState::Ready, origin, String::new());
+                    self.set(ConnectionState::Ready, origin, None);
                 }
                 Err(problem) => {
-                    self.set(ConnectionState::TransientFailure, None, problem);
+                    self.set(ConnectionState::TransientFailure, None, Some(CatalogError::Source(problem)));
                     // Subscriptions that may use it report another health
                     self.contents.wake(&self.key);
                 }
@@ -275,7 +290,7 @@ mod tests {
             contents: Waker::default(),
         };
         let origin = Origin::ConfigMap(Arc::default());
-        keeping.set(ConnectionState::Ready, Some(origin.clone()), String::new());
+        keeping.set(ConnectionState::Ready, Some(origin.clone()), None);
         let mut woken = pin!(keeping.contents.names());
         assert!(woken.next().now_or_never().is_some());
         for (case, is_read, want) in
@@ -283,8 +298,8 @@ mod tests {
         {
             let generation = keeping.link.borrow().generation;
             if is_read {
-                let attempt = ReadAttempt { generation, at: Instant::now(), outcome: Err("down".to_owned()) };
-                *keeping.read.lock() = Some(attempt);
+                let outcome = Err(CatalogError::Source("down".to_owned()));
+                *keeping.read.lock() = Some(ReadAttempt { generation, at: Instant::now(), outcome });
             }
             keeping.refresh(&origin, tokio::time::sleep(SNAPSHOT_LIFETIME * 5 / 2)).await;
             assert_eq!(keeping.link.borrow().generation, want, "{case}");

@@ -23,6 +23,21 @@ pub(crate) struct Reservation {
     others: usize,
 }
 
+/// A catalog that does not fit. It may be read in part: its bytes are those until then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MemoryError {
+    #[error(
+        "the content does not fit: it takes more than the limit of {MAX_CATALOG} bytes of memory, at least {bytes}; \
+         use a catalog with fewer packages or bundles"
+    )]
+    Catalog { bytes: usize },
+    #[error(
+        "the content does not fit: with at least {bytes} bytes of it, the content of all catalogs takes more than the limit of \
+         {MAX_CATALOGS} bytes of memory; delete CatalogSources that are not needed, or use a smaller catalog"
+    )]
+    AllCatalogs { bytes: usize },
+}
+
 impl Memory {
     pub(crate) fn reserve(&self) -> Reservation {
         Reservation { all: Arc::clone(&self.0), bytes: 0, others: 0 }
@@ -35,20 +50,21 @@ impl Reservation {
         Self { all: Arc::clone(&self.all), bytes: 0, others: self.others + self.bytes }
     }
 
+    /// Counts these bytes, too, if they fit.
+    ///
     /// # Errors
     /// When the catalog, or all of them together, would have more than their limit.
-    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), String> {
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), MemoryError> {
+        let of_catalog = self.others + self.bytes + bytes;
+        if of_catalog > MAX_CATALOG {
+            return Err(MemoryError::Catalog { bytes: of_catalog });
+        }
+        // in one step: bytes that do not fit are in no other catalog's way
+        let with = |all: usize| Some(all + bytes).filter(|all| *all <= MAX_CATALOGS);
+        self.all
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, with)
+            .map_err(|_| MemoryError::AllCatalogs { bytes: of_catalog })?;
         self.bytes += bytes;
-        let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if self.others + self.bytes > MAX_CATALOG {
-            return Err(format!("the content takes more than the limit of {MAX_CATALOG} bytes of memory"));
-        }
-        if all > MAX_CATALOGS {
-            return Err(format!(
-                "the content of all catalogs takes more than the limit of {MAX_CATALOGS} bytes of memory; delete \
-                 CatalogSources that are not needed"
-            ));
-        }
         Ok(())
     }
 
@@ -74,17 +90,37 @@ mod tests {
         let memory = Memory::default();
         let (mut large, mut other, mut third) = (memory.reserve(), memory.reserve(), memory.reserve());
         let error = large.add(MAX_CATALOG + 1).unwrap_err();
-        assert_eq!(error, "the content takes more than the limit of 134217728 bytes of memory");
-        large.clear();
+        assert_eq!(
+            error.to_string(),
+            "the content does not fit: it takes more than the limit of 134217728 bytes of memory, at least 134217729; use a \
+             catalog with fewer packages or bundles"
+        );
         assert_eq!((large.add(MAX_CATALOG), other.add(MAX_CATALOG)), (Ok(()), Ok(())));
         let error = third.add(1).unwrap_err();
-        assert!(error.contains("all catalogs takes more than the limit of 268435456 bytes"), "{error}");
+        assert_eq!(
+            error.to_string(),
+            "the content does not fit: with at least 1 bytes of it, the content of all catalogs takes more than the limit of \
+             268435456 bytes of memory; delete CatalogSources that are not needed, or use a smaller catalog"
+        );
         drop(large);
-        assert_eq!((third.add(1), memory.reserve().add(MAX_CATALOG - 2)), (Ok(()), Ok(())));
+        assert_eq!((third.add(2), memory.reserve().add(MAX_CATALOG - 2)), (Ok(()), Ok(())));
         let mut more = third.more();
         assert_eq!(more.add(MAX_CATALOG - 2), Ok(()), "the other two are in the first reservation");
         assert!(more.add(1).is_err(), "both are of one catalog");
         drop(third);
-        assert_eq!(memory.reserve().add(2), Err(error), "each counts by itself");
+        let error = MemoryError::AllCatalogs { bytes: 3 };
+        assert_eq!(memory.reserve().add(3), Err(error), "each counts by itself");
+    }
+
+    #[test]
+    fn memory_that_does_not_fit_is_not_counted() {
+        let memory = Memory::default();
+        let (mut first, mut second, mut third) = (memory.reserve(), memory.reserve(), memory.reserve());
+        assert_eq!((first.add(MAX_CATALOG), second.add(MAX_CATALOG - 1)), (Ok(()), Ok(())));
+        // both are still there while the others reserve
+        assert!(second.add(2).is_err() && third.add(2).is_err());
+        assert_eq!((second.add(1), third.add(0)), (Ok(()), Ok(())));
+        drop(first);
+        assert_eq!(third.add(MAX_CATALOG), Ok(()));
     }
 }

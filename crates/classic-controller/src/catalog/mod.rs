@@ -2,8 +2,10 @@
 //!
 //! Images are read in the process, so there are no registry pods: decision 53. Rule: classic-apis §2.
 
+mod backed;
 mod catalogs;
 mod config_map;
+mod error;
 mod link;
 mod memory;
 pub(crate) mod metrics;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::memory::{Memory, Reservation};
+use super::memory::{Memory, MemoryError, Reservation};
 use super::snapshot::Snapshot;
 use crate::image_source::CatalogContent;
 
@@ -40,7 +40,7 @@ impl SharedImages {
     ///
     /// # Errors
     /// When there is not enough.
-    pub(super) fn add(&self, content: Arc<dyn CatalogContent>) -> Result<Image, String> {
+    pub(super) fn add(&self, content: Arc<dyn CatalogContent>) -> Result<Image, MemoryError> {
         let digest = content.reference().rsplit_once('@').map(|(_, digest)| digest.to_owned());
         let mut by_digest = self.by_digest.lock();
         by_digest.retain(|_, shared| shared.strong_count() > 0);
@@ -94,7 +94,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first.shared, &same.shared));
         assert_eq!(same.content.reference(), "mirror.test/c@sha256:1");
         let other = add("r.test/c@sha256:2").unwrap();
-        let error = add("r.test/c@sha256:3").err().unwrap();
+        let error = add("r.test/c@sha256:3").err().unwrap().to_string();
         assert!(error.contains("all catalogs takes more than the limit of 268435456 bytes"), "{error}");
         drop(first);
         assert!(add("r.test/c@sha256:3").is_err(), "one catalog has it still");

@@ -16,7 +16,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinError;
 
 use super::config_map::ConfigMapCatalog;
-use super::memory::Reservation;
+use super::error::CatalogError;
+use super::memory::{MemoryError, Reservation};
 use super::shared::Image;
 use crate::compute::compute;
 use crate::image_source::CatalogContent;
@@ -65,8 +66,9 @@ impl Snapshot {
     ///
     /// # Errors
     /// When the catalog cannot be read to its end, or does not fit.
-    pub(crate) async fn read(origin: Origin, mut memory: Reservation) -> Result<Self, String> {
-        let interrupted = |error: JoinError| format!("reading the catalog did not end: {error}");
+    pub(super) async fn read(origin: Origin, mut memory: Reservation) -> Result<Self, CatalogError> {
+        let interrupted =
+            |error: JoinError| CatalogError::Source(format!("reading the catalog did not end: {error}"));
         let (drafts, deprecations, memory) = match &origin {
             Origin::Image(image) => {
                 let image = Arc::clone(&image.content);
@@ -120,11 +122,11 @@ fn package(image: &dyn CatalogContent, name: &str) -> Result<PackageContents, St
 /// What was read, and its memory.
 type Read = (Vec<PackageDraft>, Deprecations, Reservation);
 
-fn read_image(image: &dyn CatalogContent, mut memory: Reservation) -> Result<Read, String> {
+fn read_image(image: &dyn CatalogContent, mut memory: Reservation) -> Result<Read, CatalogError> {
     let (mut drafts, mut deprecations) = (Vec::new(), Deprecations::new());
     for name in image.packages() {
         let _whole = WHOLE_PACKAGE.lock();
-        let contents = package(image, &name)?;
+        let contents = package(image, &name).map_err(CatalogError::Source)?;
         let entries = contents.deprecations.iter().flat_map(|it| &it.entries);
         let entries: Vec<_> = entries
             .filter_map(|entry| {
@@ -143,7 +145,7 @@ fn read_image(image: &dyn CatalogContent, mut memory: Reservation) -> Result<Rea
     Ok((drafts, deprecations, memory))
 }
 
-fn reserve_drafts(drafts: &[PackageDraft], memory: &mut Reservation) -> Result<(), String> {
+fn reserve_drafts(drafts: &[PackageDraft], memory: &mut Reservation) -> Result<(), MemoryError> {
     drafts.iter().try_for_each(|draft| memory.add(draft.memory()))
 }
 
@@ -285,7 +287,7 @@ impl Listing {
     }
 
     /// What a catalog is made from, with its memory instead of that of the list.
-    fn finish(self, mut memory: Reservation) -> Result<Read, String> {
+    fn finish(self, mut memory: Reservation) -> Result<Read, MemoryError> {
         let Self { packages, mut deprecations } = self;
         deprecations.retain(|_, entries| !entries.is_empty());
         let drafts: Vec<PackageDraft> = packages.into_values().map(|it| it.draft).collect();
@@ -307,13 +309,19 @@ fn deprecate(
     memory
 }
 
-async fn read_registry(registry: &Registry, mut memory: Reservation) -> Result<Read, String> {
-    let mut listing = Listing::default();
-    let listed = registry.list_bundles(|bundle| memory.add(listing.add(bundle))).await;
-    listed.map_err(|error| error.to_string())?;
-    let listed = registry.packages(|package| memory.add(listing.add_package(package))).await;
-    listed.map_err(|error| error.to_string())?;
-    listing.finish(memory)
+async fn read_registry(registry: &Registry, mut memory: Reservation) -> Result<Read, CatalogError> {
+    let (mut listing, mut does_not_fit) = (Listing::default(), None);
+    let mut reserve =
+        |bytes| memory.add(bytes).map_err(|error: MemoryError| does_not_fit.insert(error).to_string());
+    let mut listed = registry.list_bundles(|bundle| reserve(listing.add(bundle))).await;
+    if listed.is_ok() {
+        listed = registry.packages(|package| reserve(listing.add_package(package))).await;
+    }
+    if let Some(error) = does_not_fit {
+        return Err(error.into());
+    }
+    listed.map_err(|error| CatalogError::Source(error.to_string()))?;
+    Ok(listing.finish(memory)?)
 }
 
 #[cfg(test)]
@@ -401,7 +409,7 @@ mod tests {
         for channel in 1..1000 {
             listing.add(bundle("p.v2", &channel.to_string()));
         }
-        let error = listing.finish(memory.reserve()).err().unwrap();
+        let error = listing.finish(memory.reserve()).err().unwrap().to_string();
         assert!(error.contains("the limit of 134217728 bytes"), "{error}");
         assert_eq!(memory.reserve().add(128 << 20), Ok(()), "the memory is free again");
     }
@@ -440,7 +448,7 @@ mod tests {
             let image = images.add(Arc::new(Content(bytes))).unwrap();
             Snapshot::read(Origin::Image(image), memory.reserve())
         };
-        let error = read(1 << 20).await.err().unwrap();
+        let error = read(1 << 20).await.err().unwrap().to_string();
         assert!(error.contains("all catalogs takes more than the limit of 268435456 bytes"), "{error}");
         let small = read(600 << 10).await.unwrap();
         assert!(read(600 << 10).await.is_err(), "the first is in use");
