@@ -378,11 +378,13 @@ mod tests {
         packages: Vec<String>,
         memory: usize,
         pulls: AtomicU64,
+        updates: AtomicU64,
         lists: Arc<AtomicU64>,
         reads: Arc<AtomicU64>,
     }
 
     struct Content {
+        reference: String,
         problem: Option<&'static str>,
         packages: Vec<String>,
         memory: usize,
@@ -401,6 +403,7 @@ mod tests {
             self.pulls.fetch_add(1, Ordering::Relaxed);
             let is_out = self.is_out.load(Ordering::Relaxed);
             let content = Content {
+                reference: format!("registry.test/c@sha256:{}", 1 + self.updates.load(Ordering::Relaxed)),
                 problem: is_out.then_some(REFUSED),
                 packages: self.packages.clone(),
                 memory: self.memory,
@@ -425,7 +428,7 @@ mod tests {
 
     impl CatalogContent for Content {
         fn reference(&self) -> &str {
-            "registry.test/c@sha256:1"
+            &self.reference
         }
 
         fn problem(&self) -> Option<&str> {
@@ -528,6 +531,31 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(wait)).await;
             assert_eq!(registry.pulls.load(Ordering::Relaxed), want, "after further {wait} s");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn image_update_needs_memory_for_its_growth() {
+        let registry = Arc::new(Registry { memory: 100 << 20, ..Registry::default() });
+        let (catalogs, source) = image_catalogs(&registry);
+        let mut other = catalogs.memory.reserve();
+        other.add(128 << 20).unwrap();
+        // a pass that uses the first one
+        let first = catalogs.content(&source).await.unwrap();
+        let update = async || {
+            registry.updates.fetch_add(1, Ordering::Relaxed);
+            catalogs.poll("ns/c");
+            tokio::time::sleep(MAX_BACKOFF).await;
+            (catalogs.content(&source).await.unwrap(), catalogs.problem("ns/c").unwrap_or_default())
+        };
+        let (second, problem) = update().await;
+        assert!(!Arc::ptr_eq(&first, &second) && problem.is_empty(), "{problem}");
+        let (third, problem) = update().await;
+        assert!(Arc::ptr_eq(&second, &third), "the memory of the first one is not free yet");
+        assert!(problem.contains("all catalogs takes more than the limit of 268435456 bytes"), "{problem}");
+        assert!(problem.ends_with("; registry.test/c@sha256:2 stays in use"), "{problem}");
+        drop(first);
+        let (fourth, problem) = update().await;
+        assert!(!Arc::ptr_eq(&second, &fourth) && problem.is_empty(), "{problem}");
     }
 
     #[tokio::test(start_paused = true)]

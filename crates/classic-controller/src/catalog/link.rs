@@ -147,6 +147,14 @@ impl Keeping {
         }
     }
 
+    /// Bytes of the index of the image that is used, until another takes its place.
+    fn index_memory(&self) -> usize {
+        match &self.link.borrow().origin {
+            Some(Origin::Image(image)) => image.shared.memory.bytes(),
+            Some(Origin::Registry(_) | Origin::ConfigMap(_)) | None => 0,
+        }
+    }
+
     pub(super) async fn image(
         &self,
         images: &dyn ImageSource,
@@ -159,7 +167,8 @@ impl Keeping {
         let mut digest = String::new();
         loop {
             let opened = images.catalog(source, reference).await.map_err(CatalogError::Source);
-            let image = opened.and_then(|opened| all.add(opened).map_err(CatalogError::from));
+            let replaced = self.index_memory();
+            let image = opened.and_then(|opened| all.add(opened, replaced).map_err(CatalogError::from));
             let (origin, problem) = match image {
                 Ok(image) => {
                     let problem = image.content.problem().map(|it| CatalogError::Source(it.to_owned()));

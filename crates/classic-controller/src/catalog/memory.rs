@@ -50,17 +50,31 @@ impl Reservation {
         Self { all: Arc::clone(&self.all), bytes: 0, others: self.others + self.bytes }
     }
 
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Counts these bytes, too, if they fit.
     ///
     /// # Errors
     /// When the catalog, or all of them together, would have more than their limit.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), MemoryError> {
+        self.add_instead(bytes, 0)
+    }
+
+    /// As [`Self::add`] for bytes that take the place of `replaced` other ones, which are still counted: only the growth has to fit. All
+    /// catalogs together have at most `replaced` bytes above their limit, however many are replaced at the same time, and only as long as
+    /// what was replaced is in use; meanwhile no others are added.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub(crate) fn add_instead(&mut self, bytes: usize, replaced: usize) -> Result<(), MemoryError> {
         let of_catalog = self.others + self.bytes + bytes;
         if of_catalog > MAX_CATALOG {
             return Err(MemoryError::Catalog { bytes: of_catalog });
         }
         // in one step: bytes that do not fit are in no other catalog's way
-        let with = |all: usize| Some(all + bytes).filter(|all| *all <= MAX_CATALOGS);
+        let with = |all: usize| Some(all + bytes).filter(|all| *all <= MAX_CATALOGS + replaced);
         self.all
             .try_update(Ordering::Relaxed, Ordering::Relaxed, with)
             .map_err(|_| MemoryError::AllCatalogs { bytes: of_catalog })?;
@@ -122,5 +136,23 @@ mod tests {
         assert_eq!((second.add(1), third.add(0)), (Ok(()), Ok(())));
         drop(first);
         assert_eq!(third.add(MAX_CATALOG), Ok(()));
+    }
+
+    #[test]
+    fn memory_of_a_replacement_is_limited() {
+        let memory = Memory::default();
+        let (mut replaced, mut other) = (memory.reserve(), memory.reserve());
+        assert_eq!((other.add(MAX_CATALOG), replaced.add(MAX_CATALOG - 10)), (Ok(()), Ok(())));
+        let (mut next, mut after) = (memory.reserve(), memory.reserve());
+        assert!(next.add_instead(MAX_CATALOG + 1, MAX_CATALOG - 10).is_err(), "it is too large itself");
+        assert!(next.add_instead(MAX_CATALOG, MAX_CATALOG - 11).is_err(), "it grows by 11 bytes");
+        assert_eq!(next.add_instead(MAX_CATALOG, MAX_CATALOG - 10), Ok(()));
+        let again = after.add_instead(1, MAX_CATALOG - 10);
+        assert!(again.is_err(), "no other replacement while this one is in use");
+        assert!(after.add(1).is_err(), "all are full");
+        drop(replaced);
+        assert!(after.add(1).is_err(), "all are full still");
+        drop(other);
+        assert_eq!(after.add(1), Ok(()));
     }
 }

@@ -36,11 +36,16 @@ impl SharedImages {
         Self { memory, by_digest: Mutex::default() }
     }
 
-    /// Counts the memory of an image that was opened.
+    /// Counts the memory of an image that was opened, in the place of one whose index has `replaced` bytes. As long as a pass or another
+    /// CatalogSource still uses that one, all catalogs together may have so many bytes above their limit.
     ///
     /// # Errors
     /// When there is not enough.
-    pub(super) fn add(&self, content: Arc<dyn CatalogContent>) -> Result<Image, MemoryError> {
+    pub(super) fn add(
+        &self,
+        content: Arc<dyn CatalogContent>,
+        replaced: usize,
+    ) -> Result<Image, MemoryError> {
         let digest = content.reference().rsplit_once('@').map(|(_, digest)| digest.to_owned());
         let mut by_digest = self.by_digest.lock();
         by_digest.retain(|_, shared| shared.strong_count() > 0);
@@ -49,7 +54,7 @@ impl SharedImages {
             return Ok(Image { content, shared });
         }
         let mut memory = self.memory.reserve();
-        memory.add(content.memory())?;
+        memory.add_instead(content.memory(), replaced)?;
         let shared = Arc::new(Shared { memory, snapshot: tokio::sync::Mutex::default() });
         if let Some(digest) = digest {
             by_digest.insert(digest, Arc::downgrade(&shared));
@@ -88,7 +93,7 @@ mod tests {
     #[test]
     fn image_memory_counts_once_for_a_digest() {
         let images = SharedImages::new(Memory::default());
-        let add = |reference: &str| images.add(Arc::new(Content(reference.to_owned())));
+        let add = |reference: &str| images.add(Arc::new(Content(reference.to_owned())), 0);
         let first = add("r.test/c@sha256:1").unwrap();
         let same = add("mirror.test/c@sha256:1").unwrap();
         assert!(Arc::ptr_eq(&first.shared, &same.shared));

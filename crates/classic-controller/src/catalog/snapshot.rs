@@ -445,7 +445,7 @@ mod tests {
         others[1].add(127 << 20).unwrap();
         let images = SharedImages::new(memory.clone());
         let read = |bytes| {
-            let image = images.add(Arc::new(Content(bytes))).unwrap();
+            let image = images.add(Arc::new(Content(bytes)), 0).unwrap();
             Snapshot::read(Origin::Image(image), memory.reserve())
         };
         let error = read(1 << 20).await.err().unwrap().to_string();
