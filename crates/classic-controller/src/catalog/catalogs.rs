@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::classic::CatalogSource;
@@ -21,16 +20,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::backed::Backed;
 use super::error::CatalogError;
-use super::link::{Keeping, Link, ReadAttempt};
+use super::link::{Keeping, Link, RETRY_INTERVAL, ReadAttempt};
 use super::memory::{Memory, Reservation};
-use super::shared::SharedImages;
+use super::shared::{SharedImages, SharedRead};
 use super::snapshot::{Origin, Snapshot};
 use crate::image_source::ImageSource;
 
 /// Snapshots that are read at the same time.
 const PARALLEL_READS: usize = 4;
-/// How long the error of an attempt to read the content counts: namespaces that wait for it do not repeat it one after the other.
-const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// All catalogs, by `namespace/name`.
 pub(crate) struct Catalogs {
@@ -208,19 +205,24 @@ impl Catalogs {
     }
 
     /// Reads what no other catalog has read: one image is in memory once, also if several CatalogSources name it.
-    async fn read(&self, origin: Origin) -> Result<Arc<Snapshot>, CatalogError> {
+    async fn read(self: &Arc<Self>, origin: Origin) -> Result<Arc<Snapshot>, CatalogError> {
         let shared = match &origin {
             Origin::Image(image) => Some(Arc::clone(&image.shared)),
             Origin::Registry(_) | Origin::ConfigMap(_) => None,
         };
         let Some(shared) = shared else { return self.read_alone(origin, self.memory.reserve()).await };
-        let mut snapshot = shared.snapshot.lock().await;
-        if let Some(read) = snapshot.upgrade() {
-            return Ok(read);
+        let mut last = Arc::clone(&shared.read).lock_owned().await;
+        if let Some(outcome) = last.as_ref().and_then(SharedRead::outcome) {
+            return outcome;
         }
-        let read = self.read_alone(origin, shared.memory.more()).await?;
-        *snapshot = Arc::downgrade(&read);
-        Ok(read)
+        let catalogs = Arc::clone(self);
+        // the thread that reads does not end with a caller that is cancelled: until it does, the next one waits
+        let reading = tokio::spawn(async move {
+            let outcome = catalogs.read_alone(origin, shared.memory.more()).await;
+            *last = Some(SharedRead::new(&outcome));
+            outcome
+        });
+        reading.await.unwrap_or_else(|error| Err(CatalogError::interrupted(error)))
     }
 
     async fn read_alone(&self, origin: Origin, memory: Reservation) -> Result<Arc<Snapshot>, CatalogError> {
@@ -299,6 +301,7 @@ mod tests {
     use std::io;
     use std::pin::pin;
     use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
 
     use futures::future::BoxFuture;
     use futures::{FutureExt as _, StreamExt as _};
@@ -379,6 +382,8 @@ mod tests {
         memory: usize,
         pulls: AtomicU64,
         updates: AtomicU64,
+        /// A list of its packages does not end.
+        is_held: Arc<AtomicBool>,
         lists: Arc<AtomicU64>,
         reads: Arc<AtomicU64>,
     }
@@ -388,6 +393,7 @@ mod tests {
         problem: Option<&'static str>,
         packages: Vec<String>,
         memory: usize,
+        is_held: Arc<AtomicBool>,
         lists: Arc<AtomicU64>,
         reads: Arc<AtomicU64>,
     }
@@ -407,6 +413,7 @@ mod tests {
                 problem: is_out.then_some(REFUSED),
                 packages: self.packages.clone(),
                 memory: self.memory,
+                is_held: Arc::clone(&self.is_held),
                 lists: Arc::clone(&self.lists),
                 reads: Arc::clone(&self.reads),
             };
@@ -441,6 +448,9 @@ mod tests {
 
         fn packages(&self) -> Vec<String> {
             self.lists.fetch_add(1, Ordering::Relaxed);
+            while self.is_held.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             self.packages.clone()
         }
 
@@ -512,6 +522,47 @@ mod tests {
         for name in ["ns/c", "ns/d", "ns/e"] {
             assert_eq!(catalogs.reads(name), (true, 1), "{name}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_read_of_an_image_counts_for_all_its_catalogs() {
+        let packages = vec!["p".to_owned()];
+        let registry = Arc::new(Registry { packages, ..Registry::default() });
+        let (catalogs, first) = image_catalogs(&registry);
+        let mut second = CatalogSource::clone(&first);
+        second.metadata.name = Some("d".to_owned());
+        let second = Arc::new(second);
+        for (wait, want) in [(Duration::ZERO, 1), (RETRY_INTERVAL * 2, 2)] {
+            tokio::time::sleep(wait).await;
+            let (read, shared) = tokio::join!(catalogs.content(&first), catalogs.content(&second));
+            for error in [read.err().unwrap(), shared.err().unwrap()] {
+                assert!(error.contains("cannot read package \"p\": disk full"), "{error}");
+            }
+            assert_eq!(registry.reads.load(Ordering::Relaxed), want, "after {wait:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn cancelled_read_of_an_image_ends_before_the_next() {
+        let (packages, is_held) = (vec!["p".to_owned()], Arc::new(AtomicBool::new(true)));
+        let registry = Arc::new(Registry { packages, is_held, ..Registry::default() });
+        let (catalogs, source) = image_catalogs(&registry);
+        let read = || {
+            let (catalogs, source) = (Arc::clone(&catalogs), Arc::clone(&source));
+            tokio::spawn(async move { catalogs.content(&source).await.err() })
+        };
+        let cancelled = read();
+        while registry.lists.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        cancelled.abort();
+        assert!(cancelled.await.unwrap_err().is_cancelled());
+        let next = read();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        registry.is_held.store(false, Ordering::Relaxed);
+        let error = next.await.unwrap().unwrap();
+        assert!(error.contains("disk full"), "{error}");
+        assert_eq!(registry.lists.load(Ordering::Relaxed), 1, "its memory counts once");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,7 @@
 //! Errors of the content of catalogs.
 
+use tokio::task::JoinError;
+
 use super::memory::MemoryError;
 
 /// Why the content of a catalog cannot be used.
@@ -10,4 +12,11 @@ pub(super) enum CatalogError {
     Source(String),
     #[error(transparent)]
     Memory(#[from] MemoryError),
+}
+
+impl CatalogError {
+    /// Of a task that reads it.
+    pub(super) fn interrupted(error: JoinError) -> Self {
+        Self::Source(format!("reading the catalog did not end: {error}"))
+    }
 }

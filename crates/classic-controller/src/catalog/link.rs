@@ -35,6 +35,9 @@ use crate::image_source::ImageSource;
 /// The longest wait between two attempts to connect or to pull.
 pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
+/// How long the error of an attempt to read the content counts: namespaces that wait for it do not repeat it one after the other.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+
 /// How many times as long the wait is after an image that does not fit into memory: each attempt reads its whole index, and another attempt
 /// helps only when the tag or other CatalogSources have changed.
 const MEMORY_BACKOFF: u32 = 30;

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
+use super::error::CatalogError;
+use super::link::RETRY_INTERVAL;
 use super::memory::{Memory, MemoryError, Reservation};
 use super::snapshot::Snapshot;
 use crate::image_source::CatalogContent;
@@ -13,8 +16,30 @@ use crate::image_source::CatalogContent;
 pub(super) struct Shared {
     /// Of the opened image.
     pub(super) memory: Reservation,
-    /// What was read of it, while a catalog uses it. Held by the one that reads it; the others wait.
-    pub(super) snapshot: tokio::sync::Mutex<Weak<Snapshot>>,
+    /// The last attempt to read it. Held by the task that reads it; the others wait.
+    pub(super) read: Arc<tokio::sync::Mutex<Option<SharedRead>>>,
+}
+
+/// An attempt to read the content of an image.
+pub(super) struct SharedRead {
+    at: Instant,
+    outcome: Result<Weak<Snapshot>, CatalogError>,
+}
+
+impl SharedRead {
+    /// One that ends now.
+    pub(super) fn new(outcome: &Result<Arc<Snapshot>, CatalogError>) -> Self {
+        let outcome = outcome.as_ref().map(Arc::downgrade).map_err(CatalogError::clone);
+        Self { at: Instant::now(), outcome }
+    }
+
+    /// The outcome, if it counts: content while a catalog uses it, an error for a time.
+    pub(super) fn outcome(&self) -> Option<Result<Arc<Snapshot>, CatalogError>> {
+        match &self.outcome {
+            Ok(snapshot) => snapshot.upgrade().map(Ok),
+            Err(error) => (self.at.elapsed() < RETRY_INTERVAL).then(|| Err(error.clone())),
+        }
+    }
 }
 
 /// An image as one CatalogSource names it.
@@ -55,7 +80,7 @@ impl SharedImages {
         }
         let mut memory = self.memory.reserve();
         memory.add_instead(content.memory(), replaced)?;
-        let shared = Arc::new(Shared { memory, snapshot: tokio::sync::Mutex::default() });
+        let shared = Arc::new(Shared { memory, read: Arc::default() });
         if let Some(digest) = digest {
             by_digest.insert(digest, Arc::downgrade(&shared));
         }

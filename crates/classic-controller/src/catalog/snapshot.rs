@@ -13,7 +13,6 @@ use olm_registry::proto;
 use olm_resolver::{ChannelEntry, DeprecatedScope, GvkRef, Property};
 use olm_solver::{BundleDraft, Catalog, ChannelDraft, ChosenBundle, PackageDraft, entry_memory};
 use parking_lot::Mutex;
-use tokio::task::JoinError;
 
 use super::config_map::ConfigMapCatalog;
 use super::error::CatalogError;
@@ -67,12 +66,10 @@ impl Snapshot {
     /// # Errors
     /// When the catalog cannot be read to its end, or does not fit.
     pub(super) async fn read(origin: Origin, mut memory: Reservation) -> Result<Self, CatalogError> {
-        let interrupted =
-            |error: JoinError| CatalogError::Source(format!("reading the catalog did not end: {error}"));
         let (drafts, deprecations, memory) = match &origin {
             Origin::Image(image) => {
                 let image = Arc::clone(&image.content);
-                compute(move || read_image(&*image, memory)).await.map_err(interrupted)??
+                compute(move || read_image(&*image, memory)).await.map_err(CatalogError::interrupted)??
             }
             Origin::Registry(registry) => read_registry(registry, memory).await?,
             Origin::ConfigMap(catalog) => {
@@ -80,7 +77,7 @@ impl Snapshot {
                 (catalog.packages.clone(), Deprecations::new(), memory)
             }
         };
-        let catalog = compute(move || Catalog::new(drafts)).await.map_err(interrupted)?;
+        let catalog = compute(move || Catalog::new(drafts)).await.map_err(CatalogError::interrupted)?;
         Ok(Self { catalog: Arc::new(catalog), deprecations, origin, _memory: memory })
     }
 
