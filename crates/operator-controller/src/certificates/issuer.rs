@@ -42,6 +42,27 @@ pub(super) struct Issuer {
     pub(super) contents: Mutex<HashMap<String, Arc<Content>>>,
 }
 
+/// How a pass over an extension ended. One certificate that may not be written is reported whatever becomes of the others.
+#[derive(Debug, Default)]
+pub(super) struct PassOutcome {
+    /// When to check again if nothing changes.
+    pub(super) recheck_at: Option<Timestamp>,
+    /// The error message of the first certificate that may not be written.
+    pub(super) refused: Option<String>,
+    /// The first of the other errors.
+    pub(super) failure: Option<ExecutorError>,
+}
+
+impl PassOutcome {
+    fn record(&mut self, step: Result<Option<Timestamp>, ExecutorError>) {
+        match step {
+            Ok(recheck_at) => self.recheck_at = self.recheck_at.into_iter().chain(recheck_at).min(),
+            Err(ExecutorError::Refused(message)) => _ = self.refused.get_or_insert(message),
+            Err(error) => _ = self.failure.get_or_insert(error),
+        }
+    }
+}
+
 /// What a pass works on.
 struct Extension<'a> {
     object: &'a ClusterExtension,
@@ -50,22 +71,26 @@ struct Extension<'a> {
 }
 
 impl Issuer {
-    /// One pass. `revisions` are those in force, oldest first. Returns when to check again if nothing changes.
+    /// One pass. `revisions` are those in force, oldest first.
     pub(super) async fn pass(
         &self,
         object: &ClusterExtension,
         revisions: &[Arc<ClusterObjectSet>],
-    ) -> Result<Option<Timestamp>, ExecutorError> {
+    ) -> PassOutcome {
+        let mut outcome = PassOutcome::default();
         let owner = Owner { name: object.name_any(), uid: object.uid().unwrap_or_default() };
         if object.metadata.deletion_timestamp.is_some() {
             self.context.expiries.retain(&owner.name, &BTreeSet::new());
-            return Ok(None);
+            return outcome;
         }
         let built_in = provider::recorded(object) == Some(CertProvider::BuiltIn);
-        self.cluster.synced().await.map_err(ExecutorError::Failed)?;
+        if let Err(error) = self.cluster.synced().await {
+            outcome.record(Err(ExecutorError::Failed(error)));
+            return outcome;
+        }
         let secrets = self.cluster.secrets_of(&owner.name);
         if (!built_in && secrets.is_empty()) || revisions.is_empty() {
-            return Ok(None);
+            return outcome;
         }
         let (mut contents, mut unread) = (Vec::new(), None);
         for revision in revisions {
@@ -77,20 +102,16 @@ impl Issuer {
         let needs = Needs::from_revisions(&contents.iter().map(AsRef::as_ref).collect::<Vec<_>>());
         let extension = Extension { object, owner, events: &self.context.events };
 
-        let mut rechecks: Vec<Timestamp> = Vec::new();
-        let mut failure: Option<ExecutorError> = None;
         let mut trust: BTreeMap<&CaTarget, BTreeMap<Service, String>> = BTreeMap::new();
         for certificate in needs.issue.values() {
-            match self.keep(&extension, certificate, unread.as_deref()).await {
-                Ok((state, recheck_at)) => {
-                    rechecks.extend(recheck_at);
-                    let service = (certificate.namespace.clone(), certificate.service.clone());
-                    for target in &certificate.ca_targets {
-                        trust.entry(target).or_default().insert(service.clone(), state.trust());
-                    }
+            let kept = self.keep(&extension, certificate, unread.as_deref()).await;
+            outcome.record(kept.map(|(state, recheck_at)| {
+                let service = (certificate.namespace.clone(), certificate.service.clone());
+                for target in &certificate.ca_targets {
+                    trust.entry(target).or_default().insert(service.clone(), state.trust());
                 }
-                Err(error) => failure = failure.or(Some(error)),
-            }
+                recheck_at
+            }));
         }
         for (target, mut trust) in trust {
             if trust.len() > 1 {
@@ -98,18 +119,14 @@ impl Issuer {
                 let all = material::bundle(trust.values().map(String::as_str));
                 trust.values_mut().for_each(|bundle| bundle.clone_from(&all));
             }
-            match self.publish(&extension, target, &trust).await {
-                Ok(recheck_at) => rechecks.extend(recheck_at),
-                Err(error) => failure = failure.or(Some(error)),
-            }
+            outcome.record(self.publish(&extension, target, &trust).await);
         }
-        // a revision whose content is not read may need it
-        if unread.is_none()
-            && let Err(error) = self.remove_unneeded(&extension, &needs, &secrets).await
-        {
-            failure = failure.or(Some(error));
-        }
-        failure.or(unread.map(ExecutorError::Failed)).map_or(Ok(rechecks.into_iter().min()), Err)
+        outcome.record(match unread {
+            None => self.remove_unneeded(&extension, &needs, &secrets).await.map(|()| None),
+            // a revision whose content is not read may need it
+            Some(unread) => Err(ExecutorError::Failed(unread)),
+        });
+        outcome
     }
 
     /// Removes what none of the extension's revisions needs.
@@ -348,15 +365,17 @@ fn is_owned(secret: &Secret, uid: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use kube::runtime::watcher::Event;
     use olm_certificates::plan::Timing;
-    use olm_runtime::controller::Waker;
-    use olm_runtime::metrics::Metrics;
-    use olm_runtime::watched::Objects;
+    use olm_runtime::controller::{Requeue, Waker};
+    use olm_runtime::metrics::{Metrics, Outcome};
+    use olm_runtime::watched::{Object, Objects};
     use serde_json::{Value, json};
     use tokio::task::JoinSet;
 
     use super::*;
-    use crate::certificates::{Expiries, NAME, RefusedCertificates, WORKERS};
+    use crate::certificates::{CertificateCheck, Expiries, NAME, RefusedCertificates, WORKERS, pass};
     use crate::revisions::Revisions;
     use crate::testing::Apiserver;
 
@@ -369,35 +388,76 @@ mod tests {
         Arc::new(serde_json::from_value(set).unwrap())
     }
 
-    /// The content of the newest revision is lost. Pods of the installed one need a certificate that is valid, and what the other one needs
-    /// is not known: it may be the certificate that cert-manager issued.
-    #[tokio::test]
-    async fn certificate_is_issued_beside_a_revision_without_content() {
-        let metadata = json!({"name": "s", "namespace": "n"});
-        let volumes = json!([{"name": "c", "secret": {"secretName": "s-cert"}}]);
-        let hook = json!({"name": "v", "clientConfig": {"service": {"namespace": "n", "name": "s"}}});
-        let objects = [
-            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata}),
-            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
-                "spec": {"template": {"spec": {"volumes": volumes}}}}),
-            json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-                "metadata": {"name": "v"}, "webhooks": [hook]}),
-        ];
-        let inline: Vec<Value> = objects.iter().map(|object| json!({"object": object})).collect();
-        let installed = revision("e-1", inline.into());
-        let lost = revision("e-2", json!([{"ref": {"name": "lost", "namespace": "olm", "key": "k"}}]));
-        let object: ClusterExtension = serde_json::from_value(json!({
+    /// An installed revision with a webhook behind each Service, and one whose content is lost.
+    fn installed_and_lost(services: &[&str]) -> [Arc<ClusterObjectSet>; 2] {
+        let inline = services.iter().flat_map(|service| {
+            let metadata = json!({"name": service, "namespace": "n"});
+            let volumes = json!([{"name": "c", "secret": {"secretName": format!("{service}-cert")}}]);
+            let hook =
+                json!({"name": "v", "clientConfig": {"service": {"namespace": "n", "name": service}}});
+            [
+                json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata}),
+                json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+                    "spec": {"template": {"spec": {"volumes": volumes}}}}),
+                json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+                    "metadata": {"name": service}, "webhooks": [hook]}),
+            ]
+        });
+        let inline: Vec<Value> = inline.map(|object| json!({"object": object})).collect();
+        let lost = json!([{"ref": {"name": "lost", "namespace": "olm", "key": "k"}}]);
+        [revision("e-1", inline.into()), revision("e-2", lost)]
+    }
+
+    fn extension() -> ClusterExtension {
+        serde_json::from_value(json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "e", "uid": "u1"},
             "spec": {"namespace": "n", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}},
             "status": {"webhookCertificates": {"provider": "built-in"}},
         }))
-        .unwrap();
+        .unwrap()
+    }
+
+    /// A Secret that cert-manager filled for this Service.
+    fn filled(service: &str) -> Value {
+        json!({"metadata": {"name": format!("{service}-cert"), "namespace": "n", "uid": "u3", "resourceVersion": "4",
+            "annotations": {"cert-manager.io/alt-names": format!("{service}.n.svc")}},
+            "data": {"tls.crt": "eA==", "tls.key": "eA=="}})
+    }
+
+    fn not_found() -> (u16, Value) {
+        (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
+    }
+
+    fn issuer(client: Client, tasks: &mut JoinSet<()>) -> Issuer {
+        Issuer {
+            context: Context {
+                client: client.clone(),
+                system_namespace: "olm".to_owned(),
+                timing: Timing::default(),
+                extensions: Objects::empty(),
+                revisions: Revisions::default(),
+                meter: Metrics::new().controller(NAME, u32::from(WORKERS)),
+                events: Events::new(client.clone(), "test", None),
+                expiries: Expiries::default(),
+                refused_certificates: RefusedCertificates::default(),
+            },
+            cluster: Cluster::start(&client, &Waker::default(), tasks),
+            executor: Executor::new(client, field_managers::WEBHOOK_CERTIFICATES),
+            contents: Mutex::default(),
+        }
+    }
+
+    /// The content of the newest revision is lost. Pods of the installed one need a certificate that is valid, and what the other one needs
+    /// is not known: it may be the certificate that cert-manager issued.
+    #[tokio::test]
+    async fn certificate_is_issued_beside_a_revision_without_content() {
+        let [installed, lost] = installed_and_lost(&["s"]);
+        let object = extension();
         let owner =
             json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "e", "uid": "u1"});
         let leftover = json!({"metadata": {"name": "leftover", "namespace": "n", "uid": "u2", "resourceVersion": "3",
             "labels": {(labels::OWNER_NAME): "e"}, "ownerReferences": [owner]}});
-        let filled = json!({"metadata": {"name": "s-cert", "namespace": "n", "uid": "u3", "resourceVersion": "4",
-            "annotations": {"cert-manager.io/alt-names": "s.n.svc"}}, "data": {"tls.crt": "eA==", "tls.key": "eA=="}});
+        let filled = filled("s");
         let (create, patch) =
             ("POST /api/v1/namespaces/n/secrets?", "PATCH /api/v1/namespaces/n/secrets/s-cert?");
         let (alone, beside) = (vec![Arc::clone(&installed)], vec![installed, lost]);
@@ -419,36 +479,63 @@ mod tests {
                     "/api/v1/namespaces/n/secrets/s-cert" if method == "GET" && present.is_some() => {
                         (200, json!(present))
                     }
-                    _ => (
-                        404,
-                        json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}),
-                    ),
+                    _ => not_found(),
                 });
-            let (client, mut tasks) = (apiserver.client(), JoinSet::new());
-            let issuer = Issuer {
-                context: Context {
-                    client: client.clone(),
-                    system_namespace: "olm".to_owned(),
-                    timing: Timing::default(),
-                    extensions: Objects::empty(),
-                    revisions: Revisions::default(),
-                    meter: Metrics::new().controller(NAME, u32::from(WORKERS)),
-                    events: Events::new(client.clone(), "test", None),
-                    expiries: Expiries::default(),
-                    refused_certificates: RefusedCertificates::default(),
-                },
-                cluster: Cluster::start(&client, &Waker::default(), &mut tasks),
-                executor: Executor::new(client, field_managers::WEBHOOK_CERTIFICATES),
-                contents: Mutex::default(),
-            };
+            let mut tasks = JoinSet::new();
+            let issuer = issuer(apiserver.client(), &mut tasks);
             // the apiserver does not keep what is created
-            issuer.pass(&object, revisions).await.unwrap_err();
+            assert!(issuer.pass(&object, revisions).await.failure.is_some());
             let requests = apiserver.requests();
             let is_made = |start: &str| requests.iter().any(|line| line.starts_with(start));
             for request in [create, patch] {
                 assert_eq!(is_made(request), written == Some(request), "{request} {requests:?}");
             }
             assert_eq!(is_made("DELETE /api/v1/namespaces/n/secrets/leftover"), is_deleted, "{requests:?}");
+        }
+    }
+
+    /// The extension names what a user must change, and the other certificate is tried again soon.
+    #[tokio::test]
+    async fn certificate_refused_beside_a_failure_is_reported() {
+        for (refused, other) in [("a", "b"), ("b", "a")] {
+            for (case, answer) in [
+                ("it cannot be known", (200, filled(other))),
+                ("it cannot be read", (500, json!({"kind": "Status", "status": "Failure", "code": 500}))),
+            ] {
+                let foreign = json!({"metadata": {"name": format!("{refused}-cert"), "namespace": "n"},
+                    "data": {"password": "eA=="}});
+                let apiserver = Apiserver::new(move |method, uri| {
+                    let path = uri.split('?').next().unwrap_or_default();
+                    let is_secret = |service: &str| {
+                        path == format!("/api/v1/namespaces/n/secrets/{service}-cert") && method == "GET"
+                    };
+                    if is_secret(refused) {
+                        (200, foreign.clone())
+                    } else if is_secret(other) {
+                        answer.clone()
+                    } else if method == "GET" && !path.contains("/namespaces/") {
+                        (200, json!({"metadata": {"resourceVersion": "9"}, "items": []}))
+                    } else {
+                        not_found()
+                    }
+                });
+                let mut tasks = JoinSet::new();
+                let issuer = issuer(apiserver.client(), &mut tasks);
+                for mut set in installed_and_lost(&["a", "b"]).map(Arc::unwrap_or_clone) {
+                    set.metadata.labels = Some([(labels::OWNER_NAME.to_owned(), "e".to_owned())].into());
+                    set.metadata.owner_references =
+                        Some(vec![OwnerReference { uid: "u1".to_owned(), ..OwnerReference::default() }]);
+                    issuer.context.revisions.apply(Event::Apply(Object::new(set)), |set| (set.name(), set));
+                }
+                let requeue = pass(&issuer, &Object::new(extension())).await;
+                assert_eq!(requeue, (Requeue::Backoff, Outcome::Error), "{case}, {refused} is refused");
+                let check = issuer.context.refused_certificates.check("u1", false);
+                let CertificateCheck::Refused(message) = &check else {
+                    panic!("{case}, {refused} is refused: {check:?}")
+                };
+                let want = format!("Secret n/{refused}-cert holds no webhook certificate");
+                assert!(message.starts_with(&want), "{case}: {message}");
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ pub use issuer::{leave_behind, take_away};
 pub use refused::{CertificateCheck, RefusedCertificates};
 
 use crate::revisions::Revisions;
-use issuer::Issuer;
+use issuer::{Issuer, PassOutcome};
 
 /// The controller's name in metrics, logs and events.
 pub const NAME: &str = "webhook-certificates";
@@ -121,37 +121,26 @@ async fn pass(issuer: &Issuer, object: &Object<ClusterExtension>) -> (Requeue, O
     let Ok(extension) = &object.0 else { return (Requeue::OnChange, Outcome::TerminalError) };
     let uid = extension.uid().unwrap_or_default();
     let revisions = in_force(issuer, &extension.name_any(), &uid);
-    let passed = issuer.pass(extension, &revisions).await;
-    let refused = match &passed {
-        Ok(_) => Some(None),
-        Err(ExecutorError::Refused(message)) => Some(Some(message.as_str())),
-        // it cannot be known
-        Err(_) => None,
-    };
-    if let Some(message) = refused {
-        issuer.context.refused_certificates.set(&extension.name_any(), &uid, message);
+    let PassOutcome { recheck_at, refused, failure } = issuer.pass(extension, &revisions).await;
+    // after a failure, that all may be written cannot be known
+    if refused.is_some() || failure.is_none() {
+        issuer.context.refused_certificates.set(&extension.name_any(), &uid, refused.as_deref());
     }
-    match passed {
-        Ok(next) => (next.map_or(Requeue::OnChange, |at| Requeue::After(until(at))), Outcome::Success),
-        Err(ExecutorError::Refused(message)) => {
-            let event = NewEvent {
-                warning: true,
-                reason: "CertificateRefused",
-                action: "IssueCertificate",
-                note: &message,
-            };
-            issuer.context.events.publish(&extension.object_ref(&()), event).await;
-            (Requeue::After(REFUSED_RETRY), Outcome::TerminalError)
-        }
-        Err(error) => {
-            tracing::warn!(problem = %error, "pass failed");
-            let requeue = match error {
-                // nothing was tried, and passes that other events wake try nothing either
-                ExecutorError::Disputed { wait, .. } => Requeue::After(wait),
-                _ => Requeue::Backoff,
-            };
-            (requeue, Outcome::Error)
-        }
+    if let Some(note) = &refused {
+        let event =
+            NewEvent { warning: true, reason: "CertificateRefused", action: "IssueCertificate", note };
+        issuer.context.events.publish(&extension.object_ref(&()), event).await;
+    }
+    if let Some(error) = &failure {
+        tracing::warn!(problem = %error, "pass failed");
+    }
+    let recheck = recheck_at.map(until);
+    match (failure, refused) {
+        // nothing was tried, and passes that other events wake try nothing either
+        (Some(ExecutorError::Disputed { wait, .. }), _) => (Requeue::After(wait), Outcome::Error),
+        (Some(_), _) => (Requeue::Backoff, Outcome::Error),
+        (None, Some(_)) => (Requeue::After(REFUSED_RETRY).within(recheck), Outcome::TerminalError),
+        (None, None) => (Requeue::OnChange.within(recheck), Outcome::Success),
     }
 }
 
