@@ -391,20 +391,14 @@ fn extension_messages() -> Vec<(String, String)> {
     let bundle = || (parsed(&name("d")), parsed(&name("b")), parsed("2.0.0"));
     let upgrade = || {
         let ((catalog, bundle, version), (other, skipped, lower)) = (bundle(), bundle());
-        UpgradeUpdate::Found {
-            held: Some(Box::new(Held { catalog, bundle, version })),
-            unfit: Some(Box::new(UnfitBundle {
-                catalog: other,
-                bundle: skipped,
-                version: lower,
-                unmet: unmet(),
-            })),
-        }
+        let unfit = UnfitBundle { catalog: other, bundle: skipped, version: lower, unmet: unmet() };
+        let held = Some(Held { catalog, bundle, version });
+        UpgradeUpdate { held, unfit: Some(unfit), ..UpgradeUpdate::NONE }
     };
     let unfit = || {
         let (catalog, bundle, version) = bundle();
-        let unfit = Box::new(UnfitBundle { catalog, bundle, version, unmet: unmet() });
-        UpgradeUpdate::Found { held: None, unfit: Some(unfit) }
+        let unfit = Some(UnfitBundle { catalog, bundle, version, unmet: unmet() });
+        UpgradeUpdate { unfit, ..UpgradeUpdate::NONE }
     };
     let mut all = Vec::new();
     for (at, (revisions, progress)) in states().into_iter().enumerate() {

@@ -9,7 +9,7 @@ use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_api::{ClusterExtension, ClusterObjectSet, condition, reason};
 use olm_catalog::{CatalogReader, Selector};
 use olm_core::PackageName;
-use olm_install::resolution::{self, ExtensionRequest, UpgradeUpdate, revision, validate};
+use olm_install::resolution::{self, ExtensionRequest, revision, validate};
 use olm_resolver::{CatalogSource, ReleaseField};
 use serde::Serialize;
 
@@ -349,13 +349,7 @@ fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], content: &C
         row.catalogs = sources.iter().filter(holds).map(|source| source.name.to_string()).collect();
     }
     let settings = &content.settings;
-    let is_held = || {
-        let upgrade = resolution::resolve(&request, &states, &sources, settings).upgrade;
-        matches!(
-            upgrade,
-            UpgradeUpdate::Found { held: Some(_), .. } | UpgradeUpdate::Partial { held: Some(_), .. }
-        )
-    };
+    let is_held = || resolution::resolve(&request, &states, &sources, settings).upgrade.held.is_some();
     if row.deleted {
         return row;
     }

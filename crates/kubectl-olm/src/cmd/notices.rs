@@ -91,7 +91,7 @@ impl<'a> Choice<'a> {
         (chosen, target): (Option<&'a Resolution>, Option<&BundleFacts>),
         upgrade: &UpgradeUpdate,
     ) -> Self {
-        let (UpgradeUpdate::Found { held, unfit } | UpgradeUpdate::Partial { held, unfit, .. }) = upgrade;
+        let UpgradeUpdate { held, unfit, .. } = upgrade;
         let texts = [held.as_ref().map(ToString::to_string), unfit.as_ref().map(ToString::to_string)];
         let held = texts.into_iter().flatten().collect();
         let default = chosen.and_then(|chosen| chosen.graph.default_channel());

@@ -319,8 +319,7 @@ pub(crate) async fn decide(
         }
         _ => None,
     };
-    let (UpgradeUpdate::Found { held, unfit } | UpgradeUpdate::Partial { held, unfit, .. }) =
-        &resolved.upgrade;
+    let UpgradeUpdate { held, unfit, .. } = &resolved.upgrade;
     let (held, unfit) = (held.as_ref().map(ToString::to_string), unfit.as_ref().map(ToString::to_string));
     let facts = (resolved.chosen.as_ref(), target.as_ref().map(Target::bundle));
     let choice = Choice::new((&request, &states), &content, &settings, facts, &resolved.upgrade);

@@ -40,27 +40,22 @@ pub enum DeprecationUpdate {
 
 /// What would be chosen and is not, as one pass observed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum UpgradeUpdate {
-    Found {
-        /// An upgrade that is not made by itself.
-        held: Option<Box<Held>>,
-        /// A bundle that the cluster does not fit.
-        unfit: Option<Box<UnfitBundle>>,
-    },
-    /// Not all catalogs could be read, or none was asked: an earlier value stays, because the others may have its bundle.
-    Partial {
-        held: Option<Box<Held>>,
-        unfit: Option<Box<UnfitBundle>>,
-        /// The request has a range, so an earlier value about a major version does not stay.
-        has_range: bool,
-    },
+pub struct UpgradeUpdate {
+    /// An upgrade that is not made by itself.
+    pub held: Option<Held>,
+    /// A bundle that the cluster does not fit.
+    pub unfit: Option<UnfitBundle>,
+    /// Whether all catalogs were read. If not, an earlier value stays, because the others may have its bundle.
+    pub is_complete: bool,
+    /// The request has a range, so an earlier value about a major version does not stay.
+    pub has_range: bool,
 }
 
 impl UpgradeUpdate {
     /// Nothing better than the target.
-    pub const NONE: Self = Self::Found { held: None, unfit: None };
+    pub const NONE: Self = Self { held: None, unfit: None, is_complete: true, has_range: false };
     /// Nothing was asked.
-    pub const UNCHANGED: Self = Self::Partial { held: None, unfit: None, has_range: false };
+    pub const UNCHANGED: Self = Self { held: None, unfit: None, is_complete: false, has_range: false };
 }
 
 /// Settings of the controller that a resolution depends on.
@@ -140,11 +135,8 @@ pub fn resolve(
         }
     }
     let Outcome { result, report, held, unfit } = outcome;
-    let (held, unfit) = (held.map(Box::new), unfit.map(Box::new));
-    let upgrade = match sources.iter().all(|source| source.content.is_ok()) {
-        true => UpgradeUpdate::Found { held, unfit },
-        false => UpgradeUpdate::Partial { held, unfit, has_range: question.range.is_some() },
-    };
+    let is_complete = sources.iter().all(|source| source.content.is_ok());
+    let upgrade = UpgradeUpdate { held, unfit, is_complete, has_range: question.range.is_some() };
     let deprecations = deprecation_update(request, sources, result.as_ref().ok(), installed.as_ref());
     let (target, chosen) = match result {
         Ok(resolution) => {
@@ -338,16 +330,16 @@ mod tests {
     #[test]
     fn upgrade_stays_unknown_while_a_catalog_is_unreadable() {
         let states = RevisionStates { installed: Some(revision(1, "1.0.0")), ..RevisionStates::default() };
-        let ranged_away = || UpgradeUpdate::Partial { held: None, unfit: None, has_range: true };
+        let ranged_away = || UpgradeUpdate { has_range: true, ..UpgradeUpdate::UNCHANGED };
         let next_major = || source_of(["1.0.0", "2.0.0", "3.0.0"]);
         let held = resolve(&request(plain()), &states, &[next_major()], &Settings::default()).upgrade;
-        let UpgradeUpdate::Found { held: Some(held), unfit } = held else { panic!("nothing is held") };
-        let held_away = UpgradeUpdate::Partial { held: Some(held), unfit, has_range: false };
+        assert!(held.held.is_some() && held.is_complete, "{held:?}");
+        let held_away = UpgradeUpdate { is_complete: false, ..held };
         for (catalog, sources, want) in [
             (plain(), vec![source()], UpgradeUpdate::NONE),
             (plain(), vec![source(), away(0)], UpgradeUpdate::UNCHANGED),
             (plain(), vec![next_major(), away(0)], held_away),
-            (ranged("1.x"), vec![source()], UpgradeUpdate::NONE),
+            (ranged("1.x"), vec![source()], UpgradeUpdate { has_range: true, ..UpgradeUpdate::NONE }),
             (ranged("1.x"), vec![source(), away(0)], ranged_away()),
             (ranged("1.x"), vec![away(0)], ranged_away()),
         ] {

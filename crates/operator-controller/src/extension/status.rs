@@ -187,21 +187,16 @@ fn upgrade_available(
     make: &ConditionBuilder,
 ) -> Option<Condition> {
     let type_ = condition::UPGRADE_AVAILABLE;
-    let (held, unfit) = match update {
-        UpgradeUpdate::Found { held, unfit } => (held, unfit),
-        UpgradeUpdate::Partial { held, unfit, has_range } => {
-            let is_found = held.is_some() || unfit.is_some();
-            let stays = |earlier: &&Condition| {
-                // what is found counts for a spec that has changed since
-                let is_current = earlier.observed_generation == Some(make.generation);
-                (is_current || !is_found) && (!has_range || earlier.reason == reason::ENVIRONMENT_NOT_MET)
-            };
-            if let Some(earlier) = condition::find(stored, type_).filter(stays) {
-                return Some(make.mirror(earlier));
-            }
-            (held, unfit)
-        }
+    let UpgradeUpdate { held, unfit, is_complete, has_range } = update;
+    let is_found = held.is_some() || unfit.is_some();
+    let stays = |earlier: &&Condition| {
+        // what is found counts for a spec that has changed since
+        let is_current = earlier.observed_generation == Some(make.generation);
+        (is_current || !is_found) && (!has_range || earlier.reason == reason::ENVIRONMENT_NOT_MET)
     };
+    if !is_complete && let Some(earlier) = condition::find(stored, type_).filter(stays) {
+        return Some(make.mirror(earlier));
+    }
     let held = held.as_ref().map(|held| {
         let follow = format!(
             "to follow to each major version, set the annotation {} to Automatic",

@@ -94,7 +94,7 @@ fn held(version: &str) -> UpgradeUpdate {
         bundle: format!("demo.v{version}").parse().unwrap(),
         version: version.parse().unwrap(),
     };
-    UpgradeUpdate::Found { held: Some(Box::new(held)), unfit: None }
+    UpgradeUpdate { held: Some(held), ..UpgradeUpdate::NONE }
 }
 
 fn unfit(version: &str) -> UnfitBundle {
@@ -439,8 +439,7 @@ fn status_names_a_held_major_version_and_changes_nothing_else() {
 #[test]
 fn status_names_a_bundle_that_the_cluster_does_not_fit() {
     let text_of = |held: UpgradeUpdate| {
-        let UpgradeUpdate::Found { held, .. } = held else { panic!("nothing is held") };
-        let update = UpgradeUpdate::Found { held, unfit: Some(Box::new(unfit("1.2.0"))) };
+        let update = UpgradeUpdate { unfit: Some(unfit("1.2.0")), ..held };
         text(&derived_with(update, None), condition::UPGRADE_AVAILABLE)
     };
     let unfit = "bundle demo.v1.2.0 of catalog main is skipped: it needs Kubernetes 1.40.0 or later (minKubeVersion), and the \
@@ -453,11 +452,7 @@ fn status_names_a_bundle_that_the_cluster_does_not_fit() {
 
 #[test]
 fn status_keeps_an_upgrade_while_catalogs_are_unread() {
-    let skipped = || UpgradeUpdate::Found { held: None, unfit: Some(Box::new(unfit("1.2.0"))) };
-    let partial = |found: UpgradeUpdate, has_range: bool| match found {
-        UpgradeUpdate::Found { held, unfit } => UpgradeUpdate::Partial { held, unfit, has_range },
-        partial @ UpgradeUpdate::Partial { .. } => partial,
-    };
+    let skipped = || UpgradeUpdate { unfit: Some(unfit("1.2.0")), ..UpgradeUpdate::NONE };
     let none = || UpgradeUpdate::NONE;
     for (case, before, found, has_range, generation, want) in [
         ("nothing is found", held("2.0.0"), none(), false, 7, "MajorVersionHeld"),
@@ -472,7 +467,8 @@ fn status_keeps_an_upgrade_while_catalogs_are_unread() {
     ] {
         let mut before = derived_with(before, None);
         before.conditions.iter_mut().for_each(|found| found.observed_generation = Some(generation));
-        let after = derived_with(partial(found, has_range), Some(&before));
+        let partial = UpgradeUpdate { is_complete: false, has_range, ..found };
+        let after = derived_with(partial, Some(&before));
         let text = text(&after, condition::UPGRADE_AVAILABLE);
         assert!(text.contains(want), "{case}: {text}");
     }
