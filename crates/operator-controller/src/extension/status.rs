@@ -55,7 +55,7 @@ pub fn derive(
     conditions.extend(available.map(|found| make.mirror(found)));
     conditions.push(ready);
     conditions.extend(quarantined(&result.progress, stored, &make));
-    conditions.extend(upgrade_available(&result.upgrade, stored, &make));
+    conditions.extend(upgrade_available(&result.upgrade, states, stored, &make));
     conditions.extend(reconciling);
     conditions.extend(stalled);
     // those of other writers stay
@@ -183,19 +183,27 @@ fn quarantined(progress: &Progress, stored: &[Condition], make: &ConditionBuilde
 /// Present while the catalogs have an upgrade that is not made by itself (decision 32), or that the cluster does not fit (decision 34).
 fn upgrade_available(
     update: &UpgradeUpdate,
+    states: &RevisionStates,
     stored: &[Condition],
     make: &ConditionBuilder,
 ) -> Option<Condition> {
     let type_ = condition::UPGRADE_AVAILABLE;
     let UpgradeUpdate { held, unfit, is_complete, has_range } = update;
     let is_found = held.is_some() || unfit.is_some();
+    let is_taken = |earlier: &Condition| {
+        let mut revisions = [states.installed.as_ref(), states.newest()].into_iter().flatten();
+        revisions.any(|revision| is_about(earlier, &revision.bundle.name))
+    };
     let stays = |earlier: &&Condition| {
         // what is found counts for a spec that has changed since
         let is_current = earlier.observed_generation == Some(make.generation);
-        (is_current || !is_found) && (!has_range || earlier.reason == reason::ENVIRONMENT_NOT_MET)
+        (is_current || !is_found)
+            && (!has_range || earlier.reason == reason::ENVIRONMENT_NOT_MET)
+            && !is_taken(earlier)
     };
     if !is_complete && let Some(earlier) = condition::find(stored, type_).filter(stays) {
-        return Some(make.mirror(earlier));
+        // with its own generation: it is not known what the catalogs have for this one
+        return Some(earlier.clone());
     }
     let held = held.as_ref().map(|held| {
         let follow = format!(
@@ -209,6 +217,12 @@ fn upgrade_available(
     let text: Vec<&str> = all.iter().map(|(_, text)| text.as_str()).collect();
     let (reason, _) = all.first()?;
     Some(make.made(type_, ConditionStatus::True, reason, message::fit(&text.join("\n"))))
+}
+
+/// Whether a line of the condition is about this bundle, as [`olm_resolver::Held`] and [`olm_resolver::UnfitBundle`] print it.
+fn is_about(found: &Condition, bundle: &str) -> bool {
+    let start = format!("bundle {bundle} of catalog ");
+    found.message.lines().any(|line| line.starts_with(&start))
 }
 
 /// The condition of the newest revision: an older one that still rolls out does not count. A revision without conditions has just been

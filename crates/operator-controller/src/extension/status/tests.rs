@@ -78,8 +78,16 @@ fn derived(
 
 /// The status while 1.0.0 is installed.
 fn derived_with(upgrade: UpgradeUpdate, before: Option<&ClusterExtensionStatus>) -> ClusterExtensionStatus {
+    derived_after(vec![done(1, "1.0.0")], upgrade, before)
+}
+
+fn derived_after(
+    revisions: Vec<RevisionFacts>,
+    upgrade: UpgradeUpdate,
+    before: Option<&ClusterExtensionStatus>,
+) -> ClusterExtensionStatus {
     let result = PassResult {
-        revisions: RevisionStates::split(vec![done(1, "1.0.0")]),
+        revisions: RevisionStates::split(revisions),
         deprecations: DeprecationUpdate::Removed,
         upgrade,
         progress: applied("1.0.0"),
@@ -471,6 +479,30 @@ fn status_keeps_an_upgrade_while_catalogs_are_unread() {
         let after = derived_with(partial, Some(&before));
         let text = text(&after, condition::UPGRADE_AVAILABLE);
         assert!(text.contains(want), "{case}: {text}");
+    }
+}
+
+/// A spec asks for what the first pass reported, and in the second one a catalog is unread.
+#[test]
+fn status_drops_an_upgrade_that_is_taken_while_catalogs_are_unread() {
+    let skipped = || UpgradeUpdate { unfit: Some(unfit("1.2.0")), ..UpgradeUpdate::NONE };
+    let both = || UpgradeUpdate { unfit: Some(unfit("1.2.0")), ..held("2.0.0") };
+    let installed = done(1, "1.0.0");
+    for (case, before, revisions, has_range, want) in [
+        ("the range asks for it", skipped(), vec![installed.clone()], true, Some(6)),
+        ("the annotation asks for it", held("2.0.0"), vec![installed.clone()], false, Some(6)),
+        ("it is rolling out", held("2.0.0"), vec![installed.clone(), running(2, "2.0.0")], false, None),
+        ("it is installed", held("2.0.0"), vec![done(2, "2.0.0")], false, None),
+        ("it fits now", skipped(), vec![installed.clone(), running(2, "1.2.0")], true, None),
+        ("one of both is rolling out", both(), vec![installed.clone(), running(2, "1.2.0")], false, None),
+        ("a bundle with a longer name", skipped(), vec![installed, running(2, "1.2.0-1")], true, Some(6)),
+    ] {
+        let mut before = derived_with(before, None);
+        before.conditions.iter_mut().for_each(|found| found.observed_generation = Some(6));
+        let partial = UpgradeUpdate { has_range, ..UpgradeUpdate::UNCHANGED };
+        let after = derived_after(revisions, partial, Some(&before));
+        let found = condition::find(&after.conditions, condition::UPGRADE_AVAILABLE);
+        assert_eq!(found.map(|found| found.observed_generation), want.map(Some), "{case}: {found:?}");
     }
 }
 
