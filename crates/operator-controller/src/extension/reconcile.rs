@@ -181,12 +181,18 @@ fn applied(
 fn reported_error(extension: &ClusterExtension) -> Option<String> {
     let conditions = &extension.status.as_ref()?.conditions;
     let stalled = condition::find(conditions, condition::STALLED)?;
-    let holds = issuer::recorded(extension) == Some(CertProvider::BuiltIn)
-        && stalled.reason == reason::CERTIFICATE_REFUSED
-        && stalled.observed_generation == extension.metadata.generation;
     // the whole message is that of `Progressing`
-    let progressing = condition::find(conditions, condition::PROGRESSING).filter(|_| holds)?;
-    Some(progressing.message.clone())
+    let message = &condition::find(conditions, condition::PROGRESSING)?.message;
+    let is_about_certificate = match stalled.reason.as_str() {
+        reason::CERTIFICATE_REFUSED => true,
+        // builds that did not have that reason; each such message is about a Secret and what is written to it
+        reason::RETRYING => message.starts_with("Secret ") && message.contains("certificate"),
+        _ => false,
+    };
+    let holds = issuer::recorded(extension) == Some(CertProvider::BuiltIn)
+        && is_about_certificate
+        && stalled.observed_generation == extension.metadata.generation;
+    holds.then(|| message.clone())
 }
 
 /// The bundle of the newest revision that has succeeded and that is not the installed one, archived ones included.
@@ -421,19 +427,25 @@ mod tests {
     #[test]
     fn progress_keeps_an_error_until_certificates_are_checked() {
         use CertificateCheck::{Accepted, Awaited, Refused};
-        let reported = "Secret n/s is immutable";
-        let status = |provider: &str, stalled: &str, generation: i64| {
+        let reported =
+            "Secret n/s is immutable; delete it, so that webhook certificates can be written to it";
+        let status_of = |message: &str, provider: &str, stalled: &str, generation: i64| {
             let made = |type_: &str, reason: &str| {
-                json!({"type": type_, "status": "True", "reason": reason, "message": reported,
+                json!({"type": type_, "status": "True", "reason": reason, "message": message,
                     "observedGeneration": generation, "lastTransitionTime": "2000-01-01T00:00:00Z"})
             };
             json!({"webhookCertificates": {"provider": provider},
                 "conditions": [made("Progressing", "Retrying"), made("Stalled", stalled)]})
         };
+        let status = |provider: &str, stalled: &str, generation: i64| {
+            status_of(reported, provider, stalled, generation)
+        };
         let refused = || status("built-in", "CertificateRefused", 2);
+        let other = "Secret n/s is immutable";
         for (case, check, status, want) in [
             ("not checked yet", Awaited, refused(), Some(reported)),
-            ("another error about a Secret", Awaited, status("built-in", "Retrying", 2), None),
+            ("of a build without the reason", Awaited, status("built-in", "Retrying", 2), Some(reported)),
+            ("another error about a Secret", Awaited, status_of(other, "built-in", "Retrying", 2), None),
             ("checked", Accepted, refused(), None),
             ("refused again", Refused("again".to_owned()), refused(), Some("again")),
             ("of another provider", Awaited, status("cert-manager", "CertificateRefused", 2), None),
