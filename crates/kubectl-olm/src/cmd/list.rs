@@ -10,7 +10,7 @@ use olm_api::{ClusterExtension, ClusterObjectSet, condition, reason};
 use olm_catalog::{CatalogReader, Selector};
 use olm_core::PackageName;
 use olm_install::resolution::{self, ExtensionRequest, revision, validate};
-use olm_resolver::{CatalogSource, ReleaseField};
+use olm_resolver::{CatalogSource, Ineligible, ReleaseField, Rules};
 use serde::Serialize;
 
 use super::act::pause::is_paused;
@@ -120,6 +120,17 @@ enum HeldBy {
     Pause,
     Range,
     MajorVersion,
+}
+
+impl HeldBy {
+    /// From the rule of the extension's request that the best bundle of all versions does not meet; it meets the others.
+    fn from_rule(rule: Ineligible) -> Option<Self> {
+        match rule {
+            Ineligible::NoVersion | Ineligible::OutOfRange => Some(Self::Range),
+            Ineligible::MajorVersionHeld => Some(Self::MajorVersion),
+            Ineligible::NotInChannel | Ineligible::EnvironmentNotMet => None,
+        }
+    }
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
@@ -349,7 +360,6 @@ fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], content: &C
         row.catalogs = sources.iter().filter(holds).map(|source| source.name.to_string()).collect();
     }
     let settings = &content.settings;
-    let is_held = || resolution::resolve(&request, &states, &sources, settings).upgrade.held.is_some();
     if row.deleted {
         return row;
     }
@@ -357,17 +367,16 @@ fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], content: &C
     // `upgrade` sets the policy back, so only what the edges reach can be recommended
     let upgrade = ExtensionRequest { policy: UpgradeConstraintPolicy::CatalogProvided, ..request.clone() };
     let best = notices::best(&upgrade, &states, &sources, settings);
-    if let Some((best, version)) = best.filter(|(_, version)| Some(version) > now.as_ref()) {
-        let held = match &request.range {
-            Some(range) => (!range.contains(&version.version)).then_some(HeldBy::Range),
-            None => is_held().then_some(HeldBy::MajorVersion),
-        };
+    if let Some((best, chosen)) = best.filter(|(_, chosen)| Some(&chosen.version) > now.as_ref()) {
+        let own = resolution::resolve(&request, &states, &sources, settings).report;
+        let rule = own.and_then(|own| Rules::new(&own.request, &chosen.graph).eligible(chosen.index).err());
+        let held = rule.and_then(HeldBy::from_rule);
         row.available = Some(Available {
             version: text(&best.version, &best.release),
             bundle: best.name,
             allowed: held.is_none(),
             held_by: row.paused.then_some(HeldBy::Pause).or(held),
-            new_major: now.is_some_and(|now| version.version.major() > now.version.major()),
+            new_major: now.is_some_and(|now| chosen.version.version.major() > now.version.major()),
         });
     }
     row
@@ -562,32 +571,53 @@ mod tests {
             settings: resolution::Settings { separate_release: true, ..resolution::Settings::default() },
         };
         let installed = json!({"bundle": {"name": "p.v1.0.0", "version": "1.0.0"}});
-        let extension = |install: &Value| -> ClusterExtension {
+        let extension_with = |install: &Value, annotations: Value, catalog: Value| -> ClusterExtension {
             serde_json::from_value(json!({
-                "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "x", "uid": "u", "generation": 1},
-                "spec": {"namespace": "n", "source": {"sourceType": "Catalog", "catalog": {
-                    "packageName": "p", "version": "1.0.0", "upgradeConstraintPolicy": "SelfCertified"}}},
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
+                "metadata": {"name": "x", "uid": "u", "generation": 1, "annotations": annotations},
+                "spec": {"namespace": "n", "source": {"sourceType": "Catalog", "catalog": catalog}},
                 "status": {"conditions": [], "install": install},
             }))
             .unwrap()
         };
-        let revision: ClusterObjectSet = serde_json::from_value(json!({
-            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
-            "metadata": {"name": "x-1", "ownerReferences": [
-                {"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "x", "uid": "u"}],
-                "annotations": {annotations::BUNDLE_NAME: "p.v1.0.0", annotations::BUNDLE_VERSION: "1.0.0",
-                    annotations::PACKAGE_NAME: "p"}},
-            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
-            "status": {"conditions": [{"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
-        }))
-        .unwrap();
-        let outdated = row(&extension(&installed), &[revision], &content);
+        let extension = |install: &Value| {
+            let catalog =
+                json!({"packageName": "p", "version": "1.0.0", "upgradeConstraintPolicy": "SelfCertified"});
+            extension_with(install, json!({}), catalog)
+        };
+        let revision = |version: &str| -> ClusterObjectSet {
+            serde_json::from_value(json!({
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
+                "metadata": {"name": "x-1", "ownerReferences": [
+                    {"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "x", "uid": "u"}],
+                    "annotations": {annotations::BUNDLE_NAME: format!("p.v{version}"), annotations::BUNDLE_VERSION: version,
+                        annotations::PACKAGE_NAME: "p"}},
+                "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+                "status": {"conditions": [{"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+            }))
+            .unwrap()
+        };
+        let outdated = row(&extension(&installed), &[revision("1.0.0")], &content);
         assert!(outdated.is_outdated(), "{outdated:?}");
         assert_eq!(outdated.available.as_ref().map(|available| available.version.as_str()), Some("1.1.0"));
         assert_eq!(outdated.newer_range().as_deref(), Some("^1.1.0"));
         let new = row(&extension(&Value::Null), &[], &content);
         assert!(new.available.is_some() && !new.is_outdated(), "{new:?}");
+        // the next major version
+        let installed = json!({"bundle": {"name": "p.v1.1.0", "version": "1.1.0"}});
+        for (annotations, range, want) in [
+            (json!({}), "", Some(HeldBy::MajorVersion)),
+            (json!({annotations::MAJOR_UPDATES: "Automatic"}), "", None),
+            (json!({}), "1.x", Some(HeldBy::Range)),
+            (json!({}), ">=1.0.0", None),
+            (json!({annotations::PAUSED: "true"}), "1.x", Some(HeldBy::Pause)),
+        ] {
+            let extension =
+                extension_with(&installed, annotations, json!({"packageName": "p", "version": range}));
+            let available = row(&extension, &[revision("1.1.0")], &content).available.unwrap();
+            assert_eq!((available.held_by, available.version.as_str()), (want, "2.0.0"), "{range:?}");
+        }
     }
 
     #[test]

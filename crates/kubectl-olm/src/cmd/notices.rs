@@ -109,7 +109,8 @@ impl<'a> Choice<'a> {
             is_forced: chosen.is_some_and(|chosen| chosen.via == Via::SelfCertified),
             is_paused: request.paused,
             range: request.range.as_ref().map(|range| range.as_str()),
-            best: best(request, states, sources, settings).map(|(bundle, version)| (bundle.name, version)),
+            best: best(request, states, sources, settings)
+                .map(|(bundle, chosen)| (bundle.name, chosen.version)),
             held,
             channels,
         }
@@ -217,11 +218,12 @@ pub(crate) fn best(
     states: &RevisionStates,
     sources: &[CatalogSource],
     settings: &Settings,
-) -> Option<(BundleFacts, VersionRelease)> {
+) -> Option<(BundleFacts, Resolution)> {
     let any =
         ExtensionRequest { range: None, major_updates: Some(MajorUpdates::Automatic), ..request.clone() };
-    match resolution::resolve(&any, states, sources, settings).target {
-        Ok(Target::Chosen(best)) => version_of(&best).map(|version| (best, version)),
+    let resolved = resolution::resolve(&any, states, sources, settings);
+    match resolved.target {
+        Ok(Target::Chosen(best)) => resolved.chosen.map(|chosen| (best, chosen)),
         Ok(Target::Installed(_)) | Err(_) => None,
     }
 }
