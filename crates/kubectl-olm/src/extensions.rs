@@ -22,15 +22,19 @@ use crate::{rights, similar};
 /// The messages of `Progressing` and `Ready` begin with this while an extension is uninstalled.
 pub(crate) const UNINSTALLING: &str = "uninstalling: ";
 
-pub(crate) async fn named(client: &Client, name: &str) -> Result<ClusterExtension, CommandError> {
+/// The extension of this name, if there is one.
+pub(crate) async fn find(client: &Client, name: &str) -> Result<Option<ClusterExtension>, CommandError> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
-    if let Some(found) = api
-        .get_opt(name)
-        .await
-        .map_err(|error| CommandError::from_request("read ClusterExtensions", &error))?
-    {
+    let found = api.get_opt(name).await;
+    found.map_err(|error| CommandError::from_request("read ClusterExtensions", &error))
+}
+
+/// The extension of this name; an error with similar names if there is none.
+pub(crate) async fn named(client: &Client, name: &str) -> Result<ClusterExtension, CommandError> {
+    if let Some(found) = find(client, name).await? {
         return Ok(found);
     }
+    let api: Api<ClusterExtension> = Api::all(client.clone());
     // a user who may read one of them need not be allowed to list all
     let listed = api.list_metadata(&ListParams::default()).await;
     let names = match listed {

@@ -19,7 +19,6 @@ use olm_catalog::Selector;
 use olm_core::openshift::{Blocking, Bundle, Lifecycle, Report, Revision, Stream, counted, judge};
 use olm_install::resolution::validate;
 use olm_resolver::ReleaseField;
-use olm_runtime::error_text::chain;
 use serde::Serialize;
 
 use super::output::{Output, Table, bad, good, or_dash};
@@ -141,12 +140,7 @@ async fn cluster_version(client: &Client) -> Result<Option<String>, CommandError
         Ok(found) => found,
         // no such kind, or no permission to read it: no version is known
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => None,
-        Err(error) => {
-            return Err(CommandError::Unreachable(format!(
-                "cannot read the ClusterVersion: {}",
-                chain(&error)
-            )));
-        }
+        Err(error) => return Err(CommandError::from_request("read the ClusterVersion", &error)),
     };
     let version = found.as_ref().and_then(|it| it.data.pointer("/status/desired/version")?.as_str());
     Ok(version.map(str::to_owned))

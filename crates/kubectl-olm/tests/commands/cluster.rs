@@ -286,6 +286,25 @@ fn uninstall_keep_needs_the_right_to_delete() -> Result<()> {
 }
 
 #[test]
+fn plan_of_a_file_names_the_missing_right() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let kubeconfig = apiserver::start(home.path(), |_| {
+        let text = "clusterextensions.olm.operatorframework.io \"x\" is forbidden: User \"u\" cannot get resource \
+                    \"clusterextensions\" in API group \"olm.operatorframework.io\" at the cluster scope";
+        failure(403, "x", text)
+    })?;
+    let file = home.path().join("x.json");
+    std::fs::write(&file, extension("x", "").to_string())?;
+    let file = file.display().to_string();
+    let words = ["plan", "-f", file.as_str(), "--kubeconfig", kubeconfig.as_str()];
+    let (code, out, error) = olm(home.path(), &words)?;
+    let role = "you may not get clusterextensions.olm.operatorframework.io; ClusterRole \
+                operator-controller-clusterextension-viewer-role allows it";
+    ensure!(code == 3 && error.contains(role), "{code} {out}{error}");
+    Ok(())
+}
+
+#[test]
 fn catalog_that_is_switched_off_is_not_waited_for() -> Result<()> {
     let home = tempfile::tempdir()?;
     let kubeconfig = apiserver::start(home.path(), |request| match request.starts_with("POST ") {

@@ -127,22 +127,21 @@ async fn checked(
     client: &Client,
     extension: &ClusterExtension,
 ) -> Result<(), CommandError> {
-    let api: Api<ClusterExtension> = Api::all(client.clone());
     if arguments.change.is_client_only() {
         // users who may only read make dry runs too
-        match api.get_opt(&extension.name_any()).await {
+        match extensions::find(client, &extension.name_any()).await {
             Ok(None) => {}
             Ok(Some(_)) => {
                 let text = format!("install would be refused: {}", exists_already(extension));
                 return Err(CommandError::NotFound(text));
             }
-            Err(error) => {
-                let failure = CommandError::from_request("read ClusterExtensions", &error);
+            Err(failure) => {
                 print_note(&format!("note: no plan was made: {failure}"));
                 return Ok(());
             }
         }
     } else {
+        let api: Api<ClusterExtension> = Api::all(client.clone());
         let params = PostParams { dry_run: true, ..PostParams::default() };
         api.create(&params, extension).await.map_err(|error| refused_creation(extension, &error))?;
     }

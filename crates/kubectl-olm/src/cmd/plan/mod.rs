@@ -163,11 +163,7 @@ async fn planned(
     let (mut extension, account) = match (&arguments.file, &arguments.name) {
         (Some(file), _) => {
             let mut extension = extensions::from_file(file)?;
-            let api: Api<ClusterExtension> = Api::all(client.clone());
-            let present = api.get_opt(&extension.name_any()).await;
-            let present = present.map_err(|error| {
-                CommandError::Unreachable(format!("cannot read ClusterExtension: {}", chain(&error)))
-            })?;
+            let present = extensions::find(client, &extension.name_any()).await?;
             let account = present.as_ref().and_then(Account::from_extension);
             if let Some(present) = present {
                 extension.metadata.uid = present.metadata.uid;
