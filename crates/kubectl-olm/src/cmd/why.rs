@@ -18,6 +18,7 @@ use olm_resolver::{
 };
 use serde::Serialize;
 
+use super::act::pause::is_paused;
 use super::notices::{Choice, Notice};
 use super::output::{Format, Output, Table, bad, bold, condition_message, full_message, indented, or_dash};
 use crate::CommandOutput;
@@ -429,15 +430,12 @@ fn state_of(extension: &ClusterExtension) -> ExtensionState {
             .map(|found| format!("{}/{}: {}", found.status.as_str(), found.reason, found.message))
     };
     let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
-    let annotations = extension.metadata.annotations.as_ref();
     ExtensionState {
         name: extension.metadata.name.clone().unwrap_or_default(),
         installed: installed.map(|install| install.bundle.name.clone()),
         ready: describe(condition::READY),
         progressing: describe(condition::PROGRESSING),
-        paused: annotations
-            .and_then(|all| all.get(olm_api::annotations::PAUSED))
-            .is_some_and(|paused| paused == "true"),
+        paused: is_paused(extension),
     }
 }
 
@@ -466,7 +464,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
         line("Ready", &stated(condition::READY, extension.ready.as_deref().unwrap_or_default(), progressing));
         line("Progressing", &stated(condition::PROGRESSING, progressing, progressing));
         if extension.paused {
-            line("Paused", &format!("yes; remove the annotation {} to resume", olm_api::annotations::PAUSED));
+            line("Paused", &format!("yes; `kubectl olm resume {}` ends that", extension.name));
         }
     }
     if let Some(report) = &explained.report {
@@ -551,6 +549,22 @@ fn catalog_text(catalog: &CatalogView, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn explain_names_the_command_that_resumes() {
+        let paused = |value: &str| {
+            let extension: ClusterExtension = serde_json::from_value(serde_json::json!({
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
+                "metadata": {"name": "x", "annotations": {olm_api::annotations::PAUSED: value}},
+                "spec": {"namespace": "n", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}},
+            }))
+            .unwrap();
+            let explained = Explained { extension: Some(state_of(&extension)), ..Explained::default() };
+            text(&explained, None)
+        };
+        assert!(paused("true").contains("yes; `kubectl olm resume x` ends that"), "{}", paused("true"));
+        assert!(!paused("false").contains("Paused"), "{}", paused("false"));
+    }
 
     #[test]
     fn explain_indents_lines_of_conditions() {
