@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::waiting::Waiting;
-use super::{DryRun, Edit, Several, refused};
+use super::{DryRun, Edit, Several, key_value, refused};
 use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, age, bad, counted, or_dash};
 use crate::failure::{CommandError, is_kind_missing, print_note};
@@ -85,7 +85,7 @@ struct Add {
     #[arg(long, value_enum, default_value_t, value_name = "MODE")]
     availability: Availability,
     /// A label, KEY=VALUE, for spec.source.catalog.selector of extensions; may be repeated
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = key_value)]
     labels: Vec<(String, String)>,
     #[command(flatten)]
     edit: Edit,
@@ -178,12 +178,6 @@ fn minutes(text: &str) -> Result<i64, String> {
         }
     };
     if minutes > 0 { Ok(minutes) } else { Err("at least 1m".to_owned()) }
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    let (key, value) = pair.ok_or_else(|| "write KEY=VALUE".to_owned())?;
-    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// A reference of an image, which is no URL.

@@ -278,6 +278,13 @@ impl Change {
     }
 }
 
+/// The value of a flag that is KEY=VALUE.
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = pair.ok_or_else(|| "write KEY=VALUE".to_owned())?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// Prints what runs after a change that did not become Ready. `before` and `after` are the extension around it, `target` is the requested
 /// version. An extension that is gone, or cannot be read now, has its result already.
 async fn print_not_done(
@@ -444,6 +451,21 @@ mod tests {
     struct Line {
         #[command(flatten)]
         edit: Edit,
+    }
+
+    #[test]
+    fn key_value_splits_at_the_first_sign() {
+        for (text, want) in [
+            ("a=b", Some(("a", "b"))),
+            ("a=b=c", Some(("a", "b=c"))),
+            ("a=", Some(("a", ""))),
+            ("=b", None),
+            ("a", None),
+        ] {
+            let found = key_value(text).ok();
+            let found = found.as_ref().map(|(key, value)| (key.as_str(), value.as_str()));
+            assert_eq!(found, want, "{text}");
+        }
     }
 
     #[test]

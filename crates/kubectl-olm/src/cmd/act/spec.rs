@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use olm_api::labels;
 use serde_json::{Map, Value, json};
 
+use super::key_value;
 use crate::cmd::bundle::document;
 use crate::cmd::why::Policy;
 use crate::failure::CommandError;
@@ -31,7 +32,7 @@ pub(crate) struct SpecFlags {
     #[arg(long, value_name = "JSON|@FILE")]
     config: Option<String>,
     /// One field of the configuration, such as watchNamespace=team-a; may be repeated, dots separate nested fields
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
     /// What a dangerous change of a CRD leads to
     #[arg(long, value_enum, value_name = "MODE")]
@@ -50,12 +51,6 @@ enum CrdUpgradeSafety {
     /// It is made
     #[value(name = "None")]
     None,
-}
-
-fn assignment(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    let (key, value) = pair.ok_or_else(|| "write KEY=VALUE".to_owned())?;
-    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// A merge patch of the spec, and its fields in words.
