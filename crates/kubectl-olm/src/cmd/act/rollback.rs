@@ -120,8 +120,12 @@ pub(crate) async fn history(arguments: &History) -> Result<CommandOutput, Comman
     Ok(CommandOutput { text: arguments.output.print(&rows, names, people), yes: true })
 }
 
-/// The revision to go back to.
-fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Row, CommandError> {
+/// The revision of the extension `name` to go back to.
+fn target<'a>(
+    rows: &'a [Row],
+    number: Option<i64>,
+    (name, package): (&str, &str),
+) -> Result<&'a Row, CommandError> {
     let numbers: Vec<String> = rows.iter().map(|row| row.revision.to_string()).collect();
     let all = numbers.join(", ");
     let known = match numbers.as_slice() {
@@ -140,7 +144,7 @@ fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Ro
                 |row: &&Row| row.succeeded && row.version != now.version && row.revision < now.revision;
             rows.iter().rfind(is_earlier).ok_or_else(|| {
                 format!(
-                    "{name} has no earlier revision with another version than {}; `kubectl olm versions` shows what there is, \
+                    "{name} has no earlier revision with another version than {}; `kubectl olm versions {package}` shows what there is, \
                      `kubectl olm history {name}` what there was",
                     now.version
                 )
@@ -148,9 +152,10 @@ fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Ro
         }
     };
     let found = match found {
-        Ok(row) if row.version.is_empty() => {
-            Err(format!("revision {} does not name its version", row.revision))
-        }
+        Ok(row) if row.version.is_empty() => Err(format!(
+            "revision {} does not name its version; give --to-revision with another one of `kubectl olm history {name}`",
+            row.revision
+        )),
         found => found,
     };
     found.map_err(CommandError::NotFound)
@@ -160,8 +165,10 @@ pub(crate) async fn rollback(arguments: &Rollback) -> Result<CommandOutput, Comm
     let (client, extension, own) = extensions::with_revisions(&arguments.cluster, &arguments.name).await?;
     extensions::refuse_deleted(&extension)?;
     let rows = rows(&own);
-    let target = target(&rows, arguments.to_revision, &arguments.name)?;
     let name = &arguments.name;
+    let catalog = extension.spec.source.catalog.as_ref();
+    let package = catalog.map_or("PACKAGE", |catalog| catalog.package_name.as_str());
+    let target = target(&rows, arguments.to_revision, (name, package))?;
     let catalog = json!({"version": target.version, "upgradeConstraintPolicy": "SelfCertified"});
     let writes = arguments.change.writes();
     let what = format!(
@@ -232,6 +239,7 @@ mod tests {
         let again = [row(1, "1.0.0", true, false), row(2, "2.0.0", true, false), row(3, "2.0.0", true, true)];
         let failed =
             [row(1, "1.0.0", true, false), row(2, "1.5.0", false, false), row(3, "2.0.0", true, true)];
+        let unnamed = [row(1, "", true, false), row(2, "2.0.0", true, true)];
         for (rows, number, want) in [
             (&plain[..], None, Ok(1)),
             (&stuck[..], None, Ok(1)),
@@ -244,12 +252,20 @@ mod tests {
                 &plain[..1],
                 None,
                 Err(
-                    "x has no earlier revision with another version than 1.0.0; `kubectl olm versions` shows what there is, `kubectl olm history x` what there was",
+                    "x has no earlier revision with another version than 1.0.0; `kubectl olm versions p` shows what there is, `kubectl olm history x` what there was",
                 ),
             ),
             (&[], None, Err("x has no revisions; nothing was installed yet")),
+            (
+                &unnamed[..],
+                Some(1),
+                Err(
+                    "revision 1 does not name its version; give --to-revision with another one of `kubectl olm history x`",
+                ),
+            ),
         ] {
-            let got = target(rows, number, "x").map(|row| row.revision).map_err(|error| error.to_string());
+            let got = target(rows, number, ("x", "p"));
+            let got = got.map(|row| row.revision).map_err(|error| error.to_string());
             assert_eq!(got, want.map_err(str::to_owned), "{rows:?} {number:?}");
         }
     }
