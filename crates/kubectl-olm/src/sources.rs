@@ -336,6 +336,9 @@ const CATALOGD_TIMEOUT: Duration = Duration::from_secs(10);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The hint if no package has a similar name.
 const SEARCH_HINT: &str = "see `kubectl olm search`";
+/// The error message if no catalog can be read.
+pub(crate) const NO_CATALOG: &str =
+    "there is no available ClusterCatalog; `kubectl olm catalogs` shows why, or give --image or --dir";
 /// Catalogs that are not served and are named one by one.
 const MAX_UNSERVED: usize = 3;
 /// Characters of the reason why a catalog is not served.
@@ -604,8 +607,7 @@ async fn package_names(reader: &CatalogReader) -> Vec<String> {
 /// The error for a package that is in no catalog, with similar names.
 async fn missing(reader: &CatalogReader, name: &str, asked: usize) -> CommandError {
     if asked == 0 {
-        let text = "there is no available ClusterCatalog; look at `kubectl get clustercatalogs`, or give --image or --dir";
-        return CommandError::NotFound(text.to_owned());
+        return CommandError::NotFound(NO_CATALOG.to_owned());
     }
     let names = package_names(reader).await;
     let catalogs = if asked == 1 {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::output::{MAX_NOTE, Output, Table, cut, or_dash};
 use crate::CommandOutput;
 use crate::failure::CommandError;
-use crate::sources::Sources;
+use crate::sources::{NO_CATALOG, Sources};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  kubectl olm search\n  kubectl olm search argo\n  \
@@ -43,13 +43,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     }
     listed.sort_by(|a, b| (&a.package.name, &a.catalog).cmp(&(&b.package.name, &b.catalog)));
     if listed.is_empty() {
-        return Err(CommandError::NotFound(match (&arguments.term, readable) {
-            (_, false) => {
-                "there is no available ClusterCatalog; look at `kubectl get clustercatalogs`, or give --image or --dir".to_owned()
-            }
-            (Some(term), _) => format!("no package mentions {term:?}; `kubectl olm search` lists all"),
-            (None, _) => "the catalogs hold no packages".to_owned(),
-        }));
+        return Err(CommandError::NotFound(nothing_found(arguments.term.as_deref(), readable)));
     }
     let names = || {
         let mut names: Vec<String> = listed.iter().map(|row| row.package.name.clone()).collect();
@@ -58,6 +52,15 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     };
     let text = arguments.output.print(&listed, names, |wide| table(&listed, wide));
     Ok(CommandOutput { text, yes: true })
+}
+
+/// The error message if no package is listed.
+fn nothing_found(term: Option<&str>, readable: bool) -> String {
+    match (term, readable) {
+        (_, false) => NO_CATALOG.to_owned(),
+        (Some(term), true) => format!("no package mentions {term:?}; `kubectl olm search` lists all"),
+        (None, true) => "the catalogs hold no packages; `kubectl olm catalogs` lists them".to_owned(),
+    }
 }
 
 /// Whether the word occurs in the summary of the package, case-insensitively.
@@ -114,6 +117,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn search_names_what_to_do_if_nothing_is_found() {
+        for (term, readable, want) in [
+            (Some("x"), true, "`kubectl olm search` lists all"),
+            (Some("x"), false, "`kubectl olm catalogs` shows why"),
+            (None, true, "`kubectl olm catalogs` lists them"),
+        ] {
+            let text = nothing_found(term, readable);
+            assert!(text.contains(want), "{term:?}: {text}");
+        }
+    }
 
     #[test]
     fn search_shows_the_version_of_the_default_channel() {
