@@ -8,6 +8,7 @@ use olm_runtime::client::ConnectionError;
 use olm_runtime::error_text::{chain, innermost};
 
 use crate::rights::{in_words, is_missing_right, role_for};
+use crate::{CommandOutput, VerbFuture};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
@@ -150,8 +151,8 @@ pub(crate) fn print_note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", crate::terminal::harmless(text));
 }
 
-/// Runs a command.
-pub(crate) fn wait<T>(work: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
+/// Runs a verb.
+pub(crate) fn wait(work: VerbFuture<'_>) -> Result<CommandOutput, CommandError> {
     olm_runtime::tls::install_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
     let runtime = runtime.map_err(|error| CommandError::Usage(format!("cannot start: {error}")))?;

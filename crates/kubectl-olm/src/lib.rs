@@ -30,6 +30,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use futures::FutureExt as _;
+use futures::future::{LocalBoxFuture, ready};
 
 use crate::cmd::{
     act, bundle, catalog, classic, complete, completion, config, crd, diff, graph, image, list, migrate,
@@ -142,6 +144,9 @@ struct CommandOutput {
     yes: bool,
 }
 
+/// What a verb runs.
+type VerbFuture<'a> = LocalBoxFuture<'a, Result<CommandOutput, CommandError>>;
+
 /// The definitions of all verbs and flags.
 pub fn definition() -> clap::Command {
     help::grouped(Cli::command())
@@ -165,7 +170,7 @@ pub fn run() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let done = match words.get(1).is_some_and(|verb| verb == complete::VERB) {
         // the words are an unfinished line, not arguments
-        true => wait(complete::run(&words[2..])),
+        true => wait(complete::run(&words[2..]).boxed_local()),
         false => match parsed(words.clone()) {
             Ok(cli) => wait(execute(&cli.verb)),
             Err(error) if lacks_verb(&error) => Ok(help_of(&words)),
@@ -195,44 +200,45 @@ fn help_of(words: &[std::ffi::OsString]) -> CommandOutput {
     CommandOutput { text: help::verb_of(words).render_help().to_string(), yes: true }
 }
 
-async fn execute(verb: &Verb) -> Result<CommandOutput, CommandError> {
+/// The future of a verb. Each is in a box, so that the compiler does not make one function of all verbs.
+fn execute(verb: &Verb) -> VerbFuture<'_> {
     match verb {
-        Verb::Search(arguments) => search::run(arguments).await,
-        Verb::Show(arguments) => show::run(arguments).await,
-        Verb::Versions(arguments) => versions::run(arguments).await,
-        Verb::Resolve(arguments) => why::resolve(arguments).await,
-        Verb::Explain(arguments) => why::explain(arguments).await,
-        Verb::List(arguments) => list::run(arguments).await,
-        Verb::Outdated(arguments) => list::outdated(arguments).await,
-        Verb::Status(arguments) => status::run(arguments).await,
-        Verb::UpgradeCheck(arguments) => upgrade_check::run(arguments).await,
-        Verb::Install(arguments) => act::install::run(arguments).await,
-        Verb::Plan(arguments) => plan::run(arguments).await,
-        Verb::Diff(arguments) => diff::run(arguments).await,
-        Verb::Upgrade(arguments) => act::upgrade::run(arguments).await,
-        Verb::Rollback(arguments) => act::rollback::rollback(arguments).await,
-        Verb::Pause(arguments) => act::pause::pause(arguments).await,
-        Verb::Resume(arguments) => act::pause::resume(arguments).await,
-        Verb::Retry(arguments) => act::pause::retry(arguments).await,
-        Verb::Catalogs(arguments) => act::catalogs::run(arguments).await,
-        Verb::History(arguments) => act::rollback::history(arguments).await,
-        Verb::Uninstall(arguments) => act::uninstall::run(arguments).await,
-        Verb::Rbac(arguments) => rbac::run(arguments).await,
-        Verb::Report(arguments) => report::run(arguments).await,
-        Verb::Catalog(verb) => catalog::run(verb).await,
-        Verb::Bundle(verb) => bundle::run(verb).await,
-        Verb::Classic(verb) => classic::run(verb).await,
-        Verb::Image(verb) => image::run(verb).await,
-        Verb::Migrate(verb) => migrate::run(verb).await,
-        Verb::Mirror(verb) => mirror::run(verb).await,
-        Verb::Config(verb) => config::run(verb).await,
-        Verb::Crd(verb) => crd::run(verb).await,
-        Verb::Graph(arguments) => graph::run(arguments).await,
-        Verb::Paths(arguments) => paths::run(arguments).await,
-        Verb::Semver(verb) => semver::run(verb, std::io::stdin().lock()),
-        Verb::Simulate(arguments) => simulate::run(arguments),
-        Verb::Completion(arguments) => Ok(completion::run(arguments)),
-        Verb::Version(arguments) => Ok(version::run(arguments)),
+        Verb::Search(arguments) => search::run(arguments).boxed_local(),
+        Verb::Show(arguments) => show::run(arguments).boxed_local(),
+        Verb::Versions(arguments) => versions::run(arguments).boxed_local(),
+        Verb::Resolve(arguments) => why::resolve(arguments).boxed_local(),
+        Verb::Explain(arguments) => why::explain(arguments).boxed_local(),
+        Verb::List(arguments) => list::run(arguments).boxed_local(),
+        Verb::Outdated(arguments) => list::outdated(arguments).boxed_local(),
+        Verb::Status(arguments) => status::run(arguments).boxed_local(),
+        Verb::UpgradeCheck(arguments) => upgrade_check::run(arguments).boxed_local(),
+        Verb::Install(arguments) => act::install::run(arguments).boxed_local(),
+        Verb::Plan(arguments) => plan::run(arguments).boxed_local(),
+        Verb::Diff(arguments) => diff::run(arguments).boxed_local(),
+        Verb::Upgrade(arguments) => act::upgrade::run(arguments).boxed_local(),
+        Verb::Rollback(arguments) => act::rollback::rollback(arguments).boxed_local(),
+        Verb::Pause(arguments) => act::pause::pause(arguments).boxed_local(),
+        Verb::Resume(arguments) => act::pause::resume(arguments).boxed_local(),
+        Verb::Retry(arguments) => act::pause::retry(arguments).boxed_local(),
+        Verb::Catalogs(arguments) => act::catalogs::run(arguments).boxed_local(),
+        Verb::History(arguments) => act::rollback::history(arguments).boxed_local(),
+        Verb::Uninstall(arguments) => act::uninstall::run(arguments).boxed_local(),
+        Verb::Rbac(arguments) => rbac::run(arguments).boxed_local(),
+        Verb::Report(arguments) => report::run(arguments).boxed_local(),
+        Verb::Catalog(verb) => catalog::run(verb).boxed_local(),
+        Verb::Bundle(verb) => bundle::run(verb).boxed_local(),
+        Verb::Classic(verb) => classic::run(verb).boxed_local(),
+        Verb::Image(verb) => image::run(verb).boxed_local(),
+        Verb::Migrate(verb) => migrate::run(verb).boxed_local(),
+        Verb::Mirror(verb) => mirror::run(verb).boxed_local(),
+        Verb::Config(verb) => config::run(verb).boxed_local(),
+        Verb::Crd(verb) => crd::run(verb).boxed_local(),
+        Verb::Graph(arguments) => graph::run(arguments).boxed_local(),
+        Verb::Paths(arguments) => paths::run(arguments).boxed_local(),
+        Verb::Semver(verb) => ready(semver::run(verb, std::io::stdin().lock())).boxed_local(),
+        Verb::Simulate(arguments) => ready(simulate::run(arguments)).boxed_local(),
+        Verb::Completion(arguments) => ready(Ok(completion::run(arguments))).boxed_local(),
+        Verb::Version(arguments) => ready(Ok(version::run(arguments))).boxed_local(),
     }
 }
 
