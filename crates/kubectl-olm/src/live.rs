@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, ListParams};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterObjectSet, annotations, condition};
@@ -258,8 +258,7 @@ async fn live_object(
 /// The pods that an object's selector picks.
 async fn pods(client: &Client, live: &olm_core::Object, object: &mut Object) {
     let (Some(namespace), Some(labels)) = (&object.namespace, pod_selector(live)) else { return };
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let listed = match api.list(&ListParams::default().labels(&labels)).await {
+    let listed = match pod_api(client, namespace).list(&ListParams::default().labels(&labels)).await {
         Ok(listed) => listed.items,
         Err(error) => {
             object.message =
@@ -276,13 +275,27 @@ async fn pods(client: &Client, live: &olm_core::Object, object: &mut Object) {
     object.pods = states;
 }
 
-fn pod(pod: &Pod) -> PodState {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+/// The pods of a namespace, as JSON: to compile all types below theirs takes long, and what is read of them is JSON anyway.
+pub(crate) fn pod_api(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Pod>(&()))
+}
+
+/// `status.phase` of a pod.
+pub(crate) fn phase_of(pod: &DynamicObject) -> Option<&str> {
+    pod.data["status"]["phase"].as_str()
+}
+
+/// The state of a pod and of its containers.
+pub(crate) fn state_of(pod: &DynamicObject) -> olm_rollout::PodState {
     let value = serde_json::to_value(pod).unwrap_or_default();
-    let state = pod_state(&olm_core::Object::from_value(value).unwrap_or_default());
+    pod_state(&olm_core::Object::from_value(value).unwrap_or_default())
+}
+
+fn pod(pod: &DynamicObject) -> PodState {
+    let state = state_of(pod);
     PodState {
         name: state.name,
-        phase: phase.unwrap_or_else(|| "Pending".to_owned()),
+        phase: phase_of(pod).unwrap_or("Pending").to_owned(),
         reason: state.reason,
         ready: state.ready,
         restarts: state.restarts,

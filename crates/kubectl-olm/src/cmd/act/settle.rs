@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 
-use k8s_openapi::api::core::v1::Pod;
+use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 use olm_api::ClusterExtension;
-use olm_core::Object;
 use olm_install::resolution::revision;
-use olm_rollout::{PodState, pod_selector, pod_state};
+use olm_rollout::{PodState, pod_selector};
 use olm_runtime::error_text::chain;
 
 use crate::failure::{CommandError, print_note};
-use crate::live::is_runner;
+use crate::live::{is_runner, phase_of, pod_api, state_of};
 use crate::rights::in_words;
 use crate::{extensions, interrupt};
 
@@ -54,8 +53,7 @@ pub(super) async fn watch(
         return Ok(None);
     }
     let watches = runners.iter().map(|(namespace, selector)| {
-        let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        watcher(api, watcher::Config::default().labels(selector)).boxed()
+        watcher(pod_api(client, namespace), watcher::Config::default().labels(selector)).boxed()
     });
     let follow = follow(stream::select_all(watches));
     tokio::select! {
@@ -70,7 +68,7 @@ pub(super) async fn watch(
 /// Returns what is wrong with the first pod that fails or restarts; `None` if pods cannot be watched. A pod that ended before, such as an
 /// evicted one, does not count: its controller leaves it behind and runs another one.
 async fn follow(
-    mut events: impl stream::Stream<Item = watcher::Result<watcher::Event<Pod>>> + Unpin,
+    mut events: impl stream::Stream<Item = watcher::Result<watcher::Event<DynamicObject>>> + Unpin,
 ) -> Option<String> {
     let (mut first, mut ended) = (BTreeMap::new(), BTreeSet::new());
     while let Some(event) = events.next().await {
@@ -89,7 +87,7 @@ async fn follow(
         if ended.contains(&pod.uid()) {
             continue;
         }
-        let pod = state(&pod);
+        let pod = state_of(&pod);
         // a pod that is created later has not restarted before
         let before = *first.entry(pod.name.clone()).or_insert(if is_initial { pod.restarts } else { 0 });
         if let Some(failure) = failure(before, &pod) {
@@ -99,14 +97,8 @@ async fn follow(
     None
 }
 
-fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Failed" | "Succeeded"))
-}
-
-fn state(pod: &Pod) -> PodState {
-    let value = serde_json::to_value(pod).unwrap_or_default();
-    pod_state(&Object::from_value(value).unwrap_or_default())
+fn has_ended(pod: &DynamicObject) -> bool {
+    matches!(phase_of(pod), Some("Failed" | "Succeeded"))
 }
 
 /// What is wrong with a pod with a container that failed, or restarted since there were `before` restarts.
@@ -120,6 +112,8 @@ fn failure(before: i64, pod: &PodState) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use olm_core::Object;
+    use olm_rollout::pod_state;
     use serde_json::json;
 
     use super::*;
@@ -157,7 +151,7 @@ mod tests {
     #[tokio::test]
     async fn settle_passes_over_pods_that_ended_before() {
         use watcher::Event::{Apply, InitApply, InitDone};
-        let pod = |uid: &str, status: serde_json::Value| -> Pod {
+        let pod = |uid: &str, status: serde_json::Value| -> DynamicObject {
             serde_json::from_value(json!({"metadata": {"name": "x", "uid": uid}, "status": status})).unwrap()
         };
         let evicted =
