@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use clap::Args;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::{GroupVersionKind, NamespaceResourceScope};
+use kube::core::{GroupVersionKind, NamespaceResourceScope, TypeMeta};
 use kube::{Api, Client, Resource};
 use olm_api::openshift;
 use olm_classic::csv::strategy::proxy_variables;
@@ -107,14 +107,13 @@ async fn observe(client: &Client, namespace: Option<&str>) -> Result<Observed, C
         print_note(&format!("edited Deployments are not shown: {error}"));
         Default::default()
     });
-    let objects = deployments.iter().filter_map(|it| serde_json::to_value(it).ok().map(Object::from_value));
     Ok(Observed {
         subscriptions,
         csvs: list(client, namespace, ORIGINALS).await?,
         plans: list(client, namespace, "").await?,
         catalogs,
         unread,
-        deployments: objects.filter_map(Result::ok).collect(),
+        deployments,
         proxy,
     })
 }
@@ -123,10 +122,22 @@ async fn observe(client: &Client, namespace: Option<&str>) -> Result<Observed, C
 async fn deployments(
     client: &Client,
     namespace: Option<&str>,
-) -> Result<(Vec<Deployment>, BTreeMap<String, String>), CommandError> {
-    let found: Vec<Deployment> = list(client, namespace, MANAGED).await?;
+) -> Result<(Vec<Object>, BTreeMap<String, String>), CommandError> {
+    // as JSON: to compile all types below theirs takes long
+    let resource = ApiResource::erase::<Deployment>(&());
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let listed = api.list(&ListParams::default().labels(MANAGED)).await;
+    let found = listed.map_err(|error| CommandError::from_request("list deployments", &error))?.items;
     let variables = if found.is_empty() { BTreeMap::new() } else { proxy(client).await? };
-    Ok((found, variables))
+    // in a list they do not name their kind
+    let objects = found.into_iter().filter_map(|it| {
+        let named = DynamicObject { types: Some(TypeMeta::resource::<Deployment>()), ..it };
+        Object::from_value(serde_json::to_value(named).ok()?).ok()
+    });
+    Ok((objects.collect(), variables))
 }
 
 /// None on a cluster that is not OpenShift.
@@ -270,8 +281,9 @@ mod tests {
             });
             let observed = observe(&client, Some("ns")).await.unwrap();
             assert_eq!(observed.proxy.get("HTTP_PROXY").map(String::as_str), want, "{case}");
-            let is_shown = !observed.deployments.is_empty();
-            assert_eq!(is_shown, case != "no right", "{case}: not compared without the proxy");
+            let shown: Vec<_> = observed.deployments.iter().map(|it| (it.kind(), it.name())).collect();
+            let want = if case == "no right" { vec![] } else { vec![("Deployment", "a")] };
+            assert_eq!(shown, want, "{case}: not compared without the proxy");
         }
     }
 
