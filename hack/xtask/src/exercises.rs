@@ -3,7 +3,7 @@
 //! Each is applied to a copy of the checkout, where the tests that it names have to pass. Then every file of the patch is left out
 //! once: now the compiler or a test has to fail and to print what `exercise.toml` names for that file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -105,16 +105,21 @@ fn touched(patch: &str) -> Vec<String> {
     found
 }
 
-/// Makes `copy` hold the files that git tracks. Files that are equal are not written, so that little is compiled again.
+/// Makes `copy` hold the files that git tracks, and besides only what was built. Files that are equal are not written, so that little is
+/// compiled again.
 pub(crate) fn refresh(root: &Path, copy: &Path) -> Result<()> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output()?;
     ensure!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
-    for path in String::from_utf8(listed.stdout)?.split('\0').filter(|path| !path.is_empty()) {
-        let (from, to) = (root.join(path), copy.join(path));
-        if !from.is_file() {
-            continue;
-        }
-        let content = fs::read(&from).with_context(|| from.display().to_string())?;
+    let listed = String::from_utf8(listed.stdout)?;
+    let paths = listed.split('\0').filter(|path| !path.is_empty()).map(Path::new);
+    let files: BTreeSet<&Path> = paths.filter(|path| root.join(path).is_file()).collect();
+    fs::create_dir_all(copy)?;
+    // first: a file may have become a folder, or a folder a file
+    let folders = files.iter().flat_map(|path| path.ancestors().skip(1)).collect();
+    remove_others(copy, Path::new(""), &files, &folders)?;
+    for path in files {
+        let to = copy.join(path);
+        let content = fs::read(root.join(path)).with_context(|| path.display().to_string())?;
         if fs::read(&to).is_ok_and(|present| present == content) {
             continue;
         }
@@ -122,6 +127,29 @@ pub(crate) fn refresh(root: &Path, copy: &Path) -> Result<()> {
             fs::create_dir_all(folder)?;
         }
         fs::write(&to, content).with_context(|| to.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Removes what is below `folder` of the copy, and neither one of `files`, nor one of `folders`, nor what was built.
+fn remove_others(
+    copy: &Path,
+    folder: &Path,
+    files: &BTreeSet<&Path>,
+    folders: &BTreeSet<&Path>,
+) -> Result<()> {
+    for entry in fs::read_dir(copy.join(folder))? {
+        let entry = entry?;
+        let (present, path) = (entry.path(), folder.join(entry.file_name()));
+        if present == build_folder(copy) {
+            continue;
+        }
+        match entry.file_type()?.is_dir() {
+            true if folders.contains(path.as_path()) => remove_others(copy, &path, files, folders)?,
+            true => fs::remove_dir_all(&present).with_context(|| present.display().to_string())?,
+            false if files.contains(path.as_path()) => {}
+            false => fs::remove_file(&present).with_context(|| present.display().to_string())?,
+        }
     }
     Ok(())
 }
@@ -166,5 +194,50 @@ mod tests {
     fn exercise_patches_list_their_files() {
         let patch = "--- a/x/b.rs\n+++ b/x/b.rs\n@@ -1 +1 @@\n-a\n+b\n--- a/a.rs\n+++ b/a.rs\n";
         assert_eq!(touched(patch), ["a.rs", "x/b.rs"]);
+    }
+    #[test]
+    fn exercise_copy_loses_what_the_checkout_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, copy) = (folder.path().join("checkout"), folder.path().join("copy"));
+        let git = |arguments: &[&str]| {
+            let output = Command::new("git").args(arguments).current_dir(&root).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        };
+        let write = |path: PathBuf| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        };
+        let remove = |path: &str| fs::remove_file(root.join(path)).unwrap();
+        for path in ["src/foo.rs", "src/bar/mod.rs", "gone/a.rs", "gone.rs", "stays.rs"] {
+            write(root.join(path));
+        }
+        git(&["init", "-q"]);
+        git(&["add", "."]);
+        refresh(&root, &copy).unwrap();
+        write(build_folder(&copy).join("debug/built"));
+        write(copy.join("src/of_a_patch.rs"));
+
+        remove("src/foo.rs");
+        write(root.join("src/foo/mod.rs"));
+        fs::remove_dir_all(root.join("src/bar")).unwrap();
+        write(root.join("src/bar"));
+        remove("gone/a.rs");
+        git(&["add", "."]);
+        // still in the index of git
+        remove("gone.rs");
+        refresh(&root, &copy).unwrap();
+        for (path, want) in [
+            ("src/foo/mod.rs", true),
+            ("src/foo.rs", false),
+            ("src/bar", true),
+            ("src/of_a_patch.rs", false),
+            ("gone", false),
+            ("gone.rs", false),
+            ("stays.rs", true),
+            ("target/debug/built", true),
+        ] {
+            assert_eq!(copy.join(path).exists(), want, "{path}");
+        }
+        assert!(copy.join("src/bar").is_file());
     }
 }
