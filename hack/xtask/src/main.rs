@@ -58,7 +58,8 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
   figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
   exercises [NAME…]     apply the patches of tests/exercises to a copy, and leave out one file at a time
   without-fixes simulation [NAME…]   take out each fix of tests/simulation/without_fixes, and run schedules until one fails
-  without-fixes tests [NAME…]   take out each fix of tests/without_fixes, and run the tests that then have to fail
+  without-fixes tests [NAME…]   run the tests that the patches of tests/without_fixes name, take out each fix, and run those
+                        that then have to fail
   benchmarks [--write] OUTPUT CRITERION   compare ratios of a run of the benches with what is written down, or take them over";
 
 fn main() -> ExitCode {

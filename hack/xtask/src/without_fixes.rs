@@ -45,21 +45,27 @@ fn chosen(root: &Path, folder: &str, only: &[&str]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The folder of the copy, which holds the checkout without the fix.
-fn copy_without(root: &Path, folder: &str, name: &str) -> Result<PathBuf> {
+/// The folder of the copy, which holds the checkout with all fixes.
+fn copy_with_all(root: &Path) -> Result<PathBuf> {
     let copy = root.join("target/exercises");
     exercises::refresh(root, &copy)?;
+    Ok(copy)
+}
+
+/// The folder of the copy, which holds the checkout without the fix.
+fn copy_without(root: &Path, folder: &str, name: &str) -> Result<PathBuf> {
+    let copy = copy_with_all(root)?;
     exercises::apply(&copy, &root.join(path(folder, name)), None)?;
     Ok(copy)
 }
 
 /// cargo in the copy; with `limit`, it and what it starts are ended after so many seconds.
-fn cargo(copy: &Path, limit: Option<&str>) -> Command {
+fn cargo(copy: &Path, limit: Option<u64>) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = match limit {
         Some(limit) => {
             let mut timeout = Command::new("timeout");
-            timeout.args(["--kill-after=10", limit]).arg(cargo);
+            timeout.args(["--kill-after=10", &limit.to_string()]).arg(cargo);
             timeout
         }
         None => Command::new(cargo),

@@ -1,9 +1,10 @@
-//! Patches of `tests/without_fixes`: before its diff each names the tests that have to fail without the fix.
+//! Patches of `tests/without_fixes`: before its diff each names the tests that have to fail without the fix, and to pass with it.
 //!
 //! The first line of a patch is what it takes out. Then a line for each test: `test: -p PACKAGE --lib PATH`, or
 //! `test: -p PACKAGE --test PROGRAM PATH`. Every finding F1, F2, … of `docs/internals/findings.md` has a patch `f1`, `f1-PART`, …, but
 //! those of [`WITHOUT_PATCH`].
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -13,20 +14,27 @@ use crate::conformance::has_test;
 use crate::{findings, source};
 
 pub(super) const FOLDER: &str = "tests/without_fixes";
-/// Time within which a test has to fail, seconds.
-const LIMIT: &str = "120";
+/// Time within which a test has to end, seconds.
+const LIMIT: u64 = 120;
 /// Findings whose fixes are not taken out.
 const WITHOUT_PATCH: [&str; 8] = ["F11", "F12", "F13", "F14", "F15", "F16", "F17", "F19"];
 /// Characters of a message that are printed.
 const MAX_MESSAGE: usize = 200;
 
-/// Builds the tests without each fix, and runs them. Prints a row of a table for each.
+/// Runs the tests with all fixes, then builds them without each fix and runs them again. Prints a row of a table for each.
 pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     let names = super::chosen(root, FOLDER, only)?;
-    let mut wrong = Vec::new();
+    let mut texts = Vec::new();
     for name in &names {
-        let text = std::fs::read_to_string(root.join(super::path(FOLDER, name)))?;
-        let patch = Patch::read(&text).with_context(|| name.clone())?;
+        texts.push(std::fs::read_to_string(root.join(super::path(FOLDER, name)))?);
+    }
+    let mut patches = Vec::new();
+    for (name, text) in names.iter().zip(&texts) {
+        patches.push(Patch::read(text).with_context(|| name.clone())?);
+    }
+    check_with_fixes(&super::copy_with_all(root)?, &patches)?;
+    let mut wrong = Vec::new();
+    for (name, patch) in names.iter().zip(&patches) {
         let copy = super::copy_without(root, FOLDER, name)?;
         for test in &patch.tests {
             match test.run(&copy) {
@@ -40,6 +48,27 @@ pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     }
     ensure!(wrong.is_empty(), "tests that did not fail without the fix:\n  {}", wrong.join("\n  "));
     Ok(())
+}
+
+/// Whether the tests pass while no fix is taken out: one that fails anyway shows nothing.
+fn check_with_fixes(copy: &Path, patches: &[Patch<'_>]) -> Result<()> {
+    let mut wrong = Vec::new();
+    for (program, paths) in programs(patches) {
+        let (_, printed) = run_tests(copy, &program, &paths)?;
+        wrong.extend(not_passed(&printed, &paths));
+    }
+    ensure!(wrong.is_empty(), "tests that do not pass with the fix:\n  {}", wrong.join("\n  "));
+    Ok(())
+}
+
+/// The tests of each program, which one call of cargo runs. A call for several packages would build their dependencies with the features of
+/// all, and so twice.
+fn programs<'a>(patches: &[Patch<'a>]) -> BTreeMap<Vec<&'a str>, BTreeSet<&'a str>> {
+    let mut programs: BTreeMap<Vec<&str>, BTreeSet<&str>> = BTreeMap::new();
+    for test in patches.iter().flat_map(|patch| &patch.tests) {
+        programs.entry(test.in_cargo()).or_default().insert(test.path);
+    }
+    programs
 }
 
 /// Whether the tests exist that the patches name, and every finding has a patch.
@@ -142,33 +171,55 @@ impl<'a> Test<'a> {
         files
     }
 
-    /// Builds it in the copy and runs it. Returns how it failed.
-    fn run(&self, copy: &Path) -> Result<String> {
-        let mut arguments = vec!["test", "--locked", "-p", self.package];
+    /// The arguments of cargo that select its program.
+    fn in_cargo(&self) -> Vec<&'a str> {
         match self.program {
-            None => arguments.push("--lib"),
-            Some(program) => arguments.extend(["--test", program]),
-        }
-        let built = super::cargo(copy, None).args(&arguments).arg("--no-run").status()?;
-        ensure!(built.success(), "the build failed");
-        let mut cargo = super::cargo(copy, Some(LIMIT));
-        cargo.args(&arguments).args(["--", "--exact", self.path]).env("RUST_BACKTRACE", "0");
-        let output = cargo.output().context("cannot start `timeout`")?;
-        let printed = String::from_utf8_lossy(&output.stdout);
-        match output.status.code() {
-            // 124 from `timeout`; without a code if it had to kill, itself included
-            None | Some(124 | 137) => bail!("cargo did not end within {LIMIT} s: {}", printed.trim()),
-            Some(101) => failure(&printed, self.path),
-            code => bail!("cargo returned {code:?}: {}", printed.trim()),
+            None => vec!["-p", self.package, "--lib"],
+            Some(program) => vec!["-p", self.package, "--test", program],
         }
     }
+
+    /// Builds it in the copy and runs it. Returns how it failed.
+    fn run(&self, copy: &Path) -> Result<String> {
+        let (code, printed) = run_tests(copy, &self.in_cargo(), &BTreeSet::from([self.path]))?;
+        ensure!(code == Some(101), "cargo returned {code:?}: {}", printed.trim());
+        failure(&printed, self.path)
+    }
+}
+
+/// Builds the program in the copy and runs these of its tests. Returns the exit code of cargo, and what the program printed.
+fn run_tests(copy: &Path, program: &[&str], paths: &BTreeSet<&str>) -> Result<(Option<i32>, String)> {
+    let built = super::cargo(copy, None).args(["test", "--locked"]).args(program).arg("--no-run").status()?;
+    ensure!(built.success(), "the build failed: {}", program.join(" "));
+    let limit = LIMIT * paths.len() as u64;
+    let mut cargo = super::cargo(copy, Some(limit));
+    cargo.args(["test", "--locked"]).args(program).args(["--", "--exact"]).args(paths);
+    let output = cargo.env("RUST_BACKTRACE", "0").output().context("cannot start `timeout`")?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.code() {
+        // 124 from `timeout`; without a code if it had to kill, itself included
+        None | Some(124 | 137) => bail!("cargo did not end within {limit} s: {}", printed.trim()),
+        code => Ok((code, printed)),
+    }
+}
+
+/// What the program reports of a test: `ok`, `FAILED`, `ignored`.
+fn outcome<'a>(printed: &'a str, path: &str) -> Option<&'a str> {
+    let prefix = format!("test {path} ... ");
+    printed.lines().find_map(|line| line.strip_prefix(prefix.as_str()))
+}
+
+/// The tests that did not pass, and why.
+fn not_passed(printed: &str, paths: &BTreeSet<&str>) -> Vec<String> {
+    let wrong = paths.iter().filter(|path| outcome(printed, path) != Some("ok"));
+    let why = |path: &str| failure(printed, path).unwrap_or_else(|error| error.to_string());
+    wrong.map(|path| format!("{path}: {}", why(path))).collect()
 }
 
 /// How the test failed, as the cell of a table.
 fn failure(printed: &str, path: &str) -> Result<String> {
-    let prefix = format!("test {path} ... ");
-    let outcome = printed.lines().find_map(|line| line.strip_prefix(prefix.as_str()));
-    ensure!(outcome == Some("FAILED"), "no line `{prefix}FAILED`:\n{}", printed.trim());
+    let has_failed = outcome(printed, path) == Some("FAILED");
+    ensure!(has_failed, "no line `test {path} ... FAILED`:\n{}", printed.trim());
     let message: String = message(printed, path).chars().take(MAX_MESSAGE).collect();
     Ok(message.replace('|', "\\|"))
 }
@@ -237,6 +288,33 @@ mod tests {
         let names = ["f1-nodes", "f10"].map(str::to_owned);
         assert_eq!(without_patch(&findings, &names), ["F2"]);
         assert_eq!(without_patch(&findings, &names[1..]), ["F1", "F2"]);
+    }
+
+    #[test]
+    fn named_tests_of_a_program_run_together() {
+        let lines =
+            ["-p x --lib a::b", "-p x --test y c", "-p x --lib d", "-p z --lib a::b", "-p x --lib a::b"];
+        let patches = [&lines[..2], &lines[2..]]
+            .map(|lines| Patch { what: "no limit", tests: lines.iter().map(|line| read(line)).collect() });
+        let want = [
+            (vec!["-p", "x", "--lib"], BTreeSet::from(["a::b", "d"])),
+            (vec!["-p", "x", "--test", "y"], BTreeSet::from(["c"])),
+            (vec!["-p", "z", "--lib"], BTreeSet::from(["a::b"])),
+        ];
+        assert_eq!(programs(&patches), BTreeMap::from(want));
+    }
+
+    #[test]
+    fn named_tests_have_to_pass_with_the_fixes() {
+        let printed = "\nrunning 4 tests\ntest a ... ok\ntest b ... ignored\ntest c ... FAILED\ntest de ... ok\n\n\
+            ---- c stdout ----\nthread 'c' (1) panicked at src/c.rs:9:5:\non purpose\n\n";
+        let wrong = not_passed(printed, &BTreeSet::from(["a", "b", "c", "d"]));
+        let want = ["b: no line `test b ... FAILED`", "c: on purpose", "d: no line `test d ... FAILED`"];
+        assert_eq!(wrong.len(), want.len(), "{wrong:?}");
+        for (wrong, want) in wrong.iter().zip(want) {
+            assert!(wrong.starts_with(want), "{wrong}");
+        }
+        assert!(not_passed(printed, &BTreeSet::from(["a", "de"])).is_empty());
     }
 
     #[test]
