@@ -427,6 +427,20 @@ mod tests {
         }
     }
 
+    /// What a pattern costs does not depend on how deep its file lies.
+    #[test]
+    fn indexignore_patterns_of_a_file_share_its_directory() {
+        let mut ignore = IndexIgnore::default();
+        ignore.add(&"d/".repeat(60), "a\n".repeat(1000).as_bytes());
+        assert_eq!(ignore.len(), 1000);
+        let cancellation = Cancellation::default();
+        let mut budget = MatchBudget::new(100, &cancellation);
+        let beside = format!("{}e/a", "d/".repeat(59));
+        assert_eq!(ignore.ignores_within(&beside, &mut budget), Ok(false), "compared once");
+        assert_eq!(ignore.files.len(), 1, "stored once");
+        assert!(ignore.ignores(&format!("{}a", "d/".repeat(60))));
+    }
+
     #[test]
     fn indexignore_is_fast_with_many_stars() {
         let mut ignore = IndexIgnore::default();

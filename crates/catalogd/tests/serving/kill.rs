@@ -18,7 +18,8 @@ use anyhow::{Context, Result, ensure};
 use catalogd::controller::credentials::Credentials;
 use catalogd::controller::fetch::{Fetch, History};
 use catalogd::store::{Blob, COMPRESS_BEFORE_SERVING, Content, Served, Store};
-use olm_oci::{Config, Puller, RegistriesFiles, SharedKeyring};
+use olm_fbc::IngestLimits;
+use olm_oci::{Config, Limits, Puller, RegistriesFiles, SharedKeyring};
 use support::{Body, Client, Pushed, Registry, Reply};
 
 const STORE: &str = "STORE_OF_A_WRITER_TO_BE_KILLED";
@@ -43,7 +44,7 @@ fn lines(version: u64) -> String {
 fn publish_version(store: &Store, version: u64) -> Result<Arc<Content>> {
     let digest = format!("sha256:{version:064x}").parse()?;
     let staging = store.stage(store.lease(&digest))?;
-    let mut ingest = olm_fbc::Ingest::new(staging.spool()?, olm_fbc::IngestLimits::default());
+    let mut ingest = olm_fbc::Ingest::new(staging.spool()?, IngestLimits::default());
     let lines = lines(version);
     // large versions come in another order than they are served in
     let half = lines.find('\n').filter(|_| version.is_multiple_of(2)).map_or(0, |end| end + 1);
@@ -320,25 +321,33 @@ async fn kill_by_an_image_makes_it_read_alone() -> Result<()> {
     alone.map(drop).map_err(|problem| anyhow::anyhow!(problem.message))
 }
 
-/// Patterns and names that keep the matcher busy up to its limit, which takes seconds.
+/// Patterns and names that keep the matcher busy for seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_of_a_waiting_task_stops_its_ingest() -> Result<()> {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
-    let names: Vec<String> = (100..120).map(|n| format!("configs/{}{n}", "a".repeat(80))).collect();
+    let names: Vec<String> = (1000..2000).map(|n| format!("configs/{}{n}", "a".repeat(80))).collect();
     let patterns = format!("{}b\n", "*a".repeat(40)).repeat(10_000);
-    let mut files = vec![("configs/.indexignore", patterns.as_str())];
+    let mut files = vec![("configs/.indexignore", patterns.as_str()), ("configs/c.json", "{}")];
     files.extend(names.iter().map(|name| (name.as_str(), "")));
     let layer = support::layer(&files);
     registry.push("cat", Some("1"), &Pushed::new([layer.clone()]).label(LABEL, "/configs"));
     let reference = registry.reference("cat:1").to_string();
     let root = tempfile::tempdir()?;
-    let fetch = fetch(root.path(), &client.path("registries.conf"))?;
+    let limits = IngestLimits { match_steps: u64::MAX, ..IngestLimits::default() };
+    let fetch = fetch(root.path(), &client.path("registries.conf"))?.with_limits(Limits::default(), limits);
     let busy =
         tokio::spawn(
             async move { fetch.by_reference(&reference, None, History::Counts(None)).await.map(drop) },
         );
-    until("an image is read", LIMIT, || count(root.path(), "attempts") == 1).await?;
+    // written when the last file has been read
+    let is_written = |dir: &Path| std::fs::metadata(dir.join("spool")).is_ok_and(|spool| spool.len() > 0);
+    until("files are matched", LIMIT, || {
+        let writers = std::fs::read_dir(root.path().join("staging"));
+        writers.is_ok_and(|mut dirs| dirs.any(|dir| dir.is_ok_and(|dir| is_written(&dir.path()))))
+    })
+    .await?;
+    ensure!(count(root.path(), "attempts") == 1, "no attempt is recorded");
     ensure!(!busy.is_finished(), "the image is read too fast: {:?}", busy.await?);
     busy.abort();
     until("the threads have ended", Duration::from_secs(2), || count(root.path(), "staging") == 0).await?;
