@@ -431,8 +431,7 @@ mod tests {
             )
         };
         assert!(with(300, "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$").is_ok());
-        for (count, pattern) in [(1, "^(([a-z]{1,100}){1,100}){1,100}$"), (1_000, "^([a-z]{1,100}){1,100}$")]
-        {
+        for (count, pattern) in [(1, "^(([a-z]{1,100}){1,100}){1,100}$"), (100, "^([a-z]{1,100}){1,100}$")] {
             let error = with(count, pattern).map(drop).unwrap_err().to_string();
             assert!(error.contains("pattern") || error.contains("regex"), "{error}");
         }

@@ -251,6 +251,9 @@ mod tests {
         });
         let nested = config_map(&format!("- {}", lists.replace('\n', "\n  ")));
         assert!(ConfigMapCatalog::read(&nested).unwrap_err().starts_with("packages: "));
+        let many = config_map(&format!("- packageName: p\n  more: [{}0]\n", "0, ".repeat(200_000)));
+        let error = ConfigMapCatalog::read(&many).unwrap_err();
+        assert!(error.contains("more than the limit of 200000 nodes"), "{error}");
     }
 
     #[test]

@@ -409,6 +409,22 @@ mod tests {
     }
 
     #[test]
+    fn shape_names_undeclared_members_briefly() {
+        let dropped = |name: &str, count: usize| {
+            let members: Map<String, Value> = (0..count).map(|at| (format!("u{at}"), json!(0))).collect();
+            let properties = Map::from_iter([(name.to_owned(), Value::Object(members))]);
+            let schema = json!({"openAPIV3Schema": {"properties": properties}});
+            let mut crd = json!({"spec": {"versions": [{"name": "v1", "schema": schema}]}});
+            conform(&mut crd, component::CRD, "").unwrap().dropped
+        };
+        let found = dropped("p", 2_000);
+        assert_eq!(found.len(), MAX_DROPPED);
+        assert_eq!(found[0], "spec.versions[0].schema.openAPIV3Schema.properties.p.u0");
+        let long = dropped(&"p".repeat(MAX_PATH + 1), 1);
+        assert_eq!(long, ["a field below a name that is too long to show"]);
+    }
+
+    #[test]
     fn quantities() {
         for text in
             ["0", "1", "+1", "-1.5", ".5", "5.", "500m", "1Ki", "2Gi", "1E", "1e3", "1E-2", "1e+2", "1n"]

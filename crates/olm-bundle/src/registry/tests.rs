@@ -268,6 +268,23 @@ fn nodes_are_limited_over_all_files() {
 }
 
 #[test]
+fn nodes_of_objects_and_lists_count_for_their_memory() {
+    let cancellation = Cancellation::default();
+    for (text, want) in [
+        ("0", 1),
+        ("[]", 3),
+        ("[0, {}]", 14),
+        (r#"{"a": [1]}"#, 15),
+        (r#"["{[\"{"]"#, 4),
+        ("a: {}\n---\nb: 1\n", 33),
+    ] {
+        let mut budget = NodeBudget::new(BundleLimits::default(), &cancellation);
+        assert!(budget.documents(text.as_bytes()).is_ok(), "{text}");
+        assert_eq!(BundleLimits::default().nodes - budget.left(), want, "{text}");
+    }
+}
+
+#[test]
 fn properties_annotation_is_limited() {
     let properties = format!("[{}{{}}]", "{},".repeat(500_000));
     let csv = json!({"metadata": {"annotations": {"olm.properties": properties}}});

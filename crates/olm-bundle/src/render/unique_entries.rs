@@ -143,4 +143,14 @@ mod tests {
             })
         );
     }
+
+    #[test]
+    fn unique_entries_warnings_are_short_and_limited() {
+        let env: Vec<Value> = (0..2_000).flat_map(|at| vec![json!({"name": format!("v{at}")}); 2]).collect();
+        let mut pod = json!({"containers": [{"name": "c".repeat(2_000), "env": env}]});
+        let warnings = tidy("dep", pod.as_object_mut().unwrap());
+        assert_eq!(warnings.len(), 1_000);
+        let start = format!("deployment \"dep\", container \"{}\": ", "c".repeat(253));
+        assert!(warnings.iter().all(|warning| warning.starts_with(&start)), "{}", warnings[0]);
+    }
 }
