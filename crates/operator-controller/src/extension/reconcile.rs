@@ -370,22 +370,53 @@ mod tests {
         }
     }
 
-    /// The Secrets of a revision record what counts when its extension is gone. Without it the extension is not reconciled further.
-    #[tokio::test]
-    async fn reconcile_reports_content_secrets_that_are_not_synced() {
-        let extension = json!({
+    fn demo() -> Value {
+        json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
             "metadata": {"name": "demo", "uid": "u1", "resourceVersion": "5", "generation": 1,
                 "finalizers": [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENT_MANAGER_CACHE]},
             "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
-        });
-        let revision: ClusterObjectSet = serde_json::from_value(json!({
+        })
+    }
+
+    /// The revision of [`demo`] with these owners.
+    fn demo_revision(owners: Value) -> ClusterObjectSet {
+        serde_json::from_value(json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
-            "metadata": {"name": "demo-1", "uid": "r1", "labels": {(labels::OWNER_NAME): "demo"}, "ownerReferences": [
-                {"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "demo", "uid": "u1"}]},
+            "metadata": {"name": "demo-1", "uid": "r1", "labels": {(labels::OWNER_NAME): "demo"}, "ownerReferences": owners},
             "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
         }))
-        .unwrap();
+        .unwrap()
+    }
+
+    /// The cache may be late: with `--cascade=orphan` revisions lose their owner before the extension goes.
+    #[tokio::test]
+    async fn reconcile_adopts_no_revision_for_a_deleted_extension() {
+        for (deleted, is_adopted) in [(json!(null), true), (json!("2030-01-01T00:00:00Z"), false)] {
+            let (mut live, orphan) = (demo(), demo_revision(json!([])));
+            live["metadata"]["deletionTimestamp"] = deleted;
+            let stored = serde_json::to_value(&orphan).unwrap();
+            let apiserver = Apiserver::new(move |_, uri| match uri.contains("/clusterobjectsets/") {
+                true => (200, stored.clone()),
+                false => (200, live.clone()),
+            });
+            let context = Arc::new(context(&apiserver));
+            context.revisions.apply(Event::Apply(Object::new(orphan)), |set| (set.name(), set));
+            let object = Object::new(serde_json::from_value(demo()).unwrap());
+            let done = reconcile(object, context).await;
+            assert_eq!(done.is_err_and(|error| error.is_conflict()), !is_adopted);
+            let requests = apiserver.requests();
+            let adopts = |line: &String| line.starts_with("PATCH ") && line.contains("ownerReferences");
+            assert_eq!(requests.iter().any(adopts), is_adopted, "{requests:?}");
+        }
+    }
+
+    /// The Secrets of a revision record what counts when its extension is gone. Without it the extension is not reconciled further.
+    #[tokio::test]
+    async fn reconcile_reports_content_secrets_that_are_not_synced() {
+        let extension = demo();
+        let revision = demo_revision(json!([
+            {"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "demo", "uid": "u1"}]));
         let message = "patching ownerReferences on ref Secrets: secrets is forbidden: no";
         for (code, reason, want, reported) in [
             (403, "Forbidden", Ok((Requeue::Backoff, Outcome::Error)), Some(message)),
