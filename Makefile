@@ -145,7 +145,7 @@ simulate-without-fixes: ## Take out each fix of tests/simulation/without_fixes, 
 .PHONY: test-without-fixes
 test-without-fixes: ## Take out each fix of tests/without_fixes, and run the tests that then have to fail (ONLY=f1-patterns)
 	@$(call build,-p xtask)
-	@$(programs_dir)/xtask without-fixes tests $(ONLY)
+	@$(demo_tools); $(programs_dir)/xtask without-fixes tests $(ONLY)
 
 .PHONY: test-upgrade
 test-upgrade: ## Replace another commit's programs by today's on a live system, and go back (FROM=191c6fd, SECONDS=60 side by side)
