@@ -215,8 +215,10 @@ mod tests {
 
     use super::*;
 
-    /// Content by the end of the reference: `<package>-<version>`, or a failure.
+    /// Content by the end of the reference: `<package>-<version>`, or a failure; always one at [`REFUSING`].
     struct Source;
+
+    const REFUSING: &str = "https://refusing";
 
     impl PackageSource for Source {
         fn graph<'a>(
@@ -226,6 +228,7 @@ mod tests {
         ) -> BoxFuture<'a, Result<Arc<PackageGraph>, CatalogReadError>> {
             let (held, version) = endpoint.resolved.split_once('-').unwrap_or_default();
             let answer = match (version, held == package.to_string()) {
+                _ if endpoint.base == REFUSING => Err(CatalogReadError::Fetch("refused".to_owned())),
                 ("", _) => Err(CatalogReadError::Fetch("refused".to_owned())),
                 (version, true) => Ok(lines(held, version)),
                 (_, false) => Ok(String::new()),
@@ -262,6 +265,18 @@ mod tests {
             available: true,
             endpoint: Ok(Endpoint { catalog: name.clone(), base: "https://c".to_owned(), resolved }),
             name,
+        }
+    }
+
+    /// What one address served for a digest does not stand in for what another address serves.
+    #[tokio::test]
+    async fn cache_keeps_content_for_its_address() {
+        let (cache, package) = (PackageCache::new(Box::new(Source)), "p".parse().unwrap());
+        for (base, is_read) in [("https://c", true), (REFUSING, false)] {
+            let mut facts = facts("p-1.0.0");
+            facts.endpoint.as_mut().unwrap().base = base.to_owned();
+            let sources = cache.sources(&[facts], &package, false).await;
+            assert_eq!(sources[0].content.is_ok(), is_read, "{base}");
         }
     }
 
