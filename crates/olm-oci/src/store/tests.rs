@@ -4,10 +4,12 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use olm_core::{Digest, DigestAlgorithm, ImageRef};
 
-use super::disk::{Disk, RealDisk};
+use super::attempts::MAX_FILES;
+use super::disk::{Disk, Lock, RealDisk};
 use super::tags::{MAX_SCOPES, MAX_TAGS};
 use super::{Staging, Store, StoreError};
 use crate::layer::hash_of;
@@ -427,6 +429,28 @@ async fn store_fills_content_once_for_concurrent_callers() {
     assert_eq!((filled.load(Ordering::SeqCst), succeeded), (2, 7), "one failed, one filled, six found it");
     assert!(holds(&store, "x"));
     assert_eq!(entries(&store.staging()), Vec::<String>::new());
+}
+
+/// A lock of another process is waited for on a thread that may block, so that other tasks run meanwhile.
+#[tokio::test]
+async fn store_lock_of_another_process_blocks_no_task() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    put(&store, "x").unwrap();
+    let path = store.locks().join(super::name_of(&digest("x")));
+    let held = super::locked(&path, Lock::ExclusiveNow).unwrap().unwrap();
+    let (release, released) = std::sync::mpsc::channel();
+    let holder = std::thread::spawn(move || {
+        let has_run = released.recv_timeout(Duration::from_secs(30)).is_ok();
+        drop(held);
+        has_run
+    });
+    let key = digest("x");
+    let read = store.get_or_fill(&key, async |_: std::path::PathBuf| Err::<(), _>(StoreError::Cancelled));
+    // `read` is polled first
+    let (read, ()) = tokio::join!(biased; read, async move { drop(release.send(())) });
+    assert!(read.is_ok(), "{read:?}");
+    assert!(holder.join().unwrap(), "the other task ran");
 }
 
 /// Threads that store, read, collect and discard the same few digests at random: no wrong byte, no error but damage.
