@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
@@ -100,12 +100,13 @@ type Handler = dyn Fn(&str, &str) -> (u16, Value) + Send + Sync;
 pub(crate) struct Apiserver {
     answer: Arc<Handler>,
     requests: Arc<Mutex<Vec<String>>>,
-    user: Arc<Mutex<String>>,
+    /// Of the last request.
+    headers: Arc<Mutex<HeaderMap>>,
 }
 
 impl Apiserver {
     pub(crate) fn new(answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> Self {
-        Self { answer: Arc::new(answer), requests: Arc::default(), user: Arc::default() }
+        Self { answer: Arc::new(answer), requests: Arc::default(), headers: Arc::default() }
     }
 
     /// The status code and the body for a request.
@@ -115,11 +116,10 @@ impl Apiserver {
 
     pub(crate) fn client(&self) -> Client {
         let (answer, requests) = (Arc::clone(&self.answer), Arc::clone(&self.requests));
-        let last = Arc::clone(&self.user);
+        let last = Arc::clone(&self.headers);
         let service = tower::service_fn(move |request: Request<Body>| {
             let (answer, requests) = (Arc::clone(&answer), Arc::clone(&requests));
-            let user = request.headers().get("impersonate-user").and_then(|user| user.to_str().ok());
-            *last.lock() = user.unwrap_or_default().to_owned();
+            *last.lock() = request.headers().clone();
             async move {
                 let (method, uri) = (request.method().to_string(), request.uri().to_string());
                 let body = request.into_body().collect().await?.to_bytes();
@@ -136,7 +136,17 @@ impl Apiserver {
 
     /// As whom the last request was made, empty for the controller itself.
     pub(crate) fn last_user(&self) -> String {
-        self.user.lock().clone()
+        self.last_header("impersonate-user")
+    }
+
+    /// How the apiserver is to read the last request's body.
+    pub(crate) fn last_content_type(&self) -> String {
+        self.last_header("content-type")
+    }
+
+    fn last_header(&self, name: &str) -> String {
+        let headers = self.headers.lock();
+        headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
     }
 
     /// Method, URI and body of each request, in order.

@@ -480,10 +480,10 @@ mod tests {
         .unwrap()
     }
 
-    /// The requests of `work` that change something, where these Secrets are listed.
-    async fn writes(secrets: serde_json::Value, work: impl AsyncFnOnce(RevisionWriter)) -> Vec<String> {
+    /// An apiserver that lists these Secrets.
+    fn apiserver(secrets: serde_json::Value) -> Apiserver {
         let stored = serde_json::to_value(set("demo-2")).unwrap();
-        let apiserver = Apiserver::new(move |method, uri| match (method, uri.contains("/secrets")) {
+        Apiserver::new(move |method, uri| match (method, uri.contains("/secrets")) {
             ("GET", true) => {
                 (200, json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": secrets}))
             }
@@ -500,8 +500,17 @@ mod tests {
                 (409, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}))
             }
             _ => (200, stored.clone()),
-        });
-        work(RevisionWriter::new(apiserver.client(), "olmv1-system", SecretCache::default())).await;
+        })
+    }
+
+    fn writer(apiserver: &Apiserver) -> RevisionWriter {
+        RevisionWriter::new(apiserver.client(), "olmv1-system", SecretCache::default())
+    }
+
+    /// The requests of `work` that change something, where these Secrets are listed.
+    async fn writes(secrets: serde_json::Value, work: impl AsyncFnOnce(RevisionWriter)) -> Vec<String> {
+        let apiserver = apiserver(secrets);
+        work(writer(&apiserver)).await;
         apiserver.requests().into_iter().filter(|request| !request.starts_with("GET ")).collect()
     }
 
@@ -542,6 +551,16 @@ mod tests {
             assert!(patch.contains(r#""uid":"s1""#) && patch.contains(r#""uid":"uid-demo-2""#), "{patch}");
             assert!(patch.contains(r#""olm.operatorframework.io/service-account":null"#), "{patch}");
         }
+    }
+
+    /// The apiserver joins the lists of owners; a merge patch would replace the list of the Secret.
+    #[tokio::test]
+    async fn content_secret_owners_are_joined() {
+        let apiserver = apiserver(json!([secret("foreign", "demo-2", json!({}))]));
+        let sets = [&set("demo-2")];
+        writer(&apiserver).mark_secrets("demo", &sets, &Recorded::default()).await.unwrap();
+        assert_eq!(apiserver.requests().len(), 2, "{:#?}", apiserver.requests());
+        assert_eq!(apiserver.last_content_type(), "application/strategic-merge-patch+json");
     }
 
     #[tokio::test]
@@ -600,7 +619,7 @@ mod tests {
             ..OwnerReference::default()
         }]);
         let numbered = Numbered { set: desired, packed: Default::default() };
-        let writer = RevisionWriter::new(apiserver.client(), "olmv1-system", SecretCache::default());
+        let writer = writer(&apiserver);
         let done = writer.create(&numbered, &[], "inputs", &Recorded::default()).await;
         let writes = apiserver.requests().into_iter().filter(|request| !request.starts_with("GET "));
         (done.map(|_| ()).map_err(|error| error.to_string()), writes.collect())
@@ -644,7 +663,7 @@ mod tests {
                     (code, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": code}))
                 }
             });
-            let writer = RevisionWriter::new(apiserver.client(), "olmv1-system", SecretCache::default());
+            let writer = writer(&apiserver);
             let mut bare = judged.clone();
             (bare.metadata.uid, bare.metadata.resource_version) = (None, None);
             let updated = writer.update(&bare, &judged).await;
