@@ -308,6 +308,8 @@ fn ready_and_kstatus_in_every_state() {
         ),
         ("an upgrade", vec![done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"),
             "False/RollingOut: Revision 1.1.0 is rolling out: not yet", true, false),
+        ("an older one rolls out", vec![running(1, "0.9.0"), done(2, "1.0.0")], applied("1.0.0"),
+            "True/Succeeded: bundle demo.v1.0.0 is installed and available", false, false),
         ("another is desired", vec![done(1, "1.0.0")], applied("1.1.0"),
             "False/UpgradePending: bundle demo.v1.0.0 is installed, demo.v1.1.0 is desired", true, false),
         ("not available", vec![no_node], applied("1.0.0"), "False/Unavailable: no node", true, false),
