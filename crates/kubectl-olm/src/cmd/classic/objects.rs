@@ -80,9 +80,9 @@ impl Objects {
         namespace: &str,
         global_namespace: &str,
     ) -> Result<Self, CommandError> {
-        let mut catalogs = list(client, namespace).await?;
+        let mut catalogs = list(client, Some(namespace), "").await?;
         if global_namespace != namespace {
-            catalogs.extend(list(client, global_namespace).await?);
+            catalogs.extend(list(client, Some(global_namespace), "").await?);
         }
         Ok(Self {
             catalogs,
@@ -111,15 +111,23 @@ async fn shared<T>(client: &Client, namespace: &str) -> Result<Vec<Arc<T>>, Comm
 where
     T: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    Ok(list(client, namespace).await?.into_iter().map(Arc::new).collect())
+    Ok(list(client, Some(namespace), "").await?.into_iter().map(Arc::new).collect())
 }
 
-async fn list<T>(client: &Client, namespace: &str) -> Result<Vec<T>, CommandError>
+/// The objects of a namespace, or of all, with these labels.
+pub(super) async fn list<T>(
+    client: &Client,
+    namespace: Option<&str>,
+    labels: &str,
+) -> Result<Vec<T>, CommandError>
 where
     T: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let api: Api<T> = Api::namespaced(client.clone(), namespace);
-    let listed = api.list(&ListParams::default()).await;
+    let api: Api<T> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let listed = api.list(&ListParams::default().labels(labels)).await;
     let doing = format!("list {}", T::plural(&()));
     Ok(listed.map_err(|error| CommandError::from_request(&doing, &error))?.items)
 }

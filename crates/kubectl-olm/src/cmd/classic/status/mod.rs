@@ -3,19 +3,18 @@
 mod row;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
 
 use clap::Args;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::{GroupVersionKind, NamespaceResourceScope, TypeMeta};
-use kube::{Api, Client, Resource};
+use kube::core::{GroupVersionKind, TypeMeta};
+use kube::{Api, Client};
 use olm_api::openshift;
 use olm_classic::csv::strategy::proxy_variables;
 use olm_core::Object;
-use serde::de::DeserializeOwned;
 
 use self::row::{Catalog, Edit, Observed, Plan, Row};
+use super::objects::list;
 use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, bad, or_dash};
 use crate::failure::{CommandError, print_note};
@@ -156,19 +155,6 @@ async fn proxy(client: &Client) -> Result<BTreeMap<String, String>, CommandError
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(BTreeMap::new()),
         Err(error) => Err(CommandError::from_request("get proxies", &error)),
     }
-}
-
-async fn list<T>(client: &Client, namespace: Option<&str>, labels: &str) -> Result<Vec<T>, CommandError>
-where
-    T: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    let api: Api<T> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    let listed = api.list(&ListParams::default().labels(labels)).await;
-    let doing = format!("list {}", T::plural(&()));
-    Ok(listed.map_err(|error| CommandError::from_request(&doing, &error))?.items)
 }
 
 fn text(rows: &[Row], with_namespace: bool, wide: bool) -> String {
