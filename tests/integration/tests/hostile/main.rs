@@ -70,9 +70,7 @@ async fn hostile_content_is_refused_within_the_limits() -> Result<()> {
         (Reader::OperatorController, sizes::BUNDLES),
     ] {
         for shape in shapes.iter().filter(|shape| selection.has(shape)) {
-            let row = world.read(reader, shape.name, shape.expect, shape.make).await?;
-            world.until_gone().await?;
-            rows.push(row);
+            rows.push(world.read(reader, shape.name, shape.expect, shape.make).await?);
         }
     }
     if selection.all && selection.only.is_empty() {

@@ -98,7 +98,6 @@ pub(crate) async fn read_shared(world: &mut World) -> Result<Vec<Row>> {
         let name = format!("shared: {folder}");
         let make = |registry: &Registry| Ok(catalogs::push(registry, [layer]));
         rows.push(world.read(Reader::Catalogd, &name, Expect::Served, make).await?);
-        world.until_gone().await?;
     }
     let mut versions = Vec::new();
     for package in std::fs::read_dir(data.join("bundles"))? {
@@ -114,7 +113,6 @@ pub(crate) async fn read_shared(world: &mut World) -> Result<Vec<Row>> {
         rows.push(
             world.read(Reader::OperatorController, &format!("shared: {short}"), Expect::Within, make).await?,
         );
-        world.until_gone().await?;
     }
     Ok(rows)
 }

@@ -17,7 +17,7 @@ use crate::cgroup::{MemoryCgroup, reset_peak};
 use crate::content::Layer;
 use crate::report::Row;
 use crate::requests::Question;
-use crate::shape::Expect;
+use crate::shape::{Expect, Steps};
 use crate::support::{Pushed, Registry};
 use crate::{bundles, catalogs};
 
@@ -26,7 +26,7 @@ pub(crate) const LIMIT: u64 = 512 << 20;
 /// What a process may have resident at its highest.
 pub(crate) const MAX_PEAK: u64 = 256 << 20;
 pub(crate) const MAX_CPU: Duration = Duration::from_secs(30);
-/// How long an input may take, on a busy machine.
+/// How long one wait for an input may take, on a busy machine.
 pub(crate) const SETTLE: Duration = Duration::from_secs(400);
 /// The good catalog, package, extension and namespace.
 const GOOD: &str = "good";
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// Lets a program read an input, which ends as expected while the good catalog and the good extension work on.
+    /// Lets a program read an input, which ends as expected while the good catalog and the good extension work on, and is gone after it.
     pub(crate) async fn read(
         &mut self,
         reader: Reader,
@@ -212,6 +212,17 @@ impl World {
     ) -> Result<Row> {
         let registry = registry().await?;
         let reference = make(&registry).with_context(|| name.to_owned())?;
+        let steps = Steps::new(name);
+        steps.bound(self.read_within(&steps, reader, &reference, expect)).await
+    }
+
+    async fn read_within(
+        &mut self,
+        steps: &Steps<'_>,
+        reader: Reader,
+        reference: &str,
+        expect: Expect,
+    ) -> Result<Row> {
         let kills = self.kills();
         let failed = self.requests.failed.load(Ordering::Relaxed);
         let answered = self.requests.answered.load(Ordering::Relaxed);
@@ -221,7 +232,7 @@ impl World {
         let began = Instant::now();
         let mut problems = Vec::new();
         let message = {
-            let mut settling = std::pin::pin!(self.settled(reader, &reference));
+            let mut settling = std::pin::pin!(self.settled(steps, reader, reference));
             let died = ended(pid);
             tokio::select! {
                 message = &mut settling => message.map_err(|error| format!("{error:#}")),
@@ -249,14 +260,16 @@ impl World {
                 _ => {}
             }
         }
-        let mut row = Row { name: name.to_owned(), peak: 0, cpu: Duration::ZERO, message, problems };
+        let mut row = Row { name: steps.input.to_owned(), peak: 0, cpu: Duration::ZERO, message, problems };
         if self.process(reader).child().exited().is_none() {
             // what still runs belongs to this input
+            steps.begin("wait for an idle process");
             let process = &*self.process(reader);
             until_idle(process).await?;
             row.peak = process.memory()?.peak;
             row.cpu = process.cpu()?.saturating_sub(cpu);
         }
+        steps.begin("deletion");
         self.delete(reader).await?;
         if self.process(reader).child().exited().is_some() {
             row.problems.push("the process was restarted".to_owned());
@@ -280,12 +293,14 @@ impl World {
             }
         }
         row.print();
+        self.until_gone().await?;
         Ok(row)
     }
 
     /// Creates what lets the program read the input; gives whether it was accepted, and the message of the status.
-    async fn settled(&self, reader: Reader, reference: &str) -> Result<(bool, String)> {
+    async fn settled(&self, steps: &Steps<'_>, reader: Reader, reference: &str) -> Result<(bool, String)> {
         let name = bundles::PACKAGE;
+        steps.begin("status of the catalog");
         self.create_catalog(name, reference).await?;
         let settled = |catalog: &ClusterCatalog| {
             let conditions = catalog.status.clone().unwrap_or_default().conditions;
@@ -302,8 +317,10 @@ impl World {
             return Ok((served, progressing.message));
         }
         if let Reader::Client(question) = reader {
+            steps.begin("answer to a client");
             return question.ask(&self.http, &self.catalogd.content_url(), &self.grpc).await;
         }
+        steps.begin("status of the extension, and a pass of the good one");
         self.create_extension(name, "1.0.0").await?;
         let settled = |extension: &ClusterExtension| {
             let progressing = current(extension, condition::PROGRESSING).cloned()?;
@@ -337,7 +354,7 @@ impl World {
     }
 
     /// Waits until nothing of the last input is left.
-    pub(crate) async fn until_gone(&self) -> Result<()> {
+    async fn until_gone(&self) -> Result<()> {
         let name = bundles::PACKAGE;
         Wait::new(&self.extensions, name).within(SETTLE).to_be_gone().await?;
         Wait::new(&self.catalogs, name).within(SETTLE).to_be_gone().await
