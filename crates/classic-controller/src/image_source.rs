@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use olm_api::classic::CatalogSource;
-use olm_catalog::CatalogImage;
+use olm_catalog::{CatalogImage, CatalogImageError};
 use olm_core::Object;
 use olm_install::bundle::BundleError;
 use olm_oci::Retry;
@@ -28,7 +28,7 @@ pub trait ImageSource: Send + Sync {
         &'a self,
         source: &'a CatalogSource,
         reference: &'a str,
-    ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>>;
+    ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, FetchError>>;
 
     /// The manifests of a bundle, its ClusterServiceVersion first, with the credentials of the catalog that names it.
     ///
@@ -80,7 +80,7 @@ pub trait CatalogContent: Send + Sync {
     fn package_lines(&self, package: &str) -> io::Result<Vec<u8>>;
 }
 
-/// The image of a bundle cannot be pulled or read.
+/// An image cannot be pulled or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FetchError {
@@ -140,16 +140,19 @@ impl ImageSource for Images {
         &'a self,
         source: &'a CatalogSource,
         reference: &'a str,
-    ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
+    ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, FetchError>> {
+        let failed =
+            |error: CatalogImageError| FetchError { message: chain(&error), is_final: error.is_permanent() };
         async move {
-            let images = self.catalogs(source).await?;
+            let images = self.catalogs(source).await;
+            let images = images.map_err(|message| FetchError { message, is_final: false })?;
             let scope = source.metadata.namespace.as_deref().unwrap_or_default();
             match images.open_or_recorded(scope, reference).await {
                 Ok((image, None)) => Ok(Arc::new(image) as Arc<dyn CatalogContent>),
                 Ok((image, Some(error))) => {
                     Ok(Arc::new(RecordedCatalog { image, problem: chain(&error) }) as Arc<dyn CatalogContent>)
                 }
-                Err(error) => Err(chain(&error)),
+                Err(error) => Err(failed(error)),
             }
         }
         .boxed()

@@ -341,7 +341,8 @@ mod tests {
         let image = format!("registry.test/c@sha256:{}", "1".repeat(64));
         let source = source_in("ns", &image);
         let error = images.catalog(&source, &image).await.err().unwrap();
-        assert!(error.contains("is rejected by policy"), "{error}");
+        assert!(error.message.contains("is rejected by policy"), "{error}");
+        assert!(!error.is_final, "another policy may accept it");
         let error = images.bundle(&source, &image).await.err().unwrap();
         assert!(error.message.contains("is rejected by policy"), "{error}");
         assert!(!error.is_final, "another policy may accept it");
@@ -363,7 +364,7 @@ mod tests {
         for (namespace, is_pulled) in [("ns", false), ("other", true)] {
             let source = source_in(namespace, &image);
             // what is stored has no files
-            let catalog = images.catalog(&source, &image).await.err().unwrap();
+            let catalog = images.catalog(&source, &image).await.err().unwrap().message;
             let bundle = images.bundle(&source, &image).await.err().unwrap().message;
             for error in [catalog, bundle] {
                 assert_eq!(error.contains("error creating image source"), is_pulled, "{namespace}: {error}");

@@ -140,6 +140,17 @@ impl CatalogImageError {
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Image(error) if error.is_unavailable())
     }
+
+    /// Whether trying again with the same image would end the same way.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Image(error) => error.is_permanent(),
+            Self::Content(error) => error.is_permanent(),
+            Self::NoLabel { .. } => true,
+            Self::Store(_) | Self::Cached { .. } | Self::Task(_) => false,
+        }
+    }
 }
 
 /// The catalog behind an image reference. A tag costs one request more than a digest.
@@ -220,5 +231,24 @@ impl<W: Write> Visitor for Reader<W> {
     fn broken_link(&mut self, path: &str, why: &str) -> Result<bool, IngestError> {
         self.0.broken_link(path, why)?;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_error_is_permanent_with_its_content() {
+        let reference = "registry.test/c:v1".parse().unwrap();
+        let too_large = IngestError::TooLarge { what: "bytes", limit: 1, path: "a.yaml".to_owned() };
+        for (error, want) in [
+            (CatalogImageError::NoLabel { reference, hint: "" }, true),
+            (CatalogImageError::Content(too_large), true),
+            (CatalogImageError::Content(IngestError::Cancelled), false),
+            (CatalogImageError::Image(olm_oci::Error::ReferenceForm { why: "no digest".to_owned() }), false),
+        ] {
+            assert_eq!(error.is_permanent(), want, "{error}");
+        }
     }
 }

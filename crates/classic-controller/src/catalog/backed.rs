@@ -28,7 +28,9 @@ impl Backed {
     /// The error message, with what to change.
     pub(super) fn explain(&self, error: &CatalogError) -> String {
         match error {
-            CatalogError::Source(problem) => format!("{problem}; {}", self.fix()),
+            CatalogError::Source(problem) | CatalogError::Rejected(problem) => {
+                format!("{problem}; {}", self.fix())
+            }
             // names that itself: another field does not help
             CatalogError::Memory(error) => error.to_string(),
         }

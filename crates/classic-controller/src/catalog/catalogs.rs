@@ -377,6 +377,8 @@ mod tests {
     struct Registry {
         is_out: AtomicBool,
         is_cached: bool,
+        /// What it has is rejected, while it is out.
+        is_final: bool,
         /// Their lines cannot be read.
         packages: Vec<String>,
         memory: usize,
@@ -405,7 +407,7 @@ mod tests {
             &'a self,
             _: &'a CatalogSource,
             _: &'a str,
-        ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
+        ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, FetchError>> {
             self.pulls.fetch_add(1, Ordering::Relaxed);
             let is_out = self.is_out.load(Ordering::Relaxed);
             let content = Content {
@@ -418,7 +420,7 @@ mod tests {
                 reads: Arc::clone(&self.reads),
             };
             let pulled = match is_out && !self.is_cached {
-                true => Err(REFUSED.to_owned()),
+                true => Err(FetchError { message: REFUSED.to_owned(), is_final: self.is_final }),
                 false => Ok(Arc::new(content) as Arc<dyn CatalogContent>),
             };
             std::future::ready(pulled).boxed()
@@ -581,6 +583,19 @@ mod tests {
             }
             tokio::time::sleep(Duration::from_secs(wait)).await;
             assert_eq!(registry.pulls.load(Ordering::Relaxed), want, "after further {wait} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rejected_image_is_pulled_again_later() {
+        for (is_final, want) in [(false, 7), (true, 2)] {
+            let registry =
+                Arc::new(Registry { is_out: AtomicBool::new(true), is_final, ..Registry::default() });
+            let (catalogs, source) = image_catalogs(&registry);
+            let error = catalogs.content(&source).await.err().unwrap();
+            assert!(error.contains("connection refused; correct spec.image"), "{error}");
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            assert_eq!(registry.pulls.load(Ordering::Relaxed), want, "{is_final}");
         }
     }
 

@@ -3,6 +3,7 @@
 use tokio::task::JoinError;
 
 use super::memory::MemoryError;
+use crate::image_source::FetchError;
 
 /// Why the content of a catalog cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,8 +11,17 @@ pub(super) enum CatalogError {
     /// The registry, the image or the ConfigMap that the spec names, or what it contains.
     #[error("{0}")]
     Source(String),
+    /// The image that the spec names, whose content is invalid or above a limit.
+    #[error("{0}")]
+    Rejected(String),
     #[error(transparent)]
     Memory(#[from] MemoryError),
+}
+
+impl From<FetchError> for CatalogError {
+    fn from(error: FetchError) -> Self {
+        if error.is_final { Self::Rejected(error.message) } else { Self::Source(error.message) }
+    }
 }
 
 impl CatalogError {

@@ -38,9 +38,9 @@ pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// How long the error of an attempt to read the content counts: namespaces that wait for it do not repeat it one after the other.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How many times as long the wait is after an image that does not fit into memory: each attempt reads its whole index, and another attempt
-/// helps only when the tag or other CatalogSources have changed.
-const MEMORY_BACKOFF: u32 = 30;
+/// How many times as long the wait is after an image whose content is rejected, or does not fit into memory: each attempt reads it whole, and
+/// another one helps only when the tag or other CatalogSources have changed.
+const REJECTED_BACKOFF: u32 = 30;
 
 /// The connection of a catalog.
 #[derive(Clone)]
@@ -166,10 +166,10 @@ impl Keeping {
         reference: &str,
     ) {
         // in a row
-        let (mut failures, mut memory_failures) = (0, 0);
+        let (mut failures, mut rejected) = (0, 0);
         let mut digest = String::new();
         loop {
-            let opened = images.catalog(source, reference).await.map_err(CatalogError::Source);
+            let opened = images.catalog(source, reference).await.map_err(CatalogError::from);
             let replaced = self.index_memory();
             let image = opened.and_then(|opened| all.add(opened, replaced).map_err(CatalogError::from));
             let (origin, problem) = match image {
@@ -193,7 +193,7 @@ impl Keeping {
             self.set(state, origin, problem.clone());
             let wait = match problem {
                 None => {
-                    (failures, memory_failures) = (0, 0);
+                    (failures, rejected) = (0, 0);
                     self.poll.notified().await;
                     continue;
                 }
@@ -202,10 +202,10 @@ impl Keeping {
                     failures += 1;
                     backoff(failures - 1)
                 }
-                Some(CatalogError::Memory(error)) => {
-                    tracing::info!(catalog = self.key, %error, "the image does not fit into memory");
-                    (failures, memory_failures) = (0, memory_failures + 1);
-                    backoff(memory_failures - 1) * MEMORY_BACKOFF
+                Some(error @ (CatalogError::Rejected(_) | CatalogError::Memory(_))) => {
+                    tracing::info!(catalog = self.key, %error, "the content of the image is rejected");
+                    (failures, rejected) = (0, rejected + 1);
+                    backoff(rejected - 1) * REJECTED_BACKOFF
                 }
             };
             let _ = timeout(wait, self.poll.notified()).await;

@@ -29,7 +29,7 @@ impl ImageSource for Registry {
         &'a self,
         _: &'a CatalogSource,
         reference: &'a str,
-    ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
+    ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, FetchError>> {
         let content = Content { package: reference.to_owned(), reads: AtomicU32::new(0) };
         async move { Ok(Arc::new(content) as Arc<dyn CatalogContent>) }.boxed()
     }

@@ -271,8 +271,8 @@ mod tests {
             &'a self,
             _: &'a CatalogSource,
             _: &'a str,
-        ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
-            async { Err("down".to_owned()) }.boxed()
+        ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, FetchError>> {
+            async { Err(FetchError { message: "down".to_owned(), is_final: false }) }.boxed()
         }
 
         fn bundle<'a>(

@@ -126,16 +126,17 @@ impl ImageSource for Content {
         &'a self,
         _: &'a CatalogSource,
         reference: &'a str,
-    ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, String>> {
+    ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, FetchError>> {
         Box::pin(async move {
             tokio::time::sleep(PULL).await;
-            self.check()?;
+            let failed = |message| FetchError { message, is_final: false };
+            self.check().map_err(failed)?;
             let served = match reference {
                 CATALOG_IMAGE => Served::new("fruit", &self.heads.lock()),
                 EARLIER_IMAGE => {
                     Served::new("earlier", &BTreeMap::from(PACKAGES.map(|package| (package, 0))))
                 }
-                _ => return Err(format!("{reference} not found")),
+                _ => return Err(failed(format!("{reference} not found"))),
             };
             Ok(Arc::new(served) as _)
         })
