@@ -486,7 +486,7 @@ fn status_keeps_an_upgrade_while_catalogs_are_unread() {
 
 /// A spec asks for what the first pass reported, and in the second one a catalog is unread.
 #[test]
-fn status_drops_an_upgrade_that_is_taken_while_catalogs_are_unread() {
+fn status_drops_a_taken_upgrade_while_catalogs_are_unread() {
     let skipped = || UpgradeUpdate { unfit: Some(unfit("1.2.0")), ..UpgradeUpdate::NONE };
     let both = || UpgradeUpdate { unfit: Some(unfit("1.2.0")), ..held("2.0.0") };
     let installed = done(1, "1.0.0");
