@@ -18,6 +18,15 @@ pub(crate) fn yaml(input: &[u8]) {
     if yaml_to_json(input, &mut json, &limits).is_ok() {
         assert!(json.len() <= 8 << 20, "{} bytes became {}", input.len(), json.len());
         normalised(&json, &limits);
+        let exact = Limits { exact_integers: true, ..limits };
+        let mut kept = Vec::new();
+        // a longer text may exceed a limit
+        if yaml_to_json(input, &mut kept, &exact).is_ok() {
+            normalised(&kept, &exact);
+            let mut rounded = Vec::new();
+            assert_eq!(normalise_json(&kept, &mut rounded, &limits).ok(), Some(kept.len()));
+            assert_eq!(rounded, json, "rounded later");
+        }
     }
     let whole = outcome(input);
     assert_eq!(whole, outcome(Pieces(input)));

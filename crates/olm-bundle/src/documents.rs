@@ -87,6 +87,7 @@ impl<'a> NodeBudget<'a> {
             depth: 120,
             document_nodes: self.left,
             stream_nodes: self.left,
+            exact_integers: true,
             ..Limits::default()
         };
         let mut documents = Documents::from_bytes(bytes, limits);

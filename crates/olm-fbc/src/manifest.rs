@@ -59,8 +59,8 @@ fn json_text(manifest: Vec<u8>) -> Result<String, String> {
         return String::from_utf8(manifest).map_err(|_| "an inline manifest is not UTF-8".to_owned());
     }
     let mut json = Vec::new();
-    olm_yaml::yaml_to_json(&manifest, &mut json, &olm_yaml::Limits::default())
-        .map_err(|error| error.message)?;
+    let limits = olm_yaml::Limits { exact_integers: true, ..olm_yaml::Limits::default() };
+    olm_yaml::yaml_to_json(&manifest, &mut json, &limits).map_err(|error| error.message)?;
     let json = String::from_utf8(json).map_err(|_| "an inline manifest is not UTF-8".to_owned())?;
     Ok(html_escaped(&json))
 }
@@ -274,6 +274,7 @@ mod tests {
         for (properties, objects, at) in [
             (json!([]), vec![], None),
             (json!([inline("kind: Service\na: y\nb: <\n")]), vec![r#"{"a":true,"b":"\u003c","kind":"Service"}"#], None),
+            (json!([inline("kind: A\na: 9223372036854775807\n")]), vec![r#"{"a":9223372036854775807,"kind":"A"}"#], None),
             (json!([inline("{\"b\": 1}"), inline(csv), metadata, inline(csv)]), vec!["{\"b\": 1}", csv, csv], Some(1)),
         ] {
             let found = bundle(properties).manifests(None).unwrap();

@@ -4,7 +4,7 @@
 //! apply then changes nothing. Fields that we do not declare are never compared. Rule: feasibility §2, revisions §7.5.
 
 use olm_core::{Object, go};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::fields::{self, Entry, Step, entries, item, owns};
 use crate::keys;
@@ -226,8 +226,16 @@ fn same(desired: &Value, live: &Value) -> bool {
         (Value::Array(desired), Value::Array(live)) => {
             desired.len() == live.len() && desired.iter().zip(live).all(|(desired, live)| same(desired, live))
         }
-        (Value::Number(desired), Value::Number(live)) => desired == live || desired.as_f64() == live.as_f64(),
+        (Value::Number(desired), Value::Number(live)) => same_number(desired, live),
         _ => desired == live,
+    }
+}
+
+/// Equal numbers; a field of the type `float64` (`maximum` of a CRD) keeps only some digits of an integer.
+fn same_number(desired: &Number, live: &Number) -> bool {
+    match (desired.as_i64(), live.as_i64()) {
+        (Some(desired), Some(live)) => desired == live || go::json_number(desired as f64) == live.to_string(),
+        _ => desired.as_f64() == live.as_f64(),
     }
 }
 
@@ -444,5 +452,20 @@ mod tests {
         assert!(same(&json!({"a": null, "b": 1.0}), &json!({"b": 1})));
         assert!(!same(&json!({"b": 1, "c": 2}), &json!({"b": 1})));
         assert!(!same(&json!([1]), &json!([1, 2])));
+        for (desired, live, is_same) in [
+            ("9223372036854775807", "9223372036854775807", true),
+            ("9223372036854775807", "9223372036854775806", false),
+            ("9223372036854775807", "9223372036854776000", true),
+            ("-9223372036854775808", "-9223372036854776000", true),
+            ("9007199254740993", "9007199254740992", true),
+            ("9007199254740993", "9007199254740994", false),
+            ("9007199254740992", "9007199254740993", false),
+            ("4611686018427387903", "4611686018427388000", true),
+            ("4611686018427387903", "4611686018427387904", false),
+            ("18446744073709551615", "18446744073709552000", true),
+        ] {
+            let value = |text: &str| -> Value { serde_json::from_str(text).unwrap() };
+            assert_eq!(same(&value(desired), &value(live)), is_same, "{desired} {live}");
+        }
     }
 }

@@ -37,7 +37,7 @@ pub struct Origin {
     pub offset: u64,
     /// Where its value begins.
     pub position: Position,
-    /// The first integer that a double cannot hold: its last digits are lost (fbc §4.2).
+    /// The first integer whose last digits are lost, because a double cannot hold it (fbc §4.2).
     pub rounded: Option<Position>,
     /// Read as YAML, not as JSON.
     pub yaml: bool,

@@ -1,8 +1,8 @@
 //! One pass from JSON bytes to normalised JSON (fbc §4.2): parse and write in one pass, no tree in between.
 //!
 //! Strings are copied run by run, an object is permuted only if its keys did not already ascend, integers
-//! of up to 15 digits are copied, other numbers go through a double. Nesting lives on an explicit stack, so
-//! depth costs no call stack. Error messages are Go's.
+//! of up to 15 digits are copied (of up to 64 bits with [`Limits::exact_integers`]), other numbers go through a
+//! double. Nesting lives on an explicit stack, so depth costs no call stack. Error messages are Go's.
 
 use olm_core::go;
 
@@ -156,7 +156,9 @@ impl Normaliser {
                 Some(b't') => at = literal(input, at, b"true", out)?,
                 Some(b'f') => at = literal(input, at, b"false", out)?,
                 Some(b'n') => at = literal(input, at, b"null", out)?,
-                Some(b'-' | b'0'..=b'9') => at = number(input, at, last, out, &mut self.rounded)?,
+                Some(b'-' | b'0'..=b'9') => {
+                    at = number(input, at, last, out, limits, &mut self.rounded)?;
+                }
                 _ => return unexpected(input, at, "looking for beginning of value"),
             }
             // a value has ended
@@ -370,6 +372,7 @@ fn number(
     start: usize,
     last: bool,
     out: &mut Vec<u8>,
+    limits: &Limits,
     rounded: &mut Option<usize>,
 ) -> Step<usize> {
     let digits =
@@ -403,7 +406,8 @@ fn number(
         return Err(ValueError::End);
     }
     let text = &input[start..at];
-    if integer && at - whole <= 15 {
+    let is_exact = || std::str::from_utf8(text).is_ok_and(|text| text.parse::<i64>().is_ok());
+    if integer && (at - whole <= 15 || (limits.exact_integers && is_exact())) {
         out.extend_from_slice(text);
         return Ok(at);
     }
@@ -463,6 +467,27 @@ mod tests {
             (b"0.0000009", "9e-7"),
         ] {
             assert_eq!(normalise(input), Ok(want.to_owned()), "{}", String::from_utf8_lossy(input));
+        }
+    }
+
+    #[test]
+    fn json_exact_integers_have_all_digits() {
+        let limits = Limits { exact_integers: true, ..Limits::default() };
+        for (input, want) in [
+            ("9007199254740993", "9007199254740993"),
+            ("9223372036854775807", "9223372036854775807"),
+            ("-9223372036854775808", "-9223372036854775808"),
+            ("9223372036854775808", "9223372036854776000"),
+            ("-9223372036854775809", "-9223372036854776000"),
+            ("18446744073709551615", "18446744073709552000"),
+            ("9007199254740993.0", "9007199254740992"),
+            ("9007199254740993e0", "9007199254740992"),
+            ("1E18", "1000000000000000000"),
+            ("-0", "-0"),
+        ] {
+            let mut out = Vec::new();
+            assert_eq!(normalise_json(input.as_bytes(), &mut out, &limits), Ok(input.len()));
+            assert_eq!(String::from_utf8_lossy(&out), want, "{input}");
         }
     }
 

@@ -395,14 +395,15 @@ impl Sink<'_> {
         }
         if let Some(name) = anchor {
             let mut json = Vec::new();
-            push_scalar(scalar, &mut json);
+            push_scalar(scalar, &mut json, self.limits);
             self.spend(mark, json.len())?;
             self.anchors.insert(name, Anchor::Done { json, key: key_of(scalar), nodes: 1 });
         }
         if is_key {
             return self.key(mark, key_of(scalar));
         }
-        if self.rounded.is_none() && scalar.loses_digits(value) {
+        let is_exact = self.limits.exact_integers && matches!(scalar, Scalar::Int(_));
+        if self.rounded.is_none() && !is_exact && scalar.loses_digits(value) {
             self.rounded = Some(mark);
         }
         let start = self.out.len();
@@ -416,7 +417,7 @@ impl Sink<'_> {
             };
             self.report(Phase::Convert, mark, &format!("json: unsupported value: {text}"));
         }
-        push_scalar(scalar, self.out);
+        push_scalar(scalar, self.out, self.limits);
         self.finish(mark, start)
     }
 
@@ -531,11 +532,12 @@ impl Sink<'_> {
     }
 }
 
-fn push_scalar(scalar: Scalar<'_>, out: &mut Vec<u8>) {
+fn push_scalar(scalar: Scalar<'_>, out: &mut Vec<u8>, limits: &Limits) {
     match scalar {
         Scalar::Null => out.extend_from_slice(b"null"),
         Scalar::Bool(true) => out.extend_from_slice(b"true"),
         Scalar::Bool(false) => out.extend_from_slice(b"false"),
+        Scalar::Int(number) if limits.exact_integers => out.extend_from_slice(number.to_string().as_bytes()),
         Scalar::Int(number) => push_number(number as f64, out),
         Scalar::Uint(number) => push_number(number as f64, out),
         Scalar::Float(number) => push_number(number, out),

@@ -106,13 +106,16 @@ proptest! {
     ) {
         let value = serde_json::Value::Object(map.into_iter().collect());
         let text = serde_json::to_string(&value).unwrap();
-        let (mut json, mut yaml) = (Vec::new(), Vec::new());
-        normalise_json(text.as_bytes(), &mut json, &Limits::default()).unwrap();
-        // the engine wants keys within 1024 characters of their colon
-        if yaml_to_json(text.as_bytes(), &mut yaml, &Limits::default()).is_ok() {
-            prop_assert_eq!(String::from_utf8(yaml).unwrap(), String::from_utf8(json).unwrap());
-        } else {
-            prop_assert!(text.len() > 1000 || text.contains('\t'), "{}", text);
+        for exact_integers in [false, true] {
+            let limits = Limits { exact_integers, ..Limits::default() };
+            let (mut json, mut yaml) = (Vec::new(), Vec::new());
+            normalise_json(text.as_bytes(), &mut json, &limits).unwrap();
+            // the engine wants keys within 1024 characters of their colon
+            if yaml_to_json(text.as_bytes(), &mut yaml, &limits).is_ok() {
+                prop_assert_eq!(String::from_utf8(yaml).unwrap(), String::from_utf8(json).unwrap());
+            } else {
+                prop_assert!(text.len() > 1000 || text.contains('\t'), "{}", text);
+            }
         }
     }
 

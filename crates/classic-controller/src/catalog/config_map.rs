@@ -25,6 +25,7 @@ const LIMITS: olm_yaml::Limits = olm_yaml::Limits {
     depth: 1_000,
     document_nodes: 200_000,
     stream_nodes: 200_000,
+    exact_integers: true,
 };
 
 /// Bytes of the manifests of all bundles, and about as many of memory of the entries of all channels.
@@ -203,7 +204,7 @@ mod tests {
             ("clusterServiceVersions", csv("1.0.0", "") + &csv("2.0.0", "p.v1.0.0")),
             (
                 "customResourceDefinitions",
-                "- metadata: {name: as.g.test}\n- metadata: {name: bs.g.test}\n".to_owned(),
+                "- metadata: {name: as.g.test}\n  spec: {default: 9223372036854775807}\n- metadata: {name: bs.g.test}\n".to_owned(),
             ),
         ];
         let data = data.map(|(key, text)| (key.to_owned(), text)).into();
@@ -221,6 +222,7 @@ mod tests {
         let bundle = catalog.bundle("p.v2.0.0").unwrap();
         let names: Vec<&str> = bundle.objects.iter().map(Object::name).collect();
         assert_eq!(names, ["p.v2.0.0", "as.g.test"]);
+        assert_eq!(bundle.objects[1].0["spec"], json!({"default": i64::MAX}));
         assert!(bundle.properties.iter().any(|it| &*it.kind == "olm.gvk"));
         assert!(catalog.bundle("q").is_none());
     }

@@ -1,11 +1,12 @@
 //! Holding a JSON value against a declared Kubernetes shape: what is declared stays, what is not is dropped and named,
-//! what has the wrong type is an error. Values are never otherwise changed, and required members are not demanded: the
-//! reference's decoder does not demand them either.
+//! what has the wrong type is an error. Only numbers are otherwise changed, to what their type holds, and required members
+//! are not demanded: the reference's decoder does not demand them either.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::LazyLock;
 
+use olm_core::go;
 use serde_json::{Map, Number, Value};
 
 use super::{parsed, referred};
@@ -180,12 +181,15 @@ impl Walk {
             (Shape::Any, _)
             | (Shape::Text, Value::String(_))
             | (Shape::Boolean, Value::Bool(_))
-            | (Shape::Number, Value::Number(_))
             | (Shape::TextOrNumber, Value::String(_) | Value::Number(_))
             | (Shape::Quantity, Value::Number(_)) => Ok(()),
             (Shape::Quantity, Value::String(text)) if is_quantity(text) => Ok(()),
             (Shape::Quantity, Value::String(_)) => {
                 Err(ShapeError { path: self.to_string(), problem: QUANTITY_RULE.to_owned() })
+            }
+            (Shape::Number, Value::Number(number)) => {
+                *number = double(number);
+                Ok(())
             }
             (Shape::Integer, Value::Number(number)) => match whole(number) {
                 Some(exact) => {
@@ -333,6 +337,12 @@ pub(crate) fn whole(number: &Number) -> Option<Number> {
     #[expect(clippy::cast_possible_truncation, reason = "the range is checked in the same expression")]
     let exact = (float.fract() == 0.0 && float.abs() < 9.0e15).then_some(float as i64);
     exact.map(Number::from)
+}
+
+/// The number as Go writes it from a `float64`, which has fewer digits than an integer may have.
+fn double(number: &Number) -> Number {
+    let text = number.as_f64().map(go::json_number);
+    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_else(|| number.clone())
 }
 
 /// The JSON type of a value, as messages name it.

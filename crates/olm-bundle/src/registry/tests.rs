@@ -267,6 +267,45 @@ fn nodes_are_limited_over_all_files() {
     }
 }
 
+/// As Kubernetes reads them: an integer of 64 bits is exact, what Kubernetes declares as a number is a double.
+#[test]
+fn integers_of_manifests_keep_their_digits() {
+    let list = "[9223372036854775807, -9223372036854775808, 9007199254740993, 18446744073709551615, 1.5e3, 9007199254740993.0]";
+    let want: Value = serde_json::from_str(
+        "[9223372036854775807, -9223372036854775808, 9007199254740993, 18446744073709552000, 1500, 9007199254740992]",
+    )
+    .unwrap();
+    let schema = format!(
+        "{{\"type\": \"integer\", \"default\": 9007199254740993, \"enum\": {list}, \"maxLength\": 9223372036854775807, \
+         \"minimum\": -9223372036854775808, \"maximum\": 9223372036854775807, \"multipleOf\": 9007199254740993}}"
+    );
+    let crd = format!(
+        "{{\"apiVersion\": \"apiextensions.k8s.io/v1\", \"kind\": \"CustomResourceDefinition\", \
+         \"metadata\": {{\"name\": \"as.example.com\"}}, \"spec\": {{\"versions\": [{{\"name\": \"v1\", \
+         \"schema\": {{\"openAPIV3Schema\": {schema}}}}}]}}}}"
+    );
+    let other = format!(
+        "{{\"apiVersion\": \"example.com/v1\", \"kind\": \"A\", \"metadata\": {{\"name\": \"a\"}}, \"spec\": {list}}}"
+    );
+    // a comment makes it YAML
+    for head in ["", "# YAML\n"] {
+        let files =
+            [("manifests/crd.yaml", format!("{head}{crd}")), ("manifests/a.yaml", format!("{head}{other}"))];
+        let bundle = parse_with(&files.each_ref().map(|(path, text)| (*path, text.as_str()))).unwrap();
+        assert_eq!(bundle.others[0].0["spec"], want);
+        assert_eq!(
+            bundle.crds[0].0["spec"]["versions"][0]["schema"]["openAPIV3Schema"],
+            json!({
+                "type": "integer", "default": 9_007_199_254_740_993_i64, "enum": want, "maxLength": i64::MAX,
+                "minimum": i64::MIN as f64, "maximum": 9_223_372_036_854_776_000_u64,
+                "multipleOf": 9_007_199_254_740_992_i64,
+            })
+        );
+        let text = olm_core::go::json_string(&bundle.others[0].to_value());
+        assert!(text.contains("[9223372036854775807,-9223372036854775808,9007199254740993,1844"), "{text}");
+    }
+}
+
 #[test]
 fn nodes_of_objects_and_lists_count_for_their_memory() {
     let cancellation = Cancellation::default();

@@ -112,6 +112,43 @@ fn documents_have_the_position_of_their_value() {
 }
 
 #[test]
+fn documents_keep_integers_when_asked() {
+    for (input, exact, double) in [
+        ("{\"a\":9007199254740993}", "{\"a\":9007199254740993}", "{\"a\":9007199254740992}"),
+        ("- 9223372036854775807", "[9223372036854775807]", "[9223372036854776000]"),
+        ("- +9223372036854775807", "[9223372036854775807]", "[9223372036854776000]"),
+        ("- 0x7fff_ffff_ffff_ffff", "[9223372036854775807]", "[9223372036854776000]"),
+        ("- -9223372036854775808", "[-9223372036854775808]", "[-9223372036854776000]"),
+        ("- !!int 9007199254740993", "[9007199254740993]", "[9007199254740992]"),
+        (
+            "- &n 9007199254740993\n- *n",
+            "[9007199254740993,9007199254740993]",
+            "[9007199254740992,9007199254740992]",
+        ),
+        (
+            "- &n {a: 9007199254740993}\n- {<<: [*n]}",
+            "[{\"a\":9007199254740993},{\"a\":9007199254740993}]",
+            "[{\"a\":9007199254740992},{\"a\":9007199254740992}]",
+        ),
+        ("- !!float 9007199254740993", "[9007199254740992]", "[9007199254740992]"),
+        ("- 18446744073709551615", "[18446744073709552000]", "[18446744073709552000]"),
+        ("- -9223372036854775809", "[-9223372036854776000]", "[-9223372036854776000]"),
+        (
+            "- 9007199254740993.0\n- 1e18\n- -0",
+            "[9007199254740992,1000000000000000000,0]",
+            "[9007199254740992,1000000000000000000,0]",
+        ),
+    ] {
+        for (exact_integers, want) in [(true, exact), (false, double)] {
+            let limits = Limits { exact_integers, ..Limits::default() };
+            let found: Vec<Vec<u8>> =
+                Documents::from_bytes(input.as_bytes(), limits).collect::<Result<_, _>>().unwrap();
+            assert_eq!(found, [want.as_bytes()], "{input}");
+        }
+    }
+}
+
+#[test]
 fn documents_have_the_first_rounded_integer() {
     for (input, want) in [
         ("{\"a\": 9007199254740992}", None),
@@ -131,6 +168,17 @@ fn documents_have_the_first_rounded_integer() {
         let mut documents = Documents::from_bytes(input.as_bytes(), Limits::default());
         let found = documents.next_with(|document| Ok(document.origin.rounded)).unwrap().unwrap();
         assert_eq!(found.map(|at| (at.line, at.column)), want, "{input}");
+    }
+    for input in
+        ["{\"a\": 9223372036854775807}", "a: 9223372036854775807", "a: &n 9223372036854775807\nb: *n"]
+    {
+        let limits = Limits { exact_integers: true, ..Limits::default() };
+        let mut documents = Documents::from_bytes(input.as_bytes(), limits);
+        assert_eq!(
+            documents.next_with(|document| Ok(document.origin.rounded)).unwrap(),
+            Some(None),
+            "{input}"
+        );
     }
     let invalid = b"{\"\xff\xff\xff\":9007199254740993}";
     let mut documents = Documents::from_bytes(invalid, Limits::default());
