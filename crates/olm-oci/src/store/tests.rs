@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use olm_core::{Digest, DigestAlgorithm, ImageRef};
 
-use super::attempts::MAX_FILES;
 use super::disk::{Disk, Lock, RealDisk};
 use super::tags::{MAX_SCOPES, MAX_TAGS};
 use super::{Staging, Store, StoreError};
@@ -448,7 +447,7 @@ async fn store_lock_of_another_process_blocks_no_task() {
     let key = digest("x");
     let read = store.get_or_fill(&key, async |_: std::path::PathBuf| Err::<(), _>(StoreError::Cancelled));
     // `read` is polled first
-    let (read, ()) = tokio::join!(biased; read, async move { drop(release.send(())) });
+    let (read, ()) = tokio::join!(biased; read, async move { _ = release.send(()) });
     assert!(read.is_ok(), "{read:?}");
     assert!(holder.join().unwrap(), "the other task ran");
 }
