@@ -1,4 +1,4 @@
-//! What a CatalogSource names: an image, an address or a ConfigMap.
+//! The image, address or ConfigMap that a CatalogSource names.
 //!
 //! Rule: classic-apis §2.1.
 

@@ -503,14 +503,14 @@ mod tests {
         })
     }
 
-    fn writer(apiserver: &Apiserver) -> RevisionWriter {
+    fn writer_of(apiserver: &Apiserver) -> RevisionWriter {
         RevisionWriter::new(apiserver.client(), "olmv1-system", SecretCache::default())
     }
 
     /// The requests of `work` that change something, where these Secrets are listed.
     async fn writes(secrets: serde_json::Value, work: impl AsyncFnOnce(RevisionWriter)) -> Vec<String> {
         let apiserver = apiserver(secrets);
-        work(writer(&apiserver)).await;
+        work(writer_of(&apiserver)).await;
         apiserver.requests().into_iter().filter(|request| !request.starts_with("GET ")).collect()
     }
 
@@ -558,7 +558,7 @@ mod tests {
     async fn content_secret_owners_are_joined() {
         let apiserver = apiserver(json!([secret("foreign", "demo-2", json!({}))]));
         let sets = [&set("demo-2")];
-        writer(&apiserver).mark_secrets("demo", &sets, &Recorded::default()).await.unwrap();
+        writer_of(&apiserver).mark_secrets("demo", &sets, &Recorded::default()).await.unwrap();
         assert_eq!(apiserver.requests().len(), 2, "{:#?}", apiserver.requests());
         assert_eq!(apiserver.last_content_type(), "application/strategic-merge-patch+json");
     }
@@ -619,7 +619,7 @@ mod tests {
             ..OwnerReference::default()
         }]);
         let numbered = Numbered { set: desired, packed: Default::default() };
-        let writer = writer(&apiserver);
+        let writer = writer_of(&apiserver);
         let done = writer.create(&numbered, &[], "inputs", &Recorded::default()).await;
         let writes = apiserver.requests().into_iter().filter(|request| !request.starts_with("GET "));
         (done.map(|_| ()).map_err(|error| error.to_string()), writes.collect())
@@ -663,7 +663,7 @@ mod tests {
                     (code, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": code}))
                 }
             });
-            let writer = writer(&apiserver);
+            let writer = writer_of(&apiserver);
             let mut bare = judged.clone();
             (bare.metadata.uid, bare.metadata.resource_version) = (None, None);
             let updated = writer.update(&bare, &judged).await;
