@@ -577,7 +577,7 @@ mod tests {
         assert_eq!(error, want, "neither the image nor its pull secret is wrong");
         assert_eq!(catalogs.state(&source), Some(ConnectionState::TransientFailure));
         assert_eq!(catalogs.problem("ns/c").map(|it| format!("failed to list bundles: {it}")), Some(error));
-        for (wait, poll, want) in [(20, false, 1), (20, false, 2), (10, true, 3), (600, false, 5)] {
+        for (wait, poll, want) in [(5, true, 1), (15, false, 2), (10, true, 3), (600, false, 5)] {
             if poll {
                 catalogs.poll("ns/c");
             }

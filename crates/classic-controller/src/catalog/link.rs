@@ -205,7 +205,9 @@ impl Keeping {
                 Some(error @ (CatalogError::Rejected(_) | CatalogError::Memory(_))) => {
                     tracing::info!(catalog = self.key, %error, "the content of the image is rejected");
                     (failures, rejected) = (0, rejected + 1);
-                    backoff(rejected - 1) * REJECTED_BACKOFF
+                    // however often the tag is polled
+                    tokio::time::sleep(MAX_BACKOFF).await;
+                    (backoff(rejected - 1) * REJECTED_BACKOFF).saturating_sub(MAX_BACKOFF)
                 }
             };
             let _ = timeout(wait, self.poll.notified()).await;
