@@ -27,12 +27,18 @@ impl Backed {
 
     /// The error message, with what to change.
     pub(super) fn explain(&self, error: &CatalogError) -> String {
-        match error {
-            CatalogError::Source(problem) | CatalogError::Rejected(problem) => {
+        match (error, self) {
+            // credentials brought it
+            (CatalogError::Rejected(problem), Self::Image { image, .. }) => {
+                format!(
+                    "{problem}; correct spec.image {image:?} of the CatalogSource, or what the image contains"
+                )
+            }
+            (CatalogError::Source(problem) | CatalogError::Rejected(problem), _) => {
                 format!("{problem}; {}", self.fix())
             }
             // names that itself: another field does not help
-            CatalogError::Memory(error) => error.to_string(),
+            (CatalogError::Memory(error), _) => error.to_string(),
         }
     }
 

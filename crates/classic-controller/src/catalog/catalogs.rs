@@ -588,12 +588,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn rejected_image_is_pulled_again_later() {
-        for (is_final, want) in [(false, 7), (true, 2)] {
+        for (is_final, want, fix) in [
+            (false, 7, "or name a pull secret in spec.secrets"),
+            (true, 2, "of the CatalogSource, or what the image contains"),
+        ] {
             let registry =
                 Arc::new(Registry { is_out: AtomicBool::new(true), is_final, ..Registry::default() });
             let (catalogs, source) = image_catalogs(&registry);
             let error = catalogs.content(&source).await.err().unwrap();
             assert!(error.contains("connection refused; correct spec.image"), "{error}");
+            assert!(error.ends_with(fix), "{error}");
             tokio::time::sleep(Duration::from_secs(40)).await;
             assert_eq!(registry.pulls.load(Ordering::Relaxed), want, "{is_final}");
         }
