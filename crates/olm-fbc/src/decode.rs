@@ -196,6 +196,12 @@ impl Default for Json {
     }
 }
 
+impl From<Json> for String {
+    fn from(json: Json) -> Self {
+        json.0.into()
+    }
+}
+
 impl Json {
     pub fn as_str(&self) -> &str {
         &self.0

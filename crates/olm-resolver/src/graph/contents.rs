@@ -99,11 +99,7 @@ fn bundle(bundle: Bundle) -> BundleDraft {
         properties: bundle
             .properties
             .into_iter()
-            .map(|property| {
-                let value =
-                    property.value.map_or_else(|| "null".to_owned(), |value| value.as_str().to_owned());
-                (property.kind, value)
-            })
+            .map(|property| (property.kind, property.value.unwrap_or_default().into()))
             .collect(),
     }
 }
