@@ -182,7 +182,7 @@ impl GraphDraft {
             });
         }
 
-        let followers = followers(names.len(), &built_channels);
+        let followers = followers(names.len(), &built, &built_channels);
         let mut order: Vec<BundleIndex> =
             (0..built.len()).filter_map(|at| number(at).map(BundleIndex)).collect();
         // stable, so that equal versions stay in the order of their names
@@ -304,25 +304,29 @@ fn common_range(places: &[(ChannelIndex, u32)], channels: &[Channel]) -> Option<
 }
 
 /// For each name, who replaces or skips it.
-fn followers(names: usize, channels: &[Channel]) -> Box<[Followers]> {
+fn followers(names: usize, bundles: &[Bundle], channels: &[Channel]) -> Box<[Followers]> {
     let mut followers: Vec<Vec<(BundleIndex, Edge)>> = vec![Vec::new(); names];
-    for (at, channel) in channels.iter().enumerate() {
-        let Some(channel_index) = number(at).map(ChannelIndex) else { break };
-        for entry in &channel.entries {
-            let Some(bundle) = entry.bundle else { continue };
-            let edge = |kind| (bundle, Edge { kind, channel: channel_index });
+    for (at, bundle) in bundles.iter().enumerate() {
+        let Some(index) = number(at).map(BundleIndex) else { break };
+        let entries = bundle
+            .places
+            .iter()
+            .map(|&(channel, at)| (channel, &channels[channel.0 as usize].entries[at as usize]));
+        // in the order of the edges, so that each list is sorted
+        for (channel, entry) in entries.clone() {
             if let Some(name) = entry.replaces {
-                followers[name.0 as usize].push(edge(EdgeKind::Replaces));
+                followers[name.0 as usize].push((index, Edge { kind: EdgeKind::Replaces, channel }));
             }
+        }
+        for (channel, entry) in entries {
             for name in &entry.skips {
-                followers[name.0 as usize].push(edge(EdgeKind::Skips));
+                followers[name.0 as usize].push((index, Edge { kind: EdgeKind::Skips, channel }));
             }
         }
     }
     followers
         .into_iter()
         .map(|mut list| {
-            list.sort_unstable();
             list.dedup();
             list.into()
         })
