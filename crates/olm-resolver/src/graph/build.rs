@@ -1,6 +1,6 @@
 //! From the objects of a catalog to a graph. Bad pieces are left out and reported, the rest stays usable.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map};
+use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 
 use olm_core::{Range, Version, VersionRelease, go, lowest_kubernetes};
 use olm_fbc::{ChannelEntry, property};
@@ -88,10 +88,11 @@ impl GraphDraft {
         let nameless = ("channel", "has no name (is it written as channel: instead of name:?)");
         let channels = by_name(named, nameless, place_of_channel, &mut report);
 
-        let names = collect_names(&bundles, &channels);
-        let ids: HashMap<&str, NameId> =
-            names.iter().enumerate().filter_map(|(at, name)| Some((&**name, NameId(number(at)?)))).collect();
-        let id = |name: &str| ids.get(name).copied();
+        // those of the bundles first, so that each has the number of its bundle until they are sorted
+        let mut names = Names::default();
+        for name in bundles.keys() {
+            names.id(name);
+        }
         let deprecated: BTreeSet<&str> = self
             .deprecations
             .iter()
@@ -101,11 +102,6 @@ impl GraphDraft {
             })
             .collect();
 
-        let index: BTreeMap<&str, BundleIndex> = bundles
-            .keys()
-            .enumerate()
-            .filter_map(|(at, name)| Some((name.as_str(), BundleIndex(number(at)?))))
-            .collect();
         let mut places: Vec<Vec<(ChannelIndex, u32)>> = vec![Vec::new(); bundles.len()];
         let mut ranges = Ranges::default();
         let mut built_channels = Vec::with_capacity(channels.len());
@@ -115,11 +111,11 @@ impl GraphDraft {
             for entry in &channel.entries {
                 let place =
                     || format!("{} entry {}", place_of_channel(&channel.name), go::quote(&entry.name));
-                let Some(name) = id(&entry.name).filter(|_| !entry.name.is_empty()) else {
+                let Some(name) = names.id(&entry.name) else {
                     report(place_of_channel(&channel.name), "has an entry without name".to_owned());
                     continue;
                 };
-                let bundle = index.get(entry.name.as_str()).copied();
+                let bundle = ((name.0 as usize) < bundles.len()).then_some(BundleIndex(name.0));
                 if bundle.is_none() {
                     report(place(), "has no bundle of that name".to_owned());
                 }
@@ -139,26 +135,25 @@ impl GraphDraft {
                 if let (Some(bundle), Some(position)) = (bundle, number(entries.len())) {
                     places[bundle.0 as usize].push((ChannelIndex(at), position));
                 }
-                entries.push(Entry {
-                    name,
-                    bundle,
-                    replaces: id(&entry.replaces).filter(|_| !entry.replaces.is_empty()),
-                    skips: entry
-                        .skips
-                        .iter()
-                        .filter(|skip| !skip.is_empty())
-                        .filter_map(|skip| id(skip))
-                        .collect(),
-                    skip_range,
-                });
+                let replaces = names.id(&entry.replaces);
+                let mut skips = Vec::with_capacity(entry.skips.len());
+                skips.extend(entry.skips.iter().filter_map(|skip| names.id(skip)));
+                entries.push(Entry { name, bundle, replaces, skips: skips.into(), skip_range });
             }
             built_channels.push(Channel { name: channel.name.as_str().into(), entries: entries.into() });
         }
 
+        let (names, places_of_names) = names.sorted();
+        let sorted = |name: &mut NameId| *name = places_of_names[name.0 as usize];
+        for entry in built_channels.iter_mut().flat_map(|channel| &mut channel.entries) {
+            sorted(&mut entry.name);
+            entry.replaces.iter_mut().for_each(sorted);
+            entry.skips.iter_mut().for_each(sorted);
+        }
+
         let mut built = Vec::with_capacity(bundles.len());
         let mut all_needs: BTreeMap<Needs, NeedsId> = BTreeMap::new();
-        for (bundle, places) in bundles.values().zip(places) {
-            let Some(name) = id(&bundle.name) else { break };
+        for ((bundle, places), &name) in bundles.values().zip(places).zip(&places_of_names) {
             let version = read_version(bundle, release);
             if let Err(why) = &version {
                 report(place_of_bundle(&bundle.name), why.to_string());
@@ -195,7 +190,7 @@ impl GraphDraft {
         PackageGraph {
             package: self.package.into(),
             default_channel: (!self.default_channel.is_empty()).then(|| self.default_channel.into()),
-            names: names.into(),
+            names,
             channels: built_channels.into(),
             bundles: built.into(),
             order: order.into(),
@@ -238,6 +233,32 @@ impl From<Findings> for Box<[Finding]> {
             message: format!("has {} more findings", findings.others),
         });
         findings.first.into_iter().chain(others).collect()
+    }
+}
+
+/// Distinct names, numbered as they are found: long lists of skips repeat them.
+#[derive(Default)]
+struct Names<'a>(HashMap<&'a str, NameId>);
+
+impl<'a> Names<'a> {
+    /// `None` for the empty name.
+    fn id(&mut self, name: &'a str) -> Option<NameId> {
+        if name.is_empty() {
+            return None;
+        }
+        let next = number(self.0.len())?;
+        Some(*self.0.entry(name).or_insert(NameId(next)))
+    }
+
+    /// The names in order, and the place there of each number.
+    fn sorted(self) -> (Box<[Box<str>]>, Vec<NameId>) {
+        let mut names: Vec<(&str, NameId)> = self.0.into_iter().collect();
+        names.sort_unstable();
+        let mut places = vec![NameId(0); names.len()];
+        for (place, (_, id)) in (0..).map(NameId).zip(&names) {
+            places[id.0 as usize] = place;
+        }
+        (names.into_iter().map(|(name, _)| name.into()).collect(), places)
     }
 }
 
@@ -343,22 +364,6 @@ fn place_of_bundle(name: &str) -> String {
 
 fn place_of_channel(name: &str) -> String {
     format!("channel {}", go::quote(name))
-}
-
-fn collect_names(
-    bundles: &BTreeMap<String, BundleDraft>,
-    channels: &BTreeMap<String, ChannelDraft>,
-) -> Vec<Box<str>> {
-    // long lists of skips repeat the same names: first what there is, then in order
-    let mut names: HashSet<&str> = bundles.keys().map(String::as_str).collect();
-    for entry in channels.values().flat_map(|channel| &channel.entries) {
-        names.insert(&entry.name);
-        names.insert(&entry.replaces);
-        names.extend(entry.skips.iter().map(String::as_str));
-    }
-    let mut names: Vec<Box<str>> = names.into_iter().map(Into::into).collect();
-    names.sort_unstable();
-    names
 }
 
 /// Version and release (rule: operator-controller §4.3).
