@@ -108,6 +108,7 @@ impl<'a> From<&'a LooseVersion> for Tested<'a> {
 
 impl Tested<'_> {
     /// Semver precedence, with the library's corner: a numeric identifier beyond 64 bits counts as alphanumeric.
+    #[inline]
     pub(crate) fn compare(self, other: Tested<'_>) -> Ordering {
         // none is above any
         let release = self.pre.is_empty().cmp(&other.pre.is_empty());

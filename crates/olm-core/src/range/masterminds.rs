@@ -55,6 +55,7 @@ enum Open {
 }
 
 impl Constraints {
+    #[inline]
     pub(super) fn check(&self, version: &Tested<'_>) -> bool {
         self.0.iter().any(|group| {
             (group.prereleases || version.pre.is_empty())
@@ -70,6 +71,7 @@ impl Constraints {
 }
 
 impl Term {
+    #[inline]
     fn check(&self, version: &Tested<'_>) -> bool {
         let [major, minor, patch] = version.numbers;
         let [c_major, c_minor, c_patch] = self.numbers;

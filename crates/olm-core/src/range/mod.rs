@@ -154,6 +154,7 @@ impl Range {
     }
 
     /// Whether the version is in the range. Build metadata never matters.
+    #[inline]
     pub fn contains(&self, version: &Version) -> bool {
         match &self.rule {
             Rule::Masterminds(constraints) => constraints.check(&version.into()),
