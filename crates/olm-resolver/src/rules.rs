@@ -118,7 +118,12 @@ impl<'a> Rules<'a> {
     /// Every condition of the request that the bundle does not meet, the most basic one first.
     pub(crate) fn violations(&self, bundle: BundleIndex) -> impl Iterator<Item = Ineligible> {
         let version = self.graph.version(bundle).ok();
-        self.conditions.iter().copied().filter(move |condition| match condition {
+        self.conditions.iter().copied().filter(move |condition| self.violates(bundle, version, *condition))
+    }
+
+    #[inline]
+    fn violates(&self, bundle: BundleIndex, version: Option<&VersionRelease>, condition: Ineligible) -> bool {
+        match condition {
             Ineligible::NotInChannel => !self.in_channels(bundle),
             Ineligible::NoVersion => version.is_none(),
             Ineligible::OutOfRange => {
@@ -127,7 +132,7 @@ impl<'a> Rules<'a> {
             }
             Ineligible::MajorVersionHeld => self.is_next_major(version) && self.edge_to(bundle).is_some(),
             Ineligible::EnvironmentNotMet => self.is_unmet(bundle),
-        })
+        }
     }
 
     /// Whether the cluster does not meet what the bundle needs. What is installed is not judged.
@@ -173,12 +178,13 @@ impl<'a> Rules<'a> {
     fn judge_where(&self, bundle: BundleIndex, applies: impl Fn(Ineligible) -> bool) -> Decision {
         // `Refuse` refuses the best bundle, so another one is not better because of it
         let refuses = self.request.environment.constraints == EnvironmentConstraints::Refuse;
-        let counts =
-            |rule: &Ineligible| applies(*rule) && !(refuses && *rule == Ineligible::EnvironmentNotMet);
-        if let Some(rule) = self.violations(bundle).find(counts) {
-            return Decision::Ineligible(rule);
-        }
+        let counts = |rule: Ineligible| applies(rule) && !(refuses && rule == Ineligible::EnvironmentNotMet);
         let version = self.graph.version(bundle).ok();
+        for &rule in &self.conditions {
+            if self.violates(bundle, version, rule) && counts(rule) {
+                return Decision::Ineligible(rule);
+            }
+        }
         let Some(installed) = &self.request.installed else { return Decision::Kept(Via::FirstInstall) };
         if version == Some(&installed.version) {
             return Decision::Kept(Via::Installed);
