@@ -195,6 +195,7 @@ mod tests {
         let patch = "--- a/x/b.rs\n+++ b/x/b.rs\n@@ -1 +1 @@\n-a\n+b\n--- a/a.rs\n+++ b/a.rs\n";
         assert_eq!(touched(patch), ["a.rs", "x/b.rs"]);
     }
+
     #[test]
     fn exercise_copy_loses_what_the_checkout_lost() {
         let folder = tempfile::tempdir().unwrap();

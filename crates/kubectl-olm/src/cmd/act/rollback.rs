@@ -120,11 +120,12 @@ pub(crate) async fn history(arguments: &History) -> Result<CommandOutput, Comman
     Ok(CommandOutput { text: arguments.output.print(&rows, names, people), yes: true })
 }
 
-/// The revision of the extension `name` to go back to.
+/// The revision of an extension to go back to. `package` is for the error message.
 fn target<'a>(
     rows: &'a [Row],
     number: Option<i64>,
-    (name, package): (&str, &str),
+    name: &str,
+    package: &str,
 ) -> Result<&'a Row, CommandError> {
     let numbers: Vec<String> = rows.iter().map(|row| row.revision.to_string()).collect();
     let all = numbers.join(", ");
@@ -168,7 +169,7 @@ pub(crate) async fn rollback(arguments: &Rollback) -> Result<CommandOutput, Comm
     let name = &arguments.name;
     let catalog = extension.spec.source.catalog.as_ref();
     let package = catalog.map_or("PACKAGE", |catalog| catalog.package_name.as_str());
-    let target = target(&rows, arguments.to_revision, (name, package))?;
+    let target = target(&rows, arguments.to_revision, name, package)?;
     let catalog = json!({"version": target.version, "upgradeConstraintPolicy": "SelfCertified"});
     let writes = arguments.change.writes();
     let what = format!(
@@ -264,7 +265,7 @@ mod tests {
                 ),
             ),
         ] {
-            let got = target(rows, number, ("x", "p"));
+            let got = target(rows, number, "x", "p");
             let got = got.map(|row| row.revision).map_err(|error| error.to_string());
             assert_eq!(got, want.map_err(str::to_owned), "{rows:?} {number:?}");
         }
