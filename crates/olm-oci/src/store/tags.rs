@@ -14,6 +14,7 @@
 //! that reads the records of what is in use keeps them. So a scope never evicts a record of another one by the number of its images.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -103,11 +104,11 @@ impl Store {
         }
         for scope in names_if_any(&self.tags())? {
             let folder = self.tags().join(scope);
-            if !folder.is_dir() {
+            if folder.is_file() {
                 gone(disk.remove_file(&folder), &folder)?;
                 continue;
             }
-            for name in names(&folder)? {
+            for name in names_if_any(&folder)? {
                 let path = folder.join(name);
                 if is_gone(read(&path)) {
                     gone(disk.remove_file(&path), &path)?;
@@ -143,6 +144,10 @@ fn trim(folder: &Path, max: usize) -> Result<(), StoreError> {
     attempts::trim_to(folder, max).map_err(|e| StoreError::io("tidy", folder, e))
 }
 
+/// As [`names`]. A folder that is not there, or that another thread removes meanwhile, has none.
 fn names_if_any(folder: &Path) -> Result<Vec<String>, StoreError> {
-    if folder.is_dir() { names(folder) } else { Ok(Vec::new()) }
+    match names(folder) {
+        Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed,
+    }
 }

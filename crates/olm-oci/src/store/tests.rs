@@ -277,6 +277,27 @@ fn tag_records_go_with_their_content() {
     assert!(!store.uses_of(&digest("a")).exists() && !earlier_layout.exists());
 }
 
+/// A thread that records tags evicts the scopes that were not used for the longest time.
+#[test]
+fn store_collect_ignores_records_that_vanish() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    store.record_tag("ns", &tag("v1"), &digest("x")).unwrap();
+    let (evicted, is_done) = (store.tags_in("evicted"), AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_done.load(Ordering::SeqCst) {
+                std::fs::create_dir(&evicted).unwrap();
+                std::fs::write(evicted.join("record"), "sha256:0").unwrap();
+                std::fs::remove_dir_all(&evicted).unwrap();
+            }
+        });
+        let failed = (0..2000).find_map(|_| store.collect(|_| true).err());
+        is_done.store(true, Ordering::SeqCst);
+        assert!(failed.is_none(), "{failed:?}");
+    });
+}
+
 #[test]
 fn staging_leaves_nothing_when_dropped() {
     let directory = tempfile::tempdir().unwrap();
