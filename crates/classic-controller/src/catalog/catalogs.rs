@@ -211,10 +211,15 @@ impl Catalogs {
             Origin::Registry(_) | Origin::ConfigMap(_) => None,
         };
         let Some(shared) = shared else { return self.read_alone(origin, self.memory.reserve()).await };
-        let mut last = Arc::clone(&shared.read).lock_owned().await;
-        if let Some(outcome) = last.as_ref().and_then(SharedRead::outcome) {
+        let (mut last, has_waited) = match Arc::clone(&shared.read).try_lock_owned() {
+            Ok(last) => (last, false),
+            Err(_) => (Arc::clone(&shared.read).lock_owned().await, true),
+        };
+        if let Some(outcome) = last.as_ref().and_then(|last| last.outcome(has_waited)) {
             return outcome;
         }
+        // of the next one only its own outcome counts, also if it panics
+        *last = None;
         let catalogs = Arc::clone(self);
         // the thread that reads does not end with a caller that is cancelled: until it does, the next one waits
         let reading = tokio::spawn(async move {
@@ -527,20 +532,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failed_read_of_an_image_counts_for_all_its_catalogs() {
+    async fn failed_read_of_an_image_is_shared_by_those_that_wait() {
         let packages = vec!["p".to_owned()];
         let registry = Arc::new(Registry { packages, ..Registry::default() });
         let (catalogs, first) = image_catalogs(&registry);
-        let mut second = CatalogSource::clone(&first);
-        second.metadata.name = Some("d".to_owned());
-        let second = Arc::new(second);
-        for (wait, want) in [(Duration::ZERO, 1), (RETRY_INTERVAL * 2, 2)] {
+        let named = |name: &str| {
+            let mut other = CatalogSource::clone(&first);
+            other.metadata.name = Some(name.to_owned());
+            Arc::new(other)
+        };
+        let (second, third) = (named("d"), named("e"));
+        for (wait, want) in [(Duration::ZERO, 1), (RETRY_INTERVAL, 3)] {
             tokio::time::sleep(wait).await;
             let (read, shared) = tokio::join!(catalogs.content(&first), catalogs.content(&second));
             for error in [read.err().unwrap(), shared.err().unwrap()] {
                 assert!(error.contains("cannot read package \"p\": disk full"), "{error}");
             }
             assert_eq!(registry.reads.load(Ordering::Relaxed), want, "after {wait:?}");
+            assert!(catalogs.content(&third).await.is_err());
+            assert_eq!(registry.reads.load(Ordering::Relaxed), want + 1, "the cause may be gone");
         }
     }
 

@@ -4,10 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::error::CatalogError;
-use super::link::RETRY_INTERVAL;
 use super::memory::{Memory, MemoryError, Reservation};
 use super::snapshot::Snapshot;
 use crate::image_source::CatalogContent;
@@ -21,23 +19,18 @@ pub(super) struct Shared {
 }
 
 /// An attempt to read the content of an image.
-pub(super) struct SharedRead {
-    at: Instant,
-    outcome: Result<Weak<Snapshot>, CatalogError>,
-}
+pub(super) struct SharedRead(Result<Weak<Snapshot>, CatalogError>);
 
 impl SharedRead {
-    /// One that ends now.
     pub(super) fn new(outcome: &Result<Arc<Snapshot>, CatalogError>) -> Self {
-        let outcome = outcome.as_ref().map(Arc::downgrade).map_err(CatalogError::clone);
-        Self { at: Instant::now(), outcome }
+        Self(outcome.as_ref().map(Arc::downgrade).map_err(CatalogError::clone))
     }
 
-    /// The outcome, if it counts: content while a catalog uses it, an error for a time.
-    pub(super) fn outcome(&self) -> Option<Result<Arc<Snapshot>, CatalogError>> {
-        match &self.outcome {
+    /// The outcome, if it counts: content while a catalog uses it, an error for those that `has_waited` for this attempt.
+    pub(super) fn outcome(&self, has_waited: bool) -> Option<Result<Arc<Snapshot>, CatalogError>> {
+        match &self.0 {
             Ok(snapshot) => snapshot.upgrade().map(Ok),
-            Err(error) => (self.at.elapsed() < RETRY_INTERVAL).then(|| Err(error.clone())),
+            Err(error) => has_waited.then(|| Err(error.clone())),
         }
     }
 }
