@@ -1,10 +1,10 @@
-//! The catalogs of the process: a task for each that keeps a connection or an image, and the content that was read from it.
+//! The catalogs of the process: a task for each keeps its connection or image.
 //!
 //! Rule: classic-apis §2.4 and §2.5.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::classic::CatalogSource;
@@ -14,13 +14,13 @@ use olm_runtime::controller::Waker;
 use olm_runtime::watched::Objects;
 use olm_runtime::{task, watched};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, watch};
-use tokio::time::Instant;
+use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::backed::Backed;
+use super::entry::Entry;
 use super::error::CatalogError;
-use super::link::{Keeping, Link, RETRY_INTERVAL, ReadAttempt};
+use super::link::Keeping;
 use super::memory::{Memory, Reservation};
 use super::shared::{SharedImages, SharedRead};
 use super::snapshot::{Origin, Snapshot};
@@ -35,26 +35,12 @@ pub(crate) struct Catalogs {
     images: Arc<dyn ImageSource>,
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
     reads: Semaphore,
-    memory: Memory,
+    pub(super) memory: Memory,
     shared: Arc<SharedImages>,
     /// Catalogs whose connection or its error changed.
     pub(crate) states: Waker,
     /// Catalogs with content that was not read before, and ConfigMaps that are gone or cannot be read.
     pub(crate) contents: Waker,
-}
-
-/// A catalog.
-struct Entry {
-    uid: Option<String>,
-    backed: Backed,
-    link: watch::Sender<Link>,
-    poll: Arc<Notify>,
-    /// The last attempt to read the content.
-    read: Arc<Mutex<Option<ReadAttempt>>>,
-    /// How often the content was read.
-    snapshots: AtomicU64,
-    reading: tokio::sync::Mutex<()>,
-    task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Catalogs {
@@ -93,22 +79,10 @@ impl Catalogs {
         })
     }
 
-    /// Why the last attempt to connect, to pull or to read failed, and what to change.
+    /// Why the last attempt to connect, to pull or to read failed, what to change, and what is in use meanwhile.
     pub(crate) fn problem(&self, key: &str) -> Option<String> {
         let entry = self.entries.lock().get(key).cloned()?;
-        let link = entry.link.borrow().clone();
-        let Some(problem) = link.problem else {
-            let read = entry.read.lock();
-            let read = read.as_ref().filter(|it| it.generation == link.generation)?;
-            return Some(entry.backed.explain(read.outcome.as_ref().err()?));
-        };
-        let in_use = match &link.origin {
-            Some(Origin::Image(image)) if link.state == ConnectionState::Ready => {
-                format!("; {} stays in use", image.content.reference())
-            }
-            _ => String::new(),
-        };
-        Some(format!("{}{in_use}", entry.backed.explain(&problem)))
+        entry.problem()
     }
 
     /// The ConfigMap of a catalog, as it was read.
@@ -158,14 +132,14 @@ impl Catalogs {
         }
     }
 
-    /// The content if it was read and may be used. No connection is begun: at the end of a pass the catalog may be another one, or gone.
+    /// The content in use. No connection is begun: at the end of a pass the catalog may be another one, or gone.
     pub(crate) fn cached(&self, source: &CatalogSource) -> Option<Arc<Snapshot>> {
         let backed = Backed::from_spec(&source.spec)?;
         let entry = self.entries.lock().get(&watched::key(&source.metadata)).cloned();
-        entry.filter(|entry| entry.is_for(source, &backed))?.outcome()?.ok()
+        entry.filter(|entry| entry.is_for(source, &backed))?.in_use()
     }
 
-    /// The content. Waits for a connection that is being made.
+    /// The content. Waits for a connection that is being made. That of an image stays in use until the next one was read.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -196,20 +170,16 @@ impl Catalogs {
         if outcome.is_ok() {
             entry.snapshots.fetch_add(1, Ordering::Relaxed);
         }
-        let (generation, at) = (link.generation, Instant::now());
-        let before = entry.read.lock().replace(ReadAttempt { generation, at, outcome: outcome.clone() });
-        if outcome.is_err() || before.is_some_and(|it| it.outcome.is_err()) {
+        let (content, is_other_status) = entry.record(link.generation, outcome);
+        if is_other_status {
             self.states.wake(&watched::key(&source.metadata));
         }
-        outcome.map_err(failed)
+        content.map_err(failed)
     }
 
     /// Reads what no other catalog has read: one image is in memory once, also if several CatalogSources name it.
     async fn read(self: &Arc<Self>, origin: Origin) -> Result<Arc<Snapshot>, CatalogError> {
-        let shared = match &origin {
-            Origin::Image(image) => Some(Arc::clone(&image.shared)),
-            Origin::Registry(_) | Origin::ConfigMap(_) => None,
-        };
+        let shared = origin.image().map(|image| Arc::clone(&image.shared));
         let Some(shared) = shared else { return self.read_alone(origin, self.memory.reserve()).await };
         let (mut last, has_waited) = match Arc::clone(&shared.read).try_lock_owned() {
             Ok(last) => (last, false),
@@ -244,20 +214,11 @@ impl Catalogs {
             return None;
         };
         let mut entries = self.entries.lock();
-        let known = entries.get(&key).filter(|entry| entry.is_for(source, &backed));
-        if let Some(known) = known {
+        let before = entries.get(&key);
+        if let Some(known) = before.filter(|entry| entry.is_for(source, &backed)) {
             return Some(Arc::clone(known));
         }
-        let entry = Arc::new(Entry {
-            uid: source.uid(),
-            backed,
-            link: watch::Sender::new(Link::new()),
-            poll: Arc::default(),
-            read: Arc::default(),
-            snapshots: AtomicU64::default(),
-            reading: tokio::sync::Mutex::default(),
-            task: Mutex::default(),
-        });
+        let entry = Arc::new(Entry::new(source, backed, before));
         let keeping = Keeping {
             key: key.clone(),
             link: entry.link.clone(),
@@ -285,39 +246,20 @@ impl Catalogs {
     }
 }
 
-impl Entry {
-    fn is_for(&self, source: &CatalogSource, backed: &Backed) -> bool {
-        self.backed == *backed && self.uid == source.uid()
-    }
-
-    /// The outcome of the last attempt to read the content, if it counts: content as long as the connection, which is another one when there
-    /// may be other content; an error for a time. Without a connection none does: what was read before may be gone.
-    fn outcome(&self) -> Option<Result<Arc<Snapshot>, CatalogError>> {
-        let Link { state, generation, .. } = *self.link.borrow();
-        let read = self.read.lock();
-        let read = read.as_ref().filter(|it| it.generation == generation)?;
-        let counts = read.outcome.is_ok() || read.at.elapsed() < RETRY_INTERVAL;
-        (state == ConnectionState::Ready && counts).then(|| read.outcome.clone())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::pin::pin;
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
-    use futures::future::BoxFuture;
     use futures::{FutureExt as _, StreamExt as _};
     use olm_bundle::BundleLimits;
-    use olm_core::Object;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use tempfile::TempDir;
 
-    use super::super::link::MAX_BACKOFF;
+    use super::super::link::{MAX_BACKOFF, RETRY_INTERVAL};
+    use super::super::testing::{Registry, image_catalogs, source};
     use super::*;
-    use crate::image_source::{CatalogContent, FetchError};
     use crate::images::Images;
     use crate::testing::Apiserver;
 
@@ -327,11 +269,6 @@ mod tests {
         let images =
             Images::open(apiserver.client(), cache.path(), olm_oci::Config::default(), limits).unwrap();
         (Catalogs::new(&apiserver.client(), Arc::new(images)), cache)
-    }
-
-    fn source(spec: Value) -> Arc<CatalogSource> {
-        let value = json!({"metadata": {"namespace": "ns", "name": "c"}, "spec": spec});
-        Arc::new(serde_json::from_value(value).unwrap())
     }
 
     /// The list has the ConfigMap until it is gone; a watch ends immediately, and the next list shows the change.
@@ -375,102 +312,6 @@ mod tests {
         let error = catalogs.content(&source).await.err().unwrap();
         assert!(error.contains("configmaps is forbidden"), "{error}");
         assert!(error.ends_with("which spec.configMap of the CatalogSource names, or the field"), "{error}");
-    }
-
-    /// An image that can be pulled unless the registry is out; then it may be in the cache.
-    #[derive(Default)]
-    struct Registry {
-        is_out: AtomicBool,
-        is_cached: bool,
-        /// What it has is rejected, while it is out.
-        is_final: bool,
-        /// Their lines cannot be read.
-        packages: Vec<String>,
-        memory: usize,
-        pulls: AtomicU64,
-        updates: AtomicU64,
-        /// A list of its packages does not end.
-        is_held: Arc<AtomicBool>,
-        lists: Arc<AtomicU64>,
-        reads: Arc<AtomicU64>,
-    }
-
-    struct Content {
-        reference: String,
-        problem: Option<&'static str>,
-        packages: Vec<String>,
-        memory: usize,
-        is_held: Arc<AtomicBool>,
-        lists: Arc<AtomicU64>,
-        reads: Arc<AtomicU64>,
-    }
-
-    const REFUSED: &str = "connection refused";
-
-    impl ImageSource for Registry {
-        fn catalog<'a>(
-            &'a self,
-            _: &'a CatalogSource,
-            _: &'a str,
-        ) -> BoxFuture<'a, Result<Arc<dyn CatalogContent>, FetchError>> {
-            self.pulls.fetch_add(1, Ordering::Relaxed);
-            let is_out = self.is_out.load(Ordering::Relaxed);
-            let content = Content {
-                reference: format!("registry.test/c@sha256:{}", 1 + self.updates.load(Ordering::Relaxed)),
-                problem: is_out.then_some(REFUSED),
-                packages: self.packages.clone(),
-                memory: self.memory,
-                is_held: Arc::clone(&self.is_held),
-                lists: Arc::clone(&self.lists),
-                reads: Arc::clone(&self.reads),
-            };
-            let pulled = match is_out && !self.is_cached {
-                true => Err(FetchError { message: REFUSED.to_owned(), is_final: self.is_final }),
-                false => Ok(Arc::new(content) as Arc<dyn CatalogContent>),
-            };
-            std::future::ready(pulled).boxed()
-        }
-
-        fn bundle<'a>(
-            &'a self,
-            _: &'a CatalogSource,
-            _: &'a str,
-        ) -> BoxFuture<'a, Result<Vec<Object>, FetchError>> {
-            std::future::ready(Ok(Vec::new())).boxed()
-        }
-    }
-
-    impl CatalogContent for Content {
-        fn reference(&self) -> &str {
-            &self.reference
-        }
-
-        fn problem(&self) -> Option<&str> {
-            self.problem
-        }
-
-        fn memory(&self) -> usize {
-            self.memory
-        }
-
-        fn packages(&self) -> Vec<String> {
-            self.lists.fetch_add(1, Ordering::Relaxed);
-            while self.is_held.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            self.packages.clone()
-        }
-
-        fn package_lines(&self, _: &str) -> io::Result<Vec<u8>> {
-            self.reads.fetch_add(1, Ordering::Relaxed);
-            Err(io::Error::other("disk full"))
-        }
-    }
-
-    fn image_catalogs(registry: &Arc<Registry>) -> (Arc<Catalogs>, Arc<CatalogSource>) {
-        let apiserver = Apiserver::new(|_, _| (404, json!({})));
-        let catalogs = Catalogs::new(&apiserver.client(), Arc::clone(registry) as Arc<dyn ImageSource>);
-        (catalogs, source(json!({"sourceType": "grpc", "image": "registry.test/c:v1"})))
     }
 
     #[tokio::test(start_paused = true)]

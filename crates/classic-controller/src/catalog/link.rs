@@ -38,8 +38,8 @@ pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// How long the error of an attempt to read the content counts: namespaces that wait for it do not repeat it one after the other.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How many times as long the wait is after an image whose content is rejected, or does not fit into memory: each attempt reads it whole, and
-/// another one helps only when the tag or other CatalogSources have changed.
+/// How many times as long the wait is after an image whose content is rejected, cannot be read, or does not fit into memory: each attempt
+/// reads it whole, and another one helps only when the tag or other CatalogSources have changed.
 const REJECTED_BACKOFF: u32 = 30;
 
 /// The connection of a catalog.
@@ -50,7 +50,7 @@ pub(super) struct Link {
     pub(super) problem: Option<CatalogError>,
     /// The ConfigMap that was read.
     pub(super) config_map: Option<ConfigMapReference>,
-    /// Counts the origins.
+    /// Counts the origins. 0: there is none yet, or that of an image of an earlier specification.
     pub(super) generation: u64,
 }
 
@@ -73,6 +73,15 @@ pub(super) struct ReadAttempt {
     pub(super) generation: u64,
     pub(super) at: Instant,
     pub(super) outcome: Result<Arc<Snapshot>, CatalogError>,
+    /// What was read of the image before, in use as long as this one cannot be read.
+    pub(super) earlier: Option<Arc<Snapshot>>,
+}
+
+impl ReadAttempt {
+    /// The content in use, or why there is none.
+    pub(super) fn content(&self) -> Result<Arc<Snapshot>, CatalogError> {
+        self.outcome.clone().or_else(|error| self.earlier.clone().ok_or(error))
+    }
 }
 
 /// Keeps the connection of one catalog.
@@ -89,19 +98,24 @@ pub(super) struct Keeping {
 impl Keeping {
     fn set(&self, state: ConnectionState, origin: Option<Origin>, problem: Option<CatalogError>) {
         let has_content = origin.is_some();
+        let is_image = origin.as_ref().is_some_and(|origin| origin.image().is_some());
         let Link { state: before, problem: earlier, .. } = self.link.borrow().clone();
         let is_other_problem = problem != earlier;
         self.link.send_modify(|link| {
             link.state = state;
             link.problem = problem;
+            if state != ConnectionState::Ready {
+                link.origin = None;
+            }
             if let Some(origin) = origin {
                 link.origin = Some(origin);
                 link.generation += 1;
             }
         });
-        // what was read of an earlier connection does not count any more, and leaves its memory to others
-        if has_content || state != ConnectionState::Ready {
-            self.read.lock().take_if(|attempt| attempt.outcome.is_ok());
+        // what was read of an earlier connection does not count any more, and leaves its memory to others; that of an image is in use until
+        // that of the next one was read
+        if (has_content && !is_image) || state != ConnectionState::Ready {
+            self.read.lock().take_if(|attempt| attempt.content().is_ok());
         }
         let change = connection_change(Some(before), state);
         if change.report || is_other_problem {
@@ -152,9 +166,25 @@ impl Keeping {
 
     /// Bytes of the index of the image that is used, until another takes its place.
     fn index_memory(&self) -> usize {
-        match &self.link.borrow().origin {
-            Some(Origin::Image(image)) => image.shared.memory.bytes(),
-            Some(Origin::Registry(_) | Origin::ConfigMap(_)) | None => 0,
+        let link = self.link.borrow();
+        link.origin.as_ref().and_then(Origin::image).map_or(0, |image| image.shared.memory.bytes())
+    }
+
+    fn has_content(&self) -> bool {
+        self.read.lock().as_ref().is_some_and(|attempt| attempt.content().is_ok())
+    }
+
+    /// Waits until the tag is polled. While the content of the image before is in use, passes see no error that they repeat: they are woken
+    /// when it is time to read that of the present image again.
+    async fn wait_for_poll(&self) {
+        let mut retries = 0;
+        while timeout(backoff(retries) * REJECTED_BACKOFF, self.poll.notified()).await.is_err() {
+            let is_due = |it: &ReadAttempt| it.earlier.is_some() && it.at.elapsed() >= RETRY_INTERVAL;
+            let is_due = self.read.lock().as_ref().is_some_and(is_due);
+            retries = if is_due { retries + 1 } else { 0 };
+            if is_due {
+                self.contents.wake(&self.key);
+            }
         }
     }
 
@@ -167,7 +197,7 @@ impl Keeping {
     ) {
         // in a row
         let (mut failures, mut rejected) = (0, 0);
-        let mut digest = String::new();
+        let (mut digest, mut is_served) = (String::new(), false);
         loop {
             let opened = images.catalog(source, reference).await.map_err(CatalogError::from);
             let replaced = self.index_memory();
@@ -185,16 +215,15 @@ impl Keeping {
                 }
                 Err(error) => (None, Some(error)),
             };
-            // content that was pulled before stays in use
-            let state = match digest.as_str() {
-                "" => ConnectionState::TransientFailure,
-                _ => ConnectionState::Ready,
-            };
+            // what was pulled before stays in use; that of an earlier specification, too, from when the present one does not fit into memory
+            let does_not_fit = matches!(problem, Some(CatalogError::Memory(_)));
+            is_served |= !digest.is_empty() || (does_not_fit && self.has_content());
+            let state = if is_served { ConnectionState::Ready } else { ConnectionState::TransientFailure };
             self.set(state, origin, problem.clone());
             let wait = match problem {
                 None => {
                     (failures, rejected) = (0, 0);
-                    self.poll.notified().await;
+                    self.wait_for_poll().await;
                     continue;
                 }
                 Some(CatalogError::Source(error)) => {
@@ -313,7 +342,8 @@ mod tests {
             let generation = keeping.link.borrow().generation;
             if is_read {
                 let outcome = Err(CatalogError::Source("down".to_owned()));
-                *keeping.read.lock() = Some(ReadAttempt { generation, at: Instant::now(), outcome });
+                let at = Instant::now();
+                *keeping.read.lock() = Some(ReadAttempt { generation, at, outcome, earlier: None });
             }
             keeping.refresh(&origin, tokio::time::sleep(SNAPSHOT_LIFETIME * 5 / 2)).await;
             assert_eq!(keeping.link.borrow().generation, want, "{case}");

@@ -5,12 +5,15 @@
 mod backed;
 mod catalogs;
 mod config_map;
+mod entry;
 mod error;
 mod link;
 mod memory;
 pub(crate) mod metrics;
 mod shared;
 mod snapshot;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -54,8 +54,8 @@ impl SharedImages {
         Self { memory, by_digest: Mutex::default() }
     }
 
-    /// Counts the memory of an image that was opened, in the place of one whose index has `replaced` bytes. As long as a pass or another
-    /// CatalogSource still uses that one, all catalogs together may have so many bytes above their limit.
+    /// Counts the memory of an image that was opened, in the place of one whose index has `replaced` bytes. As long as that one is still in
+    /// use, all catalogs together may have so many bytes above their limit.
     ///
     /// # Errors
     /// When there is not enough.

@@ -29,6 +29,16 @@ pub(crate) enum Origin {
     ConfigMap(Arc<ConfigMapCatalog>),
 }
 
+impl Origin {
+    /// `None`: it is no image.
+    pub(super) fn image(&self) -> Option<&Image> {
+        match self {
+            Self::Image(image) => Some(image),
+            Self::Registry(_) | Self::ConfigMap(_) => None,
+        }
+    }
+}
+
 /// Bytes of a name in a list besides its own.
 const LISTED_NAME: usize = 64;
 
@@ -45,7 +55,7 @@ type Deprecations = BTreeMap<String, Vec<(DeprecatedScope, String)>>;
 pub(crate) struct Snapshot {
     pub(crate) catalog: Arc<Catalog>,
     deprecations: Deprecations,
-    origin: Origin,
+    pub(super) origin: Origin,
     /// Of the two.
     _memory: Reservation,
 }
@@ -323,10 +333,9 @@ async fn read_registry(registry: &Registry, mut memory: Reservation) -> Result<R
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::memory::Memory;
     use super::super::shared::SharedImages;
+    use super::super::testing::package_lines;
     use super::*;
 
     fn bundle(name: &str, channel: &str) -> proto::Bundle {
@@ -424,12 +433,7 @@ mod tests {
         }
 
         fn package_lines(&self, package: &str) -> std::io::Result<Vec<u8>> {
-            let property = json!({"type": "t", "value": "x".repeat(self.0)});
-            let lines = [
-                json!({"schema": "olm.package", "name": package, "defaultChannel": "a"}),
-                json!({"schema": "olm.bundle", "package": package, "name": "p.v1", "image": "i", "properties": [property]}),
-            ];
-            Ok(lines.map(|line| format!("{line}\n")).concat().into_bytes())
+            Ok(package_lines(package, self.0))
         }
     }
 
