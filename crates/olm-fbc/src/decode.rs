@@ -359,7 +359,12 @@ mod tests {
 
     #[test]
     fn base64_is_read_as_go_reads_it() {
+        // long enough for vector instructions
+        let (long, decoded) = ("aGVs".repeat(40), "hel".repeat(40));
+        let wrong = format!("{long}-GVs{long}");
         for (text, want) in [
+            (long.as_str(), Ok(decoded.as_str())),
+            (wrong.as_str(), Err(160)),
             ("aGVsbG8=", Ok("hello")),
             ("aGVs\nbG8=\n", Ok("hello")),
             ("aG\r\nVsbG\r\n8=\r\n", Ok("hello")),

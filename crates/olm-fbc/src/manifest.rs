@@ -12,8 +12,8 @@ use crate::{
     Bundle, Icon,
     decode::read,
     property::{
-        ApiResource, ApiService, BUNDLE_OBJECT, BundleObject, CSV_METADATA, Crd, CsvMetadata, Descriptor,
-        GroupVersionKind, InstallMode, Link, Maintainer, ManifestKind,
+        ApiResource, ApiService, BUNDLE_OBJECT, CSV_METADATA, Crd, CsvMetadata, Descriptor, GroupVersionKind,
+        InstallMode, Link, Maintainer, ManifestKind,
     },
     schema::RelatedImage,
 };
@@ -37,7 +37,7 @@ impl Bundle {
         let mut metadata = None;
         for (index, property) in self.properties.iter().enumerate() {
             match property.kind.as_str() {
-                BUNDLE_OBJECT => objects.push(json_text(property.read::<BundleObject>(index)?.data.0)?),
+                BUNDLE_OBJECT => objects.push(json_text(property.manifest(index)?)?),
                 CSV_METADATA if metadata.is_none() => metadata = Some(property.read::<CsvMetadata>(index)?),
                 _ => {}
             }

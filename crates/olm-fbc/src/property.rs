@@ -187,6 +187,20 @@ impl Property {
         })
     }
 
+    /// The manifest in a property of type [`BUNDLE_OBJECT`].
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn manifest(&self, index: usize) -> Result<Vec<u8>, String> {
+        let value = self.value.as_ref().map_or("", Json::as_str);
+        let data = value.strip_prefix(r#"{"data":""#).and_then(|rest| rest.strip_suffix(r#""}"#));
+        // what decodes has no quotes and no escapes, so it need not be read as JSON before
+        match data.map(olm_yaml::decode_base64) {
+            Some(Ok(manifest)) => Ok(manifest),
+            Some(Err(_)) | None => Ok(self.read::<BundleObject>(index)?.data.0),
+        }
+    }
+
     /// As [`Self::read`], with the bare message of Go's decoder.
     pub(crate) fn decode_value<T: GoStruct>(&self) -> Result<T, String> {
         self.value.as_ref().ok_or_else(|| "unexpected end of JSON input".to_owned())?.read()
@@ -209,5 +223,39 @@ impl Property {
             // without a value every type gives the same error
             _ => self.read::<Gvk>(index).map(drop),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn property_manifest_is_what_its_json_has() {
+        let (long, wrong) = ("QUJD".repeat(40), format!("{}!{}", "QUJD".repeat(30), "QUJD".repeat(9)));
+        for value in [
+            r#"{"data":"QUJD"}"#,
+            r#"{"data":""}"#,
+            r#"{"data":"QUI="}"#,
+            r#"{"data":"QU\nJD"}"#,
+            r#"{"data":"QUJD","more":"QUJD"}"#,
+            r#"{"data":"QUJD","data":"QUI="}"#,
+            r#"{ "Data" : "QUJD" }"#,
+            r#"{"data":"QUJ"}"#,
+            r#"{"data":5}"#,
+            r#"{"data":null}"#,
+            "{}",
+            "[]",
+            &format!(r#"{{"data":"{long}"}}"#),
+            &format!(r#"{{"data":"{wrong}"}}"#),
+        ] {
+            let json = format!(r#"{{"type":"olm.bundle.object","value":{value}}}"#);
+            let property: Property = crate::decode::read(json.as_bytes()).unwrap();
+            let want = property.read::<BundleObject>(3).map(|object| object.data.0);
+            assert_eq!(property.manifest(3), want, "{value}");
+        }
+        let none = Property { kind: BUNDLE_OBJECT.to_owned(), value: None };
+        let want = "parse property[3] of type \"olm.bundle.object\": unexpected end of JSON input";
+        assert_eq!(none.manifest(3).unwrap_err(), want);
     }
 }

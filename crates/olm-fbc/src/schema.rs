@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     decode::{Base64, Json, go_struct, read},
-    property::{
-        BUNDLE_OBJECT, BundleObject, CSV_METADATA, Environment, InlineCsv, PackageProperty, Property,
-    },
+    property::{BUNDLE_OBJECT, CSV_METADATA, Environment, InlineCsv, PackageProperty, Property},
 };
 
 pub const PACKAGE: &str = "olm.package";
@@ -171,7 +169,7 @@ impl Bundle {
 
 /// The manifest, if it is a CSV that asks something of the cluster.
 fn inline_csv(property: &Property, index: usize) -> Result<Option<InlineCsv>, String> {
-    let manifest = property.read::<BundleObject>(index)?.data.0;
+    let manifest = property.manifest(index)?;
     let mentions = |word: &str| memchr::memmem::find(&manifest, word.as_bytes()).is_some();
     // most manifests need not be parsed
     if !mentions("ClusterServiceVersion") || !(mentions("minKubeVersion") || mentions("nativeAPIs")) {

@@ -1,11 +1,23 @@
 //! JSON string text: where a plain run ends, how a string is written (fbc §4.2) and read back.
 
-use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use base64::{
-    DecodeError, Engine as _, alphabet,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+    DecodeError, Engine as _,
+    engine::{DecodePaddingMode, GeneralPurposeConfig},
 };
+
+const BASE64_AS_GO: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
+    .with_decode_allow_trailing_bits(true);
+
+/// Uses vector instructions if the processor has them.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+static BASE64: LazyLock<base64::engine::Simd> =
+    LazyLock::new(|| base64::engine::Simd::standard(BASE64_AS_GO));
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+static BASE64: LazyLock<base64::engine::GeneralPurpose> =
+    LazyLock::new(|| base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, BASE64_AS_GO));
 
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -56,18 +68,12 @@ fn slow_run(bytes: &[u8]) -> usize {
 /// # Errors
 /// The byte, after CR and LF are dropped, at which it is illegal.
 pub fn decode_base64(text: &str) -> Result<Vec<u8>, usize> {
-    let engine = GeneralPurpose::new(
-        &alphabet::STANDARD,
-        GeneralPurposeConfig::new()
-            .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
-            .with_decode_allow_trailing_bits(true),
-    );
-    let compact: Cow<'_, [u8]> = if memchr::memchr2(b'\r', b'\n', text.as_bytes()).is_some() {
-        text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect()
-    } else {
-        text.as_bytes().into()
-    };
-    engine.decode(&compact).map_err(|error| match error {
+    // mostly there are no line ends
+    if let Ok(decoded) = BASE64.decode(text) {
+        return Ok(decoded);
+    }
+    let compact: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+    BASE64.decode(&compact).map_err(|error| match error {
         DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => at,
         _ => compact.len() / 4 * 4,
     })
