@@ -2,7 +2,7 @@
 //! their case, unknown members are ignored, `null` leaves the zero value, a wrong type is an error in Go's
 //! words. Of several spellings of one member the last in byte order wins.
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use std::{borrow::Cow, collections::BTreeMap, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize,
@@ -265,6 +265,10 @@ impl<T: Decode + Default> Decode for BTreeMap<String, T> {
     }
 }
 
+/// A member name, without a copy unless it has escapes: serde always copies a bare `Cow`.
+#[derive(Deserialize)]
+pub(crate) struct MemberName<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+
 /// Whether a member name is `name` (ASCII) under Go's simple folding.
 pub(crate) fn folds_to(key: &str, name: &str) -> bool {
     if key.len() == name.len() {
@@ -306,8 +310,8 @@ macro_rules! go_struct {
             ) -> Result<Self, A::Error> {
                 let mut found = $name::default();
                 let parent = (!path.member.is_empty()).then_some(path);
-                while let Some(key) = members.next_key::<std::borrow::Cow<'de, str>>()? {
-                    $( if $crate::decode::folds_to(&key, $member) {
+                while let Some(key) = members.next_key::<$crate::decode::MemberName<'de>>()? {
+                    $( if $crate::decode::folds_to(&key.0, $member) {
                         let path = $crate::decode::Path { parent, owner: $owner, member: $member };
                         if let Some(value) = members.next_value_seed($crate::decode::Kinds::<$type>::new(&path))? {
                             found.$field = value;
