@@ -404,7 +404,7 @@ fn provided(properties: &[(String, String)]) -> Box<[GvkRef]> {
     let mut gvks: Vec<GvkRef> = properties
         .iter()
         .filter(|(kind, _)| kind == property::GVK)
-        .filter_map(|(_, value)| GvkRef::from_json(&serde_json::from_str(value).ok()?))
+        .filter_map(|(_, value)| GvkRef::from_text(value))
         .collect();
     gvks.sort();
     gvks.dedup();
@@ -412,6 +412,13 @@ fn provided(properties: &[(String, String)]) -> Box<[GvkRef]> {
 }
 
 impl GvkRef {
+    /// As [`Self::from_json`], from JSON text.
+    fn from_text(text: &str) -> Option<Self> {
+        // mostly it has the three members and no others, and is read without a value; the derived reader takes lists too
+        let plain = text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
+        plain.or_else(|| Self::from_json(&serde_json::from_str(text).ok()?))
+    }
+
     /// Reads `{"group", "version", "kind"}`; absent members are empty.
     pub fn from_json(value: &serde_json::Value) -> Option<Self> {
         let text = |key: &str| value.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
@@ -433,4 +440,31 @@ fn kept_properties(properties: &[(String, String)]) -> Box<[Property]> {
         .filter(|(kind, _)| !NOT_KEPT.contains(&kind.as_str()))
         .map(|(kind, value)| Property { kind: kind.as_str().into(), value: value.as_str().into() })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn graph_reads_provided_apis_as_json_has_them() {
+        let gvk = |group: &str, version: &str, kind: &str| GvkRef {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+        };
+        for (text, want) in [
+            (r#"{"group":"a.io","kind":"A","version":"v1"}"#, Some(gvk("a.io", "v1", "A"))),
+            (r#"{"group":"a.io","kind":"\u0041","version":"v1"}"#, Some(gvk("a.io", "v1", "A"))),
+            (r#" {"kind":"A"}"#, Some(gvk("", "", "A"))),
+            (r#"{"group":"a.io","kind":"A","version":"v1","more":{}}"#, Some(gvk("a.io", "v1", "A"))),
+            (r#"{"group":"a.io","kind":"A","version":"v1","kind":"B"}"#, Some(gvk("a.io", "v1", "B"))),
+            (r#"{"group":"a.io","Kind":"A","version":1}"#, Some(gvk("a.io", "", ""))),
+            (r#"["a.io","v1","A"]"#, None),
+            ("null", None),
+            ("{", None),
+        ] {
+            assert_eq!(GvkRef::from_text(text), want, "{text}");
+        }
+    }
 }

@@ -12,6 +12,7 @@ pub use build::{BundleDraft, ChannelDraft, EnvironmentDraft, GraphDraft, Release
 use std::cell::Cell;
 
 use olm_core::{BundleName, Range, Version, VersionRelease};
+use serde::Deserialize;
 
 use crate::environment::{ClusterFacts, Needs, UnmetConstraint};
 
@@ -92,7 +93,8 @@ pub(crate) struct Bundle {
 }
 
 /// An API that a bundle provides or that is asked for.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct GvkRef {
     /// API group, empty for the core group.
     pub group: Box<str>,
