@@ -59,16 +59,16 @@ impl Needs {
     }
 
     /// The constraints that the cluster does not meet.
-    pub(crate) fn unmet(&self, cluster: &ClusterFacts) -> Vec<UnmetConstraint> {
+    pub(crate) fn unmet(&self, cluster: &ClusterFacts) -> impl Iterator<Item = UnmetConstraint> {
         let version =
             self.lowest.as_ref().zip(cluster.version).filter(|(lowest, found)| !found.is_at_least(lowest));
         let version =
             version.map(|(lowest, cluster)| UnmetConstraint::Version { lowest: lowest.clone(), cluster });
-        let missing = |served: &BTreeSet<GvkRef>| -> Vec<UnmetConstraint> {
-            let missing = self.apis.iter().filter(|api| !served.contains(*api));
-            missing.cloned().map(UnmetConstraint::Api).collect()
-        };
-        version.into_iter().chain(cluster.apis.as_ref().map(missing).unwrap_or_default()).collect()
+        let missing = cluster
+            .apis
+            .iter()
+            .flat_map(move |served| self.apis.iter().filter(move |api| !served.contains(*api)));
+        version.into_iter().chain(missing.cloned().map(UnmetConstraint::Api))
     }
 
     pub(crate) fn memory(&self) -> usize {
@@ -138,7 +138,7 @@ mod tests {
                 &[version, api],
             ),
         ] {
-            let found: Vec<String> = needs.unmet(&cluster).iter().map(ToString::to_string).collect();
+            let found: Vec<String> = needs.unmet(&cluster).map(|unmet| unmet.to_string()).collect();
             assert_eq!(found, want, "{needs:?} {cluster:?}");
         }
     }

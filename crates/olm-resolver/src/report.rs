@@ -34,6 +34,8 @@ pub struct CatalogReport {
     pub best: Option<usize>,
     /// The candidate that it would put forward instead if major versions were not held.
     pub(crate) held: Option<Candidate>,
+    /// Whether the cluster does not meet the constraints of a bundle, which need not be why that is not taken.
+    pub(crate) has_unmet: bool,
     /// Why its bundle was or was not taken.
     pub outcome: CatalogOutcome,
 }
@@ -98,10 +100,7 @@ impl Report {
     /// Whether a bundle is not chosen because the cluster does not meet its constraints.
     pub(crate) fn has_unfit(&self) -> bool {
         let is_unfit = |one: &Candidate| one.decision == Decision::Ineligible(Ineligible::EnvironmentNotMet);
-        self.catalogs.iter().any(|catalog| {
-            catalog.graph.as_ref().is_some_and(|graph| graph.has_needs())
-                && catalog.candidates.iter().any(is_unfit)
-        })
+        self.catalogs.iter().any(|catalog| catalog.has_unmet && catalog.candidates.iter().any(is_unfit))
     }
 
     /// Bundles that failed only one rule, the most useful first, at most one for each rule and catalog.

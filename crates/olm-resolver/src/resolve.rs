@@ -191,11 +191,12 @@ fn held(report: &Report) -> Option<Held> {
         return None;
     }
     let catalogs = report.catalogs.iter().map(|catalog| {
-        let CatalogReport { name, priority, graph, candidates, best, held, outcome } = catalog;
+        let CatalogReport { name, priority, graph, candidates, best, held, has_unmet, outcome } = catalog;
         let candidates = Vec::from_iter(held.or_else(|| best.map(|best| candidates[best])));
         let best = (!candidates.is_empty()).then_some(0);
         let (name, graph, outcome) = (name.clone(), graph.clone(), outcome.clone());
-        CatalogReport { name, priority: *priority, graph, candidates, best, held: None, outcome }
+        let (priority, held, has_unmet) = (*priority, None, *has_unmet);
+        CatalogReport { name, priority, graph, candidates, best, held, has_unmet, outcome }
     });
     let mut report = Report { catalogs: catalogs.collect(), request: report.request.clone() };
     let at = choose(&mut report).ok()?;
@@ -218,8 +219,8 @@ fn consider(request: &Request, source: &CatalogSource, downwards: Downwards) -> 
         Ok(graph) => graph,
         Err(problem) => {
             let outcome = CatalogOutcome::Unreadable(problem.clone());
-            let (candidates, best, held) = (Vec::new(), None, None);
-            return CatalogReport { name, priority, graph: None, candidates, best, held, outcome };
+            let (graph, candidates, best, held, has_unmet) = (None, Vec::new(), None, None, false);
+            return CatalogReport { name, priority, graph, candidates, best, held, has_unmet, outcome };
         }
     };
     let rules = Rules::new(request, graph);
@@ -252,7 +253,8 @@ fn consider(request: &Request, source: &CatalogSource, downwards: Downwards) -> 
     } else {
         CatalogOutcome::NoMatch
     };
-    CatalogReport { name, priority, graph: Some(graph.clone()), candidates, best, held, outcome }
+    let (graph, has_unmet) = (Some(graph.clone()), rules.has_unmet());
+    CatalogReport { name, priority, graph, candidates, best, held, has_unmet, outcome }
 }
 
 /// The first candidate that would be kept if major versions were not held. In order of preference, it comes before the best one or not

@@ -4,8 +4,8 @@
 
 use olm_core::VersionRelease;
 
-use crate::environment::{EnvironmentConstraints, Needs};
-use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, Leaving, PackageGraph};
+use crate::environment::EnvironmentConstraints;
+use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, Leaving, NeedsId, PackageGraph};
 use crate::request::{MajorUpdates, Policy, Request};
 
 /// The first rule that dropped a bundle, or how it may be installed.
@@ -66,10 +66,10 @@ pub struct Rules<'a> {
     /// `None` means all.
     channels: Option<Vec<ChannelIndex>>,
     leaving: Option<Leaving<'a>>,
-    /// Which distinct constraints the cluster does not meet.
-    unmet: Vec<bool>,
-    /// The conditions that the request has; the others every bundle meets.
-    conditions: Vec<Ineligible>,
+    /// Whether higher major versions are held.
+    holds_major: bool,
+    /// The distinct constraints that the cluster does not meet, sorted.
+    unmet: Vec<NeedsId>,
 }
 
 impl<'a> Rules<'a> {
@@ -83,27 +83,22 @@ impl<'a> Rules<'a> {
         let leaving = request.installed.as_ref().map(|installed| {
             Leaving::new(graph, graph.name_id(installed.name.as_str()), &installed.version.version, asked)
         });
-        let environment = &request.environment;
-        let is_unmet = |needs: &Needs| !needs.unmet(&environment.cluster).is_empty();
+        let Request { policy, major_updates, range, environment, installed, .. } = request;
+        let holds_major = (*policy, *major_updates) == (Policy::CatalogProvided, MajorUpdates::Hold)
+            && range.is_none()
+            && installed.is_some();
         let unmet = match environment.constraints {
             EnvironmentConstraints::Ignore => Vec::new(),
             EnvironmentConstraints::Skip | EnvironmentConstraints::Refuse => {
-                graph.needs.iter().map(is_unmet).collect()
+                graph.unmet_needs(&environment.cluster).collect()
             }
         };
-        let has = |condition: &Ineligible| match condition {
-            Ineligible::NotInChannel => channels.is_some(),
-            Ineligible::NoVersion | Ineligible::OutOfRange => request.range.is_some(),
-            Ineligible::MajorVersionHeld => {
-                let Request { policy, major_updates, range, installed, .. } = request;
-                (*policy, *major_updates) == (Policy::CatalogProvided, MajorUpdates::Hold)
-                    && range.is_none()
-                    && installed.is_some()
-            }
-            Ineligible::EnvironmentNotMet => unmet.contains(&true),
-        };
-        let conditions = Ineligible::ALL.into_iter().filter(has).collect();
-        Self { request, graph, channels, leaving, unmet, conditions }
+        Self { request, graph, channels, leaving, holds_major, unmet }
+    }
+
+    /// Whether the cluster does not meet what some bundle needs.
+    pub(crate) fn has_unmet(&self) -> bool {
+        !self.unmet.is_empty()
     }
 
     pub(crate) fn asked(&self, channel: ChannelIndex) -> bool {
@@ -118,32 +113,36 @@ impl<'a> Rules<'a> {
     /// Every condition of the request that the bundle does not meet, the most basic one first.
     pub(crate) fn violations(&self, bundle: BundleIndex) -> impl Iterator<Item = Ineligible> {
         let version = self.graph.version(bundle).ok();
-        self.conditions.iter().copied().filter(move |condition| self.violates(bundle, version, *condition))
+        Ineligible::ALL.into_iter().filter(move |condition| self.violates(bundle, version, *condition))
     }
 
     #[inline]
     fn violates(&self, bundle: BundleIndex, version: Option<&VersionRelease>, condition: Ineligible) -> bool {
         match condition {
             Ineligible::NotInChannel => !self.in_channels(bundle),
-            Ineligible::NoVersion => version.is_none(),
+            Ineligible::NoVersion => self.request.range.is_some() && version.is_none(),
             Ineligible::OutOfRange => {
                 let range = self.request.range.as_ref();
                 range.zip(version).is_some_and(|(range, version)| !range.contains(&version.version))
             }
-            Ineligible::MajorVersionHeld => self.is_next_major(version) && self.edge_to(bundle).is_some(),
+            Ineligible::MajorVersionHeld => {
+                self.holds_major && self.is_next_major(version) && self.edge_to(bundle).is_some()
+            }
             Ineligible::EnvironmentNotMet => self.is_unmet(bundle),
         }
     }
 
     /// Whether the cluster does not meet what the bundle needs. What is installed is not judged.
     pub(crate) fn is_unmet(&self, bundle: BundleIndex) -> bool {
-        let needs = self.graph.bundle(bundle).needs;
-        let is_unmet = needs.and_then(|id| self.unmet.get(id.0 as usize)).is_some_and(|unmet| *unmet);
+        let is_unmet = || {
+            let needs = self.graph.bundle(bundle).needs;
+            needs.is_some_and(|id| self.unmet.binary_search(&id).is_ok())
+        };
         let is_installed = || {
             let installed = self.request.installed.as_ref().map(|installed| &installed.version);
             installed.is_some() && self.graph.version(bundle).ok() == installed
         };
-        is_unmet && !is_installed()
+        self.has_unmet() && is_unmet() && !is_installed()
     }
 
     /// Whether it is a higher major version than what is installed.
@@ -180,10 +179,16 @@ impl<'a> Rules<'a> {
         let refuses = self.request.environment.constraints == EnvironmentConstraints::Refuse;
         let counts = |rule: Ineligible| applies(rule) && !(refuses && rule == Ineligible::EnvironmentNotMet);
         let version = self.graph.version(bundle).ok();
-        for &rule in &self.conditions {
-            if self.violates(bundle, version, rule) && counts(rule) {
-                return Decision::Ineligible(rule);
-            }
+        let violated = |rule| (counts(rule) && self.violates(bundle, version, rule)).then_some(rule);
+        // without a loop each check is compiled for its condition
+        let [first, second, third, fourth, fifth] = Ineligible::ALL;
+        let rule = violated(first)
+            .or_else(|| violated(second))
+            .or_else(|| violated(third))
+            .or_else(|| violated(fourth))
+            .or_else(|| violated(fifth));
+        if let Some(rule) = rule {
+            return Decision::Ineligible(rule);
         }
         let Some(installed) = &self.request.installed else { return Decision::Kept(Via::FirstInstall) };
         if version == Some(&installed.version) {

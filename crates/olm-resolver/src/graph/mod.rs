@@ -262,7 +262,13 @@ impl PackageGraph {
 
     /// The constraints of a bundle that the cluster does not meet.
     pub fn unmet(&self, bundle: BundleIndex, cluster: &ClusterFacts) -> Vec<UnmetConstraint> {
-        self.needs(bundle).map(|needs| needs.unmet(cluster)).unwrap_or_default()
+        self.needs(bundle).map(|needs| needs.unmet(cluster).collect()).unwrap_or_default()
+    }
+
+    /// The distinct constraints of bundles that the cluster does not meet, sorted.
+    pub(crate) fn unmet_needs(&self, cluster: &ClusterFacts) -> impl Iterator<Item = NeedsId> {
+        let unmet = (0..).map(NeedsId).zip(&self.needs);
+        unmet.filter(move |(_, needs)| needs.unmet(cluster).next().is_some()).map(|(id, _)| id)
     }
 
     pub fn provides(&self, bundle: BundleIndex) -> &[GvkRef] {
