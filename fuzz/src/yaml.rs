@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use olm_yaml::{Documents, Limits, normalise_json, yaml_to_json};
+use olm_yaml::{Documents, Limits, Normaliser, normalise_json, yaml_to_json, yaml_to_json_exact};
 
 /// Bytes in a piece for the second reading; one that never fits the boundaries of anything.
 const PIECE: usize = 7;
@@ -17,12 +17,11 @@ pub(crate) fn yaml(input: &[u8]) {
     let mut json = Vec::new();
     if yaml_to_json(input, &mut json, &limits).is_ok() {
         assert!(json.len() <= 8 << 20, "{} bytes became {}", input.len(), json.len());
-        normalised(&json, &limits);
-        let exact = Limits { exact_integers: true, ..limits };
+        normalised(&json, Normaliser::new(), &limits);
         let mut kept = Vec::new();
         // a longer text may exceed a limit
-        if yaml_to_json(input, &mut kept, &exact).is_ok() {
-            normalised(&kept, &exact);
+        if yaml_to_json_exact(input, &mut kept, &limits).is_ok() {
+            normalised(&kept, Normaliser::exact(), &limits);
             let mut rounded = Vec::new();
             assert_eq!(normalise_json(&kept, &mut rounded, &limits).ok(), Some(kept.len()));
             assert_eq!(rounded, json, "rounded later");
@@ -31,7 +30,7 @@ pub(crate) fn yaml(input: &[u8]) {
     let whole = outcome(input);
     assert_eq!(whole, outcome(Pieces(input)));
     for json in &whole.0 {
-        normalised(json, &Limits::default());
+        normalised(json, Normaliser::new(), &Limits::default());
     }
     // a number is the same number for another parser
     if let Ok(number) = serde_json::from_slice::<f64>(input) {
@@ -42,9 +41,9 @@ pub(crate) fn yaml(input: &[u8]) {
     }
 }
 
-fn normalised(json: &[u8], limits: &Limits) {
+fn normalised(json: &[u8], mut normaliser: Normaliser, limits: &Limits) {
     let mut again = Vec::new();
-    let used = normalise_json(json, &mut again, limits);
+    let used = normaliser.value(json, &mut again, limits);
     assert_eq!(used.map_err(|error| error.to_string()), Ok(json.len()));
     assert_eq!(again, json);
     assert!(serde_json::from_slice::<serde::de::IgnoredAny>(json).is_ok(), "another parser refuses it");

@@ -87,10 +87,9 @@ impl<'a> NodeBudget<'a> {
             depth: 120,
             document_nodes: self.left,
             stream_nodes: self.left,
-            exact_integers: true,
             ..Limits::default()
         };
-        let mut documents = Documents::from_bytes(bytes, limits);
+        let mut documents = Documents::from_bytes(bytes, limits).with_exact_integers();
         let (mut values, mut collections) = (Vec::new(), 0);
         while values.len() < most
             && let Some(document) = documents.next()

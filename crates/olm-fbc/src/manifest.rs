@@ -59,8 +59,8 @@ fn json_text(manifest: Vec<u8>) -> Result<String, String> {
         return String::from_utf8(manifest).map_err(|_| "an inline manifest is not UTF-8".to_owned());
     }
     let mut json = Vec::new();
-    let limits = olm_yaml::Limits { exact_integers: true, ..olm_yaml::Limits::default() };
-    olm_yaml::yaml_to_json(&manifest, &mut json, &limits).map_err(|error| error.message)?;
+    olm_yaml::yaml_to_json_exact(&manifest, &mut json, &olm_yaml::Limits::default())
+        .map_err(|error| error.message)?;
     let json = String::from_utf8(json).map_err(|_| "an inline manifest is not UTF-8".to_owned())?;
     Ok(html_escaped(&json))
 }

@@ -143,7 +143,13 @@ impl<R: Read> Documents<R> {
         }
     }
 
-    /// Begins another stream with the buffers of this one.
+    /// Keeps all digits of integers that fit an `i64`, as Kubernetes reads objects. Otherwise these are doubles, too, as in catalogs
+    /// (fbc §4.2).
+    pub fn with_exact_integers(self) -> Self {
+        Self { normaliser: Normaliser::exact(), ..self }
+    }
+
+    /// Begins another stream with the buffers and the option of this one.
     pub fn restart<S: Read>(mut self, reader: S) -> Documents<S> {
         if self.window.len() > KEPT_WINDOW {
             self.window = Vec::new();

@@ -1,7 +1,7 @@
 //! One pass from JSON bytes to normalised JSON (fbc §4.2): parse and write in one pass, no tree in between.
 //!
 //! Strings are copied run by run, an object is permuted only if its keys did not already ascend, integers
-//! of up to 15 digits are copied (of up to 64 bits with [`Limits::exact_integers`]), other numbers go through a
+//! of up to 15 digits are copied (of up to 64 bits with [`Normaliser::exact`]), other numbers go through a
 //! double. Nesting lives on an explicit stack, so depth costs no call stack. Error messages are Go's.
 
 use olm_core::go;
@@ -62,11 +62,19 @@ pub struct Normaliser {
     pub(crate) nodes: u64,
     /// Where in its input the first integer lies that a double cannot hold.
     pub(crate) rounded: Option<usize>,
+    /// Integers that fit an `i64` keep all digits.
+    pub(crate) exact_integers: bool,
 }
 
 impl Normaliser {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A normaliser that keeps all digits of integers that fit an `i64`, as Kubernetes reads objects. For others these are doubles,
+    /// too, as in catalogs (fbc §4.2).
+    pub fn exact() -> Self {
+        Self { exact_integers: true, ..Self::default() }
     }
 
     /// The members of the object written last, sorted by key; offsets are into the buffer that was written
@@ -157,7 +165,7 @@ impl Normaliser {
                 Some(b'f') => at = literal(input, at, b"false", out)?,
                 Some(b'n') => at = literal(input, at, b"null", out)?,
                 Some(b'-' | b'0'..=b'9') => {
-                    at = number(input, at, last, out, limits, &mut self.rounded)?;
+                    at = number(input, at, last, out, self.exact_integers, &mut self.rounded)?;
                 }
                 _ => return unexpected(input, at, "looking for beginning of value"),
             }
@@ -372,7 +380,7 @@ fn number(
     start: usize,
     last: bool,
     out: &mut Vec<u8>,
-    limits: &Limits,
+    exact_integers: bool,
     rounded: &mut Option<usize>,
 ) -> Step<usize> {
     let digits =
@@ -407,7 +415,7 @@ fn number(
     }
     let text = &input[start..at];
     let is_exact = || std::str::from_utf8(text).is_ok_and(|text| text.parse::<i64>().is_ok());
-    if integer && (at - whole <= 15 || (limits.exact_integers && is_exact())) {
+    if integer && (at - whole <= 15 || (exact_integers && is_exact())) {
         out.extend_from_slice(text);
         return Ok(at);
     }
@@ -472,7 +480,6 @@ mod tests {
 
     #[test]
     fn json_exact_integers_have_all_digits() {
-        let limits = Limits { exact_integers: true, ..Limits::default() };
         for (input, want) in [
             ("9007199254740993", "9007199254740993"),
             ("9223372036854775807", "9223372036854775807"),
@@ -486,7 +493,8 @@ mod tests {
             ("-0", "-0"),
         ] {
             let mut out = Vec::new();
-            assert_eq!(normalise_json(input.as_bytes(), &mut out, &limits), Ok(input.len()));
+            let used = Normaliser::exact().value(input.as_bytes(), &mut out, &Limits::default());
+            assert_eq!(used, Ok(input.len()));
             assert_eq!(String::from_utf8_lossy(&out), want, "{input}");
         }
     }

@@ -1,6 +1,6 @@
 //! Foreign YAML 1.1 and JSON, read as Go's `encoding/json` and `sigs.k8s.io/yaml` read them, written
 //! again as *normalised JSON*: compact, keys sorted, the last duplicate wins, numbers as IEEE doubles in
-//! Go's layout (but see [`Limits::exact_integers`]). Rules: fbc §3 (decoding one file) and §4.2 (bytes).
+//! Go's layout (but see [`Documents::with_exact_integers`]). Rules: fbc §3 (decoding one file) and §4.2 (bytes).
 //!
 //! The crate knows nothing of catalogs, bundles or files. It takes bytes or a [`std::io::Read`] and bounded
 //! work from [`Limits`]; whatever is wrong with the input becomes an error message, never a panic.
@@ -33,4 +33,4 @@ pub use json::{Normaliser, normalise_json};
 pub use limits::Limits;
 pub use members::Member;
 pub use text::{decode_base64, push_json_string, unescape_json};
-pub use yaml::yaml_to_json;
+pub use yaml::{yaml_to_json, yaml_to_json_exact};

@@ -3,7 +3,7 @@
 /// Bytes of a key that a message shows.
 const SHOWN_KEY: usize = 50;
 
-/// Bounds on one stream of documents, and how its integers are read. Exceeding a bound is a [`crate::ParseError`] that names it.
+/// Bounds on one stream of documents. Exceeding one is a [`crate::ParseError`] that names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one document, as read and as written (so it also bounds what aliases expand to).
@@ -21,14 +21,11 @@ pub struct Limits {
     pub document_nodes: u64,
     /// Nodes of all documents of the stream together, for callers that keep all of them.
     pub stream_nodes: u64,
-    /// Keeps all digits of integers that fit an `i64`, as Kubernetes reads objects. Otherwise these are doubles, too, as in catalogs
-    /// (fbc §4.2).
-    pub exact_integers: bool,
 }
 
 impl Default for Limits {
     /// 64 MiB a document (16 MiB of it by aliases), keys of any length, 2 GiB a stream, 10 million documents, depth 10,000; 500,000 nodes
-    /// a document, any number in a stream. Integers are doubles.
+    /// a document, any number in a stream.
     fn default() -> Self {
         Self {
             document_bytes: 64 << 20,
@@ -39,7 +36,6 @@ impl Default for Limits {
             depth: 10_000,
             document_nodes: 500_000,
             stream_nodes: u64::MAX,
-            exact_integers: false,
         }
     }
 }

@@ -27,6 +27,14 @@ pub fn yaml_to_json(input: &[u8], out: &mut Vec<u8>, limits: &Limits) -> Result<
     convert(input, out, &mut Normaliser::new(), limits).map(|_| ())
 }
 
+/// As [`yaml_to_json`]; integers that fit an `i64` keep all digits, as Kubernetes reads objects.
+///
+/// # Errors
+/// As [`yaml_to_json`].
+pub fn yaml_to_json_exact(input: &[u8], out: &mut Vec<u8>, limits: &Limits) -> Result<(), ParseError> {
+    convert(input, out, &mut Normaliser::exact(), limits).map(|_| ())
+}
+
 /// Bound on the sum of open brackets over all nodes of a document.
 const FLOW_WORK: u64 = 20_000_000;
 
@@ -79,6 +87,7 @@ pub(crate) fn convert(
         flow_depth: 0,
         flow_work: 0,
         limits,
+        exact_integers: buffers.exact_integers,
         problem: None,
         slashes: memchr::memmem::find(input, b"\\/").is_some(),
     };
@@ -158,6 +167,7 @@ struct Sink<'a> {
     first: Option<Mark>,
     rounded: Option<Mark>,
     limits: &'a Limits,
+    exact_integers: bool,
     problem: Option<(Phase, ParseError)>,
     /// Whether the input holds `\/` somewhere.
     slashes: bool,
@@ -395,14 +405,14 @@ impl Sink<'_> {
         }
         if let Some(name) = anchor {
             let mut json = Vec::new();
-            push_scalar(scalar, &mut json, self.limits);
+            push_scalar(scalar, &mut json, self.exact_integers);
             self.spend(mark, json.len())?;
             self.anchors.insert(name, Anchor::Done { json, key: key_of(scalar), nodes: 1 });
         }
         if is_key {
             return self.key(mark, key_of(scalar));
         }
-        let is_exact = self.limits.exact_integers && matches!(scalar, Scalar::Int(_));
+        let is_exact = self.exact_integers && matches!(scalar, Scalar::Int(_));
         if self.rounded.is_none() && !is_exact && scalar.loses_digits(value) {
             self.rounded = Some(mark);
         }
@@ -417,7 +427,7 @@ impl Sink<'_> {
             };
             self.report(Phase::Convert, mark, &format!("json: unsupported value: {text}"));
         }
-        push_scalar(scalar, self.out, self.limits);
+        push_scalar(scalar, self.out, self.exact_integers);
         self.finish(mark, start)
     }
 
@@ -495,7 +505,7 @@ impl Sink<'_> {
             return Ok(());
         }
         for mapping in mappings.into_iter().rev() {
-            let mut normaliser = Normaliser::new();
+            let mut normaliser = Normaliser { exact_integers: self.exact_integers, ..Normaliser::default() };
             let mut json = Vec::new();
             if normaliser.value(mapping, &mut json, self.limits).is_err() {
                 continue;
@@ -532,12 +542,12 @@ impl Sink<'_> {
     }
 }
 
-fn push_scalar(scalar: Scalar<'_>, out: &mut Vec<u8>, limits: &Limits) {
+fn push_scalar(scalar: Scalar<'_>, out: &mut Vec<u8>, exact_integers: bool) {
     match scalar {
         Scalar::Null => out.extend_from_slice(b"null"),
         Scalar::Bool(true) => out.extend_from_slice(b"true"),
         Scalar::Bool(false) => out.extend_from_slice(b"false"),
-        Scalar::Int(number) if limits.exact_integers => out.extend_from_slice(number.to_string().as_bytes()),
+        Scalar::Int(number) if exact_integers => out.extend_from_slice(number.to_string().as_bytes()),
         Scalar::Int(number) => push_number(number as f64, out),
         Scalar::Uint(number) => push_number(number as f64, out),
         Scalar::Float(number) => push_number(number, out),

@@ -25,7 +25,6 @@ const LIMITS: olm_yaml::Limits = olm_yaml::Limits {
     depth: 1_000,
     document_nodes: 200_000,
     stream_nodes: 200_000,
-    exact_integers: true,
 };
 
 /// Bytes of the manifests of all bundles, and about as many of memory of the entries of all channels.
@@ -178,7 +177,7 @@ fn list<T: DeserializeOwned>(config_map: &ConfigMap, key: &str) -> Result<Vec<T>
     let text =
         config_map.data.as_ref().and_then(|data| data.get(key)).map(String::as_str).unwrap_or_default();
     let mut items = Vec::new();
-    for document in olm_yaml::Documents::from_bytes(text.as_bytes(), LIMITS) {
+    for document in olm_yaml::Documents::from_bytes(text.as_bytes(), LIMITS).with_exact_integers() {
         let document = document.map_err(|error| format!("{key}: {error}"))?;
         let read: Option<Vec<T>> =
             serde_json::from_slice(&document).map_err(|error| format!("{key}: {error}"))?;

@@ -128,8 +128,8 @@ pub(crate) fn document(path: &Path) -> Result<Value, CommandError> {
 /// The documents of a file, at least one.
 pub(crate) fn documents(path: &Path) -> Result<Vec<Value>, CommandError> {
     let bytes = read(path)?;
-    let limits = olm_yaml::Limits { exact_integers: true, ..olm_yaml::Limits::default() };
-    let documents = olm_yaml::Documents::from_bytes(&bytes, limits);
+    let documents =
+        olm_yaml::Documents::from_bytes(&bytes, olm_yaml::Limits::default()).with_exact_integers();
     let documents = documents.map(|document| {
         let document = document.map_err(|error| CommandError::content(path, error))?;
         serde_json::from_slice(&document).map_err(|error| CommandError::content(path, error))

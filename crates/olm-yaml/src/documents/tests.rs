@@ -139,10 +139,12 @@ fn documents_keep_integers_when_asked() {
             "[9007199254740992,1000000000000000000,0]",
         ),
     ] {
-        for (exact_integers, want) in [(true, exact), (false, double)] {
-            let limits = Limits { exact_integers, ..Limits::default() };
-            let found: Vec<Vec<u8>> =
-                Documents::from_bytes(input.as_bytes(), limits).collect::<Result<_, _>>().unwrap();
+        let documents = || Documents::from_bytes(input.as_bytes(), Limits::default());
+        let restarted = documents().with_exact_integers().restart(input.as_bytes());
+        for (documents, want) in
+            [(documents().with_exact_integers(), exact), (restarted, exact), (documents(), double)]
+        {
+            let found: Vec<Vec<u8>> = documents.collect::<Result<_, _>>().unwrap();
             assert_eq!(found, [want.as_bytes()], "{input}");
         }
     }
@@ -172,8 +174,7 @@ fn documents_have_the_first_rounded_integer() {
     for input in
         ["{\"a\": 9223372036854775807}", "a: 9223372036854775807", "a: &n 9223372036854775807\nb: *n"]
     {
-        let limits = Limits { exact_integers: true, ..Limits::default() };
-        let mut documents = Documents::from_bytes(input.as_bytes(), limits);
+        let mut documents = Documents::from_bytes(input.as_bytes(), Limits::default()).with_exact_integers();
         assert_eq!(
             documents.next_with(|document| Ok(document.origin.rounded)).unwrap(),
             Some(None),

@@ -192,8 +192,7 @@ impl Arguments {
         for property in inline {
             let manifest = property.read::<BundleObject>(0).map_err(|error| unreadable(error.to_string()))?;
             let mut json = Vec::new();
-            let limits = olm_yaml::Limits { exact_integers: true, ..olm_yaml::Limits::default() };
-            olm_yaml::yaml_to_json(&manifest.data.0, &mut json, &limits)
+            olm_yaml::yaml_to_json_exact(&manifest.data.0, &mut json, &olm_yaml::Limits::default())
                 .map_err(|error| unreadable(error.to_string()))?;
             objects.push(serde_json::from_slice(&json).map_err(|error| unreadable(error.to_string()))?);
         }
