@@ -184,8 +184,7 @@ impl CatalogImages {
         let digest = |(scope, reference): &(String, String)| {
             let reference = parse_reference(reference).ok()?;
             let Some(digest) = reference.digest() else { return self.store.tag_digest(scope, &reference) };
-            // a record that is read stays longer than others
-            let _ = self.store.was_used(scope, digest);
+            self.store.renew_use(scope, digest);
             Some(digest.clone())
         };
         let in_use: BTreeSet<Digest> = references.iter().filter_map(digest).collect();

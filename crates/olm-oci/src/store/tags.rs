@@ -11,7 +11,7 @@
 //!
 //! The disk that records take is bounded: they go with their content, at the next collection. Besides, a scope has [`MAX_TAGS`] tags at
 //! most, and [`MAX_SCOPES`] scopes have tags, or use of one digest. What was not written or read for the longest time is evicted; a collection
-//! that reads the records of what is in use keeps them. So a scope never evicts a record of another one by the number of its images.
+//! that reads or renews the records of what is in use keeps them. So a scope never evicts a record of another one by the number of its images.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -45,6 +45,10 @@ impl Store {
         self.used().join(name_of(digest))
     }
 
+    fn use_record(&self, scope: &str, digest: &Digest) -> PathBuf {
+        self.uses_of(digest).join(hash(scope))
+    }
+
     /// The digest that was recorded for a tag in a scope; its content may be gone. Blocks on the disk.
     #[must_use]
     pub fn tag_digest(&self, scope: &str, tag: &ImageRef) -> Option<Digest> {
@@ -68,7 +72,13 @@ impl Store {
     /// Whether a scope has used the content of a digest. Blocks on the disk.
     #[must_use]
     pub fn was_used(&self, scope: &str, digest: &Digest) -> bool {
-        used_record(&self.uses_of(digest).join(hash(scope))).as_ref() == Some(digest)
+        used_record(&self.use_record(scope, digest)).as_ref() == Some(digest)
+    }
+
+    /// Sets the time of the record that a scope has used the content of a digest, if there is one: so it stays longer than others. Blocks on
+    /// the disk.
+    pub fn renew_use(&self, scope: &str, digest: &Digest) {
+        touch(&self.use_record(scope, digest));
     }
 
     /// Records that a scope uses the content of a digest. Blocks on the disk.

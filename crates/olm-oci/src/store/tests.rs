@@ -257,6 +257,15 @@ fn use_records_are_bounded_by_scopes() {
     record("new");
     assert_eq!(folders.map(|folder| entries(&folder).len()), [MAX_SCOPES, MAX_SCOPES]);
     assert_eq!([found("ns"), found("new")], [(true, true), (true, true)]);
+    let uses = store.uses_of(&digest("x"));
+    age(&uses);
+    store.renew_use("new", &digest("x"));
+    store.renew_use("never", &digest("x"));
+    let renewed = entries(&uses).into_iter().filter(|name| {
+        let modified = std::fs::metadata(uses.join(name)).and_then(|it| it.modified());
+        modified.unwrap() > std::time::SystemTime::UNIX_EPOCH
+    });
+    assert_eq!(renewed.count(), 1, "no record is made");
 }
 
 #[test]
