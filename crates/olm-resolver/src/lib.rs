@@ -44,7 +44,7 @@ pub use report::{
     Candidate, CandidateView, CatalogOutcome, CatalogReport, CatalogView, NearMiss, Report, ReportView, Step,
 };
 pub use request::{CatalogSource, MAJOR_UPDATES, MajorUpdates, Policy, Request, parse_range};
-pub use resolve::{Held, Outcome, Resolution, UnfitBundle, resolve};
+pub use resolve::{Held, Outcome, Resolution, UnfitBundle, printed_bundle, resolve};
 pub use rules::{Decision, Ineligible, Rules, Via};
 pub use shortest::reachable;
 pub use skipped::Skipped;

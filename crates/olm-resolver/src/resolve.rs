@@ -70,7 +70,8 @@ pub struct UnfitBundle {
 impl fmt::Display for UnfitBundle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { catalog, bundle, unmet, .. } = self;
-        write!(f, "bundle {bundle} of catalog {catalog} is skipped: {}", environment::describe(unmet))
+        write_subject(f, bundle, catalog)?;
+        write!(f, " is skipped: {}", environment::describe(unmet))
     }
 }
 
@@ -93,13 +94,23 @@ impl Held {
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { catalog, bundle, version } = self;
+        write_subject(f, bundle, catalog)?;
         write!(
             f,
-            "bundle {bundle} of catalog {catalog} has the next major version {version}; to install it, set \
-             spec.source.catalog.version to {:?}",
+            " has the next major version {version}; to install it, set spec.source.catalog.version to {:?}",
             self.range()
         )
     }
+}
+
+fn write_subject(f: &mut fmt::Formatter<'_>, bundle: &BundleName, catalog: &CatalogName) -> fmt::Result {
+    write!(f, "bundle {bundle} of catalog {catalog}")
+}
+
+/// The name of the bundle in what [`Held`] or [`UnfitBundle`] prints. A name that holds ` of catalog ` itself ends there.
+#[must_use]
+pub fn printed_bundle(line: &str) -> Option<&str> {
+    line.strip_prefix("bundle ")?.split_once(" of catalog ").map(|(bundle, _)| bundle)
 }
 
 pub fn resolve(request: &Request, sources: &[CatalogSource]) -> Outcome {
@@ -442,4 +453,28 @@ fn take(report: &Report, at: usize) -> Result<Resolution, ResolveError> {
         graph: graph.clone(),
         index,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_bundle_is_that_of_the_line() {
+        let unmet = UnmetConstraint::Version {
+            lowest: "1.40.0".parse().unwrap(),
+            cluster: "v1.33.1".parse().unwrap(),
+        };
+        for name in ["demo.v1.2.0", "demo.v1.2.0-1+build", "Demo of 2020", "bundle of"] {
+            let (catalog, bundle): (CatalogName, BundleName) =
+                ("main".parse().unwrap(), name.parse().unwrap());
+            let version = VersionRelease::parse("1.2.0", None).unwrap();
+            let held = Held { catalog: catalog.clone(), bundle: bundle.clone(), version: version.clone() };
+            let unfit = UnfitBundle { catalog, bundle, version, unmet: vec![unmet.clone()] };
+            for line in [held.to_string(), unfit.to_string()] {
+                assert_eq!(printed_bundle(&line), Some(name), "{line}");
+            }
+        }
+        assert_eq!(printed_bundle("to follow to each major version, set the annotation"), None);
+    }
 }

@@ -192,7 +192,7 @@ fn upgrade_available(
     let is_found = held.is_some() || unfit.is_some();
     let is_taken = |earlier: &Condition| {
         let mut revisions = [states.installed.as_ref(), states.newest()].into_iter().flatten();
-        revisions.any(|revision| is_about(earlier, &revision.bundle.name))
+        revisions.any(|revision| names_bundle(earlier, &revision.bundle.name))
     };
     let stays = |earlier: &&Condition| {
         // what is found counts for a spec that has changed since
@@ -219,10 +219,10 @@ fn upgrade_available(
     Some(make.made(type_, ConditionStatus::True, reason, message::fit(&text.join("\n"))))
 }
 
-/// Whether a line of the condition is about this bundle, as [`olm_resolver::Held`] and [`olm_resolver::UnfitBundle`] print it.
-fn is_about(found: &Condition, bundle: &str) -> bool {
-    let start = format!("bundle {bundle} of catalog ");
-    found.message.lines().any(|line| line.starts_with(&start))
+/// Whether a line of the condition is about this bundle. The message is read because the status has the bundle nowhere else: after a restart,
+/// or in another replica, nothing remembers it, and it cannot be resolved again while a catalog is unread.
+fn names_bundle(found: &Condition, bundle: &str) -> bool {
+    found.message.lines().any(|line| olm_resolver::printed_bundle(line) == Some(bundle))
 }
 
 /// The condition of the newest revision: an older one that still rolls out does not count. A revision without conditions has just been
