@@ -520,15 +520,22 @@ mod tests {
                     }
                 });
                 let mut tasks = JoinSet::new();
-                let issuer = issuer(apiserver.client(), &mut tasks);
+                let mut issuer = issuer(apiserver.client(), &mut tasks);
                 for mut set in installed_and_lost(&["a", "b"]).map(Arc::unwrap_or_clone) {
                     set.metadata.labels = Some([(labels::OWNER_NAME.to_owned(), "e".to_owned())].into());
                     set.metadata.owner_references =
                         Some(vec![OwnerReference { uid: "u1".to_owned(), ..OwnerReference::default() }]);
                     issuer.context.revisions.apply(Event::Apply(Object::new(set)), |set| (set.name(), set));
                 }
-                let requeue = pass(&issuer, &Object::new(extension())).await;
-                assert_eq!(requeue, (Requeue::Backoff, Outcome::Error), "{case}, {refused} is refused");
+                for _ in 0..2 {
+                    let requeue = pass(&issuer, &Object::new(extension())).await;
+                    assert_eq!(requeue, (Requeue::Backoff, Outcome::Error), "{case}, {refused} is refused");
+                    let requests = apiserver.requests();
+                    let events = requests.iter().filter(|line| line.contains("CertificateRefused"));
+                    assert_eq!(events.count(), 1, "{case}, {refused} is refused");
+                    // these do not remember what was sent
+                    issuer.context.events = Events::new(apiserver.client(), "test", None);
+                }
                 let check = issuer.context.refused_certificates.check("u1", false);
                 let CertificateCheck::Refused(message) = &check else {
                     panic!("{case}, {refused} is refused: {check:?}")

@@ -123,10 +123,11 @@ async fn pass(issuer: &Issuer, object: &Object<ClusterExtension>) -> (Requeue, O
     let revisions = in_force(issuer, &extension.name_any(), &uid);
     let PassOutcome { recheck_at, refused, failure } = issuer.pass(extension, &revisions).await;
     // after a failure, that all may be written cannot be known
-    if refused.is_some() || failure.is_none() {
-        issuer.context.refused_certificates.set(&extension.name_any(), &uid, refused.as_deref());
-    }
-    if let Some(note) = &refused {
+    let is_known = refused.is_some() || failure.is_none();
+    let checks = &issuer.context.refused_certificates;
+    let is_changed = is_known && checks.set(&extension.name_any(), &uid, refused.as_deref());
+    // a retry that ends as before emits none
+    if let Some(note) = refused.as_ref().filter(|_| is_changed) {
         let event =
             NewEvent { warning: true, reason: "CertificateRefused", action: "IssueCertificate", note };
         issuer.context.events.publish(&extension.object_ref(&()), event).await;

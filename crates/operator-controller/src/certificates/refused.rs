@@ -55,14 +55,17 @@ impl RefusedCertificates {
         self.checks.lock().retain(|uid, _| uids.contains(uid));
     }
 
-    pub(super) fn set(&self, name: &str, uid: &str, message: Option<&str>) {
+    /// Records the result of a pass. Returns whether it differs from the one before.
+    pub(super) fn set(&self, name: &str, uid: &str, message: Option<&str>) -> bool {
         let check =
             message.map_or(CertificateCheck::Accepted, |text| CertificateCheck::Refused(text.to_owned()));
         let before = self.checks.lock().insert(uid.to_owned(), check.clone());
+        let is_changed = before.as_ref() != Some(&check);
         // without an entry no extension waits
-        if before.map_or(message.is_some(), |before| before != check) {
+        if is_changed && (before.is_some() || message.is_some()) {
             self.waker.wake(name);
         }
+        is_changed
     }
 }
 
@@ -77,20 +80,22 @@ mod tests {
         let refused_certificates = RefusedCertificates::default();
         let mut changes = refused_certificates.changes();
         let mut woken = |uid: &str, message: Option<&str>| {
-            refused_certificates.set("demo", uid, message);
+            let is_changed = refused_certificates.set("demo", uid, message);
             let want =
                 message.map_or(CertificateCheck::Accepted, |text| CertificateCheck::Refused(text.to_owned()));
             assert_eq!(refused_certificates.check(uid, false), want);
-            changes.next().now_or_never().flatten()
+            (is_changed, changes.next().now_or_never().flatten())
         };
-        assert_eq!(woken("u1", None), None);
-        assert_eq!(woken("u1", Some("a")).as_deref(), Some("demo"));
-        assert_eq!(woken("u1", Some("a")), None);
-        assert_eq!(woken("u1", None).as_deref(), Some("demo"));
+        let demo = || Some("demo".to_owned());
+        assert_eq!(woken("u1", None), (true, None));
+        assert_eq!(woken("u1", Some("a")), (true, demo()));
+        assert_eq!(woken("u1", Some("a")), (false, None));
+        assert_eq!(woken("u1", Some("b")), (true, demo()));
+        assert_eq!(woken("u1", None), (true, demo()));
         let awaited = |uid: &str, waits| refused_certificates.check(uid, waits) == CertificateCheck::Awaited;
         assert!(awaited("u2", false) && awaited("u3", true), "others of that name");
-        assert_eq!(woken("u2", None), None);
-        assert_eq!(woken("u3", None).as_deref(), Some("demo"), "it waits");
+        assert_eq!(woken("u2", None), (true, None));
+        assert_eq!(woken("u3", None), (true, demo()), "it waits");
         refused_certificates.retain(&BTreeSet::from(["u2".to_owned()]));
         refused_certificates.evict("u2");
         assert!(refused_certificates.checks.lock().is_empty());
