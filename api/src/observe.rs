@@ -456,7 +456,8 @@ pub const EVENTS: &[Event] = &[
     warning(
         EXTENSION,
         "UpgradeRefused",
-        "A CRD would change in an unsafe way; `spec.install.preflight.crdUpgradeSafety.enforcement` decides.",
+        "A CRD would change in an unsafe way; `spec.install.preflight.crdUpgradeSafety.enforcement` decides. If the CRD belongs to \
+         another ClusterExtension, the message names that one: uninstall one of the two.",
     ),
     warning(
         EXTENSION,

@@ -8,6 +8,7 @@ mod dropped;
 mod existing;
 mod waiver;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use dropped::OwnedCrd;
@@ -21,6 +22,7 @@ use olm_api::ClusterObjectSet;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
 use olm_core::{Cancellation, Object, message};
 use olm_crd_safety::{ExistingObjects, Finding, Policy, SchemaError, compare_until, message_prefix};
+use olm_rollout::{controller_of, keys};
 use serde_json::Value;
 
 use crate::render::Rendered;
@@ -41,6 +43,8 @@ pub struct Settings {
 struct Found {
     blocking: Vec<Blocker>,
     warnings: Vec<String>,
+    /// The extension of each CRD that belongs to another one.
+    owners: BTreeMap<String, String>,
 }
 
 /// A finding that blocks the revision.
@@ -110,7 +114,7 @@ pub async fn check(
         .filter(may_exist)
         .map(|at| Desired { rendered: Arc::clone(rendered), at })
         .collect();
-    let mut found = check_changed(client, settings, &present).await?;
+    let mut found = check_changed(client, settings, &request.name, &present).await?;
     if !revisions.is_empty() {
         let desired: Vec<&Object> = crds.iter().map(|&at| &objects[at]).collect();
         found.blocking.extend(dropped::check(client, cache, request, &desired, revisions).await?);
@@ -135,14 +139,20 @@ impl Desired {
 }
 
 /// Compares every CRD of `desired` with the one in the cluster.
-async fn check_changed(client: &Client, settings: Settings, desired: &[Desired]) -> Result<Found, PassError> {
+async fn check_changed(
+    client: &Client,
+    settings: Settings,
+    extension: &str,
+    desired: &[Desired],
+) -> Result<Found, PassError> {
     let api = crds(client);
     let mut found = Found::default();
     for some in desired.chunks(PARALLEL) {
-        let checks = some.iter().map(|desired| check_crd(client, &api, settings, desired));
+        let checks = some.iter().map(|desired| check_crd(client, &api, settings, extension, desired));
         for checked in futures::future::try_join_all(checks).await? {
             found.blocking.extend(checked.blocking);
             found.warnings.extend(checked.warnings);
+            found.owners.extend(checked.owners);
         }
     }
     Ok(found)
@@ -152,17 +162,31 @@ async fn check_crd(
     client: &Client,
     api: &Api<DynamicObject>,
     settings: Settings,
+    extension: &str,
     desired: &Desired,
 ) -> Result<Found, PassError> {
     let name = desired.crd().name();
     let Some(live) = live(api, name).await? else { return Ok(Found::default()) };
     let live = Arc::new(live);
     let (blocking, existing) = compare(Arc::clone(&live), desired.clone(), settings).await?;
-    let mut found = Found { blocking, ..Found::default() };
+    let owners = other_owner(&live, extension).map(|owner| (name.to_owned(), owner));
+    let mut found = Found { blocking, warnings: Vec::new(), owners: owners.into_iter().collect() };
     if let Some(existing) = existing {
         existing::check(client, &live, name, existing, &mut found).await;
     }
     Ok(found)
+}
+
+/// The extension that controls the CRD, if it is another one: the rollout does not change its objects.
+fn other_owner(live: &Object, extension: &str) -> Option<String> {
+    let controller = controller_of(live)?;
+    let owner = match controller.kind.as_str() {
+        keys::OBJECT_SET => (*live.labels().get(keys::OWNER_NAME)?).to_owned(),
+        // of a Helm release
+        keys::OWNER_KIND_VALUE => controller.name,
+        _ => return None,
+    };
+    (owner != extension).then_some(owner)
 }
 
 /// What the change of a CRD is in itself, and, if `settings` ask for it, what judges existing objects.
@@ -197,22 +221,23 @@ fn classify(
     waiver: Option<&CrdWaiver>,
     annotation: &str,
 ) -> Result<Checked, PassError> {
-    let Found { blocking, warnings } = found;
+    let Found { blocking, warnings, owners } = found;
     let is_accepted = |found: &Blocker| waiver.is_some_and(|waiver| waiver.covers(&found.crd, found.check));
     let (accepted, blocking): (Vec<Blocker>, Vec<Blocker>) = blocking.into_iter().partition(is_accepted);
     let accepted = messages(&accepted);
     if blocking.is_empty() || enforcement == CrdUpgradeSafetyEnforcement::Warn {
         return Ok(Checked { warnings: messages(&blocking).into_iter().chain(warnings).collect(), accepted });
     }
-    let message = blocked(&blocking, annotation);
+    let message = blocked(&blocking, &owners, annotation);
     Err(PassError { cause: Cause::CrdSafety, ..PassError::new(Class::NeedsChange, message) })
 }
 
 /// Characters of the finding that the first line of a message has.
 const MAX_FINDING: usize = 60;
 
-/// Why the upgrade is refused: the CRDs and how to accept the change, then the findings (decision 33).
-fn blocked(blocking: &[Blocker], annotation: &str) -> String {
+/// Why the upgrade is refused: the CRDs and how to accept the change, then the findings (decision 33). A CRD of another extension comes first:
+/// accepting its change does not help.
+fn blocked(blocking: &[Blocker], owners: &BTreeMap<String, String>, annotation: &str) -> String {
     let mut crds: Vec<&str> = blocking.iter().map(|found| found.crd.as_str()).collect();
     crds.dedup();
     let first = blocking.first().map(|found| found.text.as_str()).unwrap_or_default();
@@ -227,13 +252,24 @@ fn blocked(blocking: &[Blocker], annotation: &str) -> String {
         ([crd], count) => format!("{count} changes of CRD {crd} are not safe ({first}, …)"),
         (crds, count) => format!("{count} changes of {} CRDs are not safe ({first}, …)", crds.len()),
     };
-    let accept = format!(
-        "to accept this, set spec.install.preflight.crdUpgradeSafety.enforcement to None, or for this bundle alone the annotation \
-         {annotation}"
-    );
+    let (first, advice) = match blocking.iter().find_map(|found| owners.get_key_value(&found.crd)) {
+        Some((crd, owner)) => (
+            format!("CRD {crd} belongs to ClusterExtension {owner}; uninstall one of the two"),
+            format!(
+                "{changes}; accepting that does not help, because no object of another extension is changed"
+            ),
+        ),
+        None => (
+            format!("{changes}; the annotation in Progressing accepts it"),
+            format!(
+                "to accept this, set spec.install.preflight.crdUpgradeSafety.enforcement to None, or for this bundle alone the \
+                 annotation {annotation}"
+            ),
+        ),
+    };
     let findings = messages(blocking);
-    let details = std::iter::once(accept.as_str()).chain(findings.iter().flat_map(|text| text.lines()));
-    message::with_details(&format!("{changes}; the annotation in Progressing accepts it"), details)
+    let details = std::iter::once(advice.as_str()).chain(findings.iter().flat_map(|text| text.lines()));
+    message::with_details(&first, details)
 }
 
 /// One message for each run of findings that share its beginning.
@@ -344,6 +380,39 @@ mod tests {
         Blocker { crd: crd.to_owned(), check: "enum", about: format!("crd {crd}: "), text: "x".to_owned() }
     }
 
+    #[test]
+    fn crd_of_another_extension_is_named_with_the_remedy() {
+        let live = |kind: &str, name: &str, label: &str| {
+            let owner = serde_json::json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": kind, "name": name,
+                "uid": "u", "controller": true}]);
+            let crd = serde_json::json!({"metadata": {"name": "a", "ownerReferences": owner,
+                "labels": {(keys::OWNER_NAME): label}}});
+            other_owner(&Object::from_value(crd).unwrap(), "demo")
+        };
+        for (kind, name, label, want) in [
+            ("ClusterObjectSet", "other-1", "other", Some("other")),
+            ("ClusterObjectSet", "demo-1", "demo", None),
+            ("ClusterExtension", "other", "", Some("other")),
+            ("ClusterExtension", "demo", "", None),
+            ("Deployment", "other", "other", None),
+        ] {
+            assert_eq!(live(kind, name, label).as_deref(), want, "{kind} {name}");
+        }
+        let unowned = Object::from_value(serde_json::json!({"metadata": {"name": "a"}})).unwrap();
+        assert_eq!(other_owner(&unowned, "demo"), None);
+
+        let found = Found {
+            blocking: vec![blocker("b"), blocker("a")],
+            owners: [("a".to_owned(), "other".to_owned())].into(),
+            ..Found::default()
+        };
+        let error = classify(found, CrdUpgradeSafetyEnforcement::Strict, None, "key=value").unwrap_err();
+        let want = "CRD a belongs to ClusterExtension other; uninstall one of the two\n2 changes of 2 CRDs are not safe";
+        assert!(error.message.starts_with(want), "{}", error.message);
+        assert!(error.message.ends_with("\ncrd b: x\ncrd a: x"), "{}", error.message);
+        assert!(!error.message.contains("key=value"), "{}", error.message);
+    }
+
     /// Versions are compared in pairs: that takes minutes.
     #[tokio::test]
     async fn crd_comparison_ends_with_its_pass() {
@@ -387,6 +456,7 @@ mod tests {
         let found = |blocking: &[&str], warnings: &[&str]| Found {
             blocking: blocking.iter().map(|&text| blocker(text)).collect(),
             warnings: warnings.iter().map(|&text| text.to_owned()).collect(),
+            owners: BTreeMap::new(),
         };
         use CrdUpgradeSafetyEnforcement::{Strict, Warn};
         let waiver = |list: &str| -> CrdWaiver {
