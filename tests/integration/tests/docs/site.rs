@@ -156,16 +156,7 @@ impl Site {
         ];
         let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
         // what stands in the pages, and what it is here
-        let mut names = vec![
-            ("registry.example.com".to_owned(), self.registry()?.address().to_owned()),
-            (
-                format!(
-                    "https://github.com/olm-rs/olm-rs//manifests/overlays/kubernetes?ref=v{}",
-                    env!("CARGO_PKG_VERSION")
-                ),
-                "../manifests/overlays/kubernetes".to_owned(),
-            ),
-        ];
+        let mut names = vec![("registry.example.com".to_owned(), self.registry()?.address().to_owned())];
         if let Some(stack) = &self.stack {
             let address = |url: String| url.replace("https://", "");
             names.push(("127.0.0.1:8443".to_owned(), address(stack.catalogd.content_url())));
