@@ -84,6 +84,8 @@ const HELM_LABELS: [&str; 4] = [
     "helm.sh/chart",
 ];
 const NAMESPACE: &str = "olmv1-system";
+/// The label by which a former version is applied without its CRDs (docs/upgrading.md).
+const PART_OF: &str = "app.kubernetes.io/part-of";
 
 /// Renders and checks everything. Needs `kubectl`, `helm`, `api-lint` and `rule-test` in the folder `OLM_TOOLS` (`make verify` sees to
 /// that).
@@ -105,11 +107,18 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         for name in entries(&manifests.join(kind))? {
             let name = format!("{kind}/{name}");
             let objects = kustomize(&manifests.join(&name))?;
+            if kind == "overlays" {
+                check_part_of(&objects).with_context(|| name.clone())?;
+            }
             eprintln!("checked  manifests/{name}: {} objects", objects.len());
             rendered.insert(name, objects);
         }
     }
-    let composed = |overlay: &str, components: &[&str]| kustomize(&compose(root, overlay, components)?);
+    let composed = |overlay: &str, components: &[&str]| -> Result<Objects> {
+        let objects = kustomize(&compose(root, overlay, components)?)?;
+        check_part_of(&objects).with_context(|| components.join(", "))?;
+        Ok(objects)
+    };
     let overlays = entries(&manifests.join("overlays"))?;
     let mut used = String::new();
     for overlay in &overlays {
@@ -265,6 +274,21 @@ fn title(object: &Value) -> String {
     )
 }
 
+/// Every object of an installation has the label [`PART_OF`], except for CRDs.
+fn check_part_of(objects: &Objects) -> Result<()> {
+    let is_wrong = |object: &&Value| {
+        let is_labelled = object["metadata"]["labels"][PART_OF] == "olm";
+        is_labelled == (object["kind"] == "CustomResourceDefinition")
+    };
+    let wrong: Vec<String> = objects.values().filter(is_wrong).map(title).collect();
+    ensure!(
+        wrong.is_empty(),
+        "{PART_OF}=olm is a label of every object but of no CRD; not so: {}",
+        wrong.join(", ")
+    );
+    Ok(())
+}
+
 fn compare(expected: &Objects, got: &Objects) -> Result<()> {
     let mut differences = Vec::new();
     for title in expected.keys().chain(got.keys().filter(|title| !expected.contains_key(*title))) {
@@ -339,6 +363,22 @@ mod tests {
             object[key] = value.clone();
         }
         Objects::from([(title(&object), object)])
+    }
+
+    #[test]
+    fn manifests_without_the_common_label_are_named() {
+        for (kind, labels, is_right) in [
+            ("ConfigMap", json!({PART_OF: "olm"}), true),
+            ("ConfigMap", json!({PART_OF: "other"}), false),
+            ("ConfigMap", json!({}), false),
+            ("CustomResourceDefinition", json!({"a": "b"}), true),
+            ("CustomResourceDefinition", json!({PART_OF: "olm"}), false),
+        ] {
+            let objects = config_map(json!({"kind": kind, "metadata": {"name": "a", "labels": labels}}));
+            let checked = check_part_of(&objects);
+            assert_eq!(checked.is_ok(), is_right, "{objects:?}: {checked:?}");
+            assert!(checked.is_ok() || checked.unwrap_err().to_string().contains(&format!("v1 {kind} -/a")));
+        }
     }
 
     #[test]
