@@ -1,5 +1,5 @@
 //! The form of pages: one title, which comes first; headings that leave out no level and are unique in a page, since links name them;
-//! no white space at the end of a line, no tab, no two blank lines.
+//! no white space at the end of a line, no tab, no two blank lines. The first page of the repository stays short.
 //!
 //! Links and fenced blocks are checked elsewhere (`links`, the tests of the documentation).
 
@@ -12,16 +12,27 @@ use crate::{links, source};
 
 /// Headings down to this level are unique in a page.
 const NAMED: usize = 3;
+/// The first page, and the number of lines that it may have.
+const FRONT: (&str, usize) = ("README.md", 120);
 
 /// Fails with one line for each fault.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let pages = source::pages(root, "")?;
     let found: Vec<String> = pages
         .iter()
-        .flat_map(|(page, text)| faults(text).into_iter().map(|fault| format!("{}:{fault}", page.display())))
+        .flat_map(|(page, text)| {
+            let all = faults(text).into_iter().chain(too_long(page, text));
+            all.map(|fault| format!("{}:{fault}", page.display()))
+        })
         .collect();
     ensure!(found.is_empty(), "faults in the form of pages:\n  {}", found.join("\n  "));
     Ok(())
+}
+
+fn too_long(page: &Path, text: &str) -> Option<String> {
+    let (front, limit) = FRONT;
+    let lines = text.lines().count();
+    (page == Path::new(front) && lines > limit).then(|| format!("{lines}: at most {limit} lines"))
 }
 
 fn faults(text: &str) -> Vec<String> {
@@ -61,6 +72,14 @@ fn faults(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn markdown_first_page_stays_short() {
+        let lines = "words\n".repeat(121);
+        assert_eq!(too_long(Path::new("README.md"), &lines).as_deref(), Some("121: at most 120 lines"));
+        assert_eq!(too_long(Path::new("README.md"), &lines[6..]), None);
+        assert_eq!(too_long(Path::new("docs/README.md"), &lines), None);
+    }
 
     #[test]
     fn markdown_faults_are_named_with_their_lines() {
