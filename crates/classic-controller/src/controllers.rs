@@ -209,7 +209,6 @@ pub(crate) fn plan_sources(
     ]
 }
 
-/// The plans of a namespace that `is_concerned`.
 fn plans(cluster: &Cluster, namespace: &str, is_concerned: impl Fn(&InstallPlan) -> bool) -> Vec<String> {
     let plans = cluster.plans.read();
     let plans = plans.group(namespace).filter(|it| it.ok().is_some_and(|plan| is_concerned(plan)));

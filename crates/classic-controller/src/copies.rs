@@ -18,7 +18,6 @@ use tokio_util::task::AbortOnDropHandle;
 /// Selects copies.
 const COPIES: &str = "olm.copiedFrom";
 
-/// A copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CopyRow {
     pub(crate) observed: ObservedCsv,

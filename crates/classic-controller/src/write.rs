@@ -185,7 +185,6 @@ impl ObjectWriter {
         }
     }
 
-    /// Creates the object.
     pub(crate) async fn create(&self, desired: &Object) -> kube::Result<Object> {
         let body: DynamicObject =
             serde_json::from_value(desired.to_value()).map_err(kube::Error::SerdeError)?;

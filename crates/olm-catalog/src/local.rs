@@ -33,7 +33,6 @@ impl LocalCatalog {
         index.packages().into_iter().map(str::to_owned).collect()
     }
 
-    /// The lines of one package.
     pub(crate) fn lines(&self, package: &str) -> std::io::Result<Vec<u8>> {
         match self {
             Self::Memory(catalog) => Ok(catalog

@@ -57,7 +57,6 @@ impl fmt::Debug for PrivateKey {
 pub struct Generation {
     /// The serving certificate.
     pub certificate: String,
-    /// Its key.
     pub key: PrivateKey,
     /// The authority's certificate.
     pub authority: String,

@@ -14,7 +14,6 @@ use crate::plan::Timing;
 /// The present of tests: 2030-01-01.
 pub const NOW: Timestamp = Timestamp::constant(1_893_456_000, 0);
 
-/// The authority of tests.
 pub const AUTHORITY: &str = "test authority";
 
 /// Seconds after `time`.

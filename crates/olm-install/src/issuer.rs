@@ -91,7 +91,6 @@ impl Issuers {
         }
     }
 
-    /// The gate of this one.
     #[must_use]
     pub fn gate(provider: CertProvider) -> Option<&'static str> {
         match provider {

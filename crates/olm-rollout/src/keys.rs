@@ -7,7 +7,6 @@
 pub const OBJECT_SET: &str = "ClusterObjectSet";
 /// Label: the kind of the owner.
 pub const OWNER_KIND: &str = "olm.operatorframework.io/owner-kind";
-/// Value of [`OWNER_KIND`].
 pub const OWNER_KIND_VALUE: &str = "ClusterExtension";
 /// Label: the name of the owning extension.
 pub const OWNER_NAME: &str = "olm.operatorframework.io/owner-name";
@@ -15,7 +14,6 @@ pub const OWNER_NAME: &str = "olm.operatorframework.io/owner-name";
 pub const REVISION_NAME: &str = "olm.operatorframework.io/revision-name";
 /// Label: who manages the object.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// Value of [`MANAGED_BY`].
 pub const MANAGED_BY_VALUE: &str = "olm.operatorframework.io";
 /// Annotation: number of the revision that last applied the object.
 pub const REVISION: &str = "olm.operatorframework.io/revision";

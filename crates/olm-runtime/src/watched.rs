@@ -103,7 +103,6 @@ impl<K, V> Table<K, V> {
         Self { group, ..self }
     }
 
-    /// All rows.
     #[must_use]
     pub fn rows(&self) -> &BTreeMap<K, V> {
         &self.rows

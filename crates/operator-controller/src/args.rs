@@ -130,12 +130,7 @@ pub enum UsageError {
         "--webhook-cert-provider={provider} contradicts the feature gate {gate}=false; remove one of the two",
         gate = .gate
     )]
-    ProviderGate {
-        /// The provider.
-        provider: &'static str,
-        /// Its gate.
-        gate: &'static str,
-    },
+    ProviderGate { provider: &'static str, gate: &'static str },
 }
 
 impl ServeArgs {

@@ -38,7 +38,6 @@ pub trait BundleSource: Send + Sync {
     ) -> BoxFuture<'_, ()>;
 }
 
-/// Bundles in registries.
 pub struct RegistryBundles {
     client: Client,
     fetcher: BundleFetcher,

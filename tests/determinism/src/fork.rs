@@ -7,7 +7,6 @@ use std::process::ExitStatus;
 /// The process in which [`fork`] has returned.
 #[derive(Debug)]
 pub enum Fork {
-    /// The copy.
     Copy,
     /// The process that was copied.
     Original(Copied),

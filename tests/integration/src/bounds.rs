@@ -35,7 +35,6 @@ impl Row {
 }
 
 impl Bounds {
-    /// Adds a figure.
     pub fn add(&mut self, group: &str, what: &str, unit: &str, figure: f64, bound: f64) {
         let [group, what, unit] = [group, what, unit].map(str::to_owned);
         self.0.push(Row { group, what, unit, figure, bound });

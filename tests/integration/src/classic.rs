@@ -234,7 +234,6 @@ impl Package {
     }
 }
 
-/// Applies an object.
 pub async fn apply<K>(api: &Api<K>, object: &Value) -> Result<()>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,

@@ -21,11 +21,9 @@ pub struct Package {
     pub client: Client,
     /// The unique name.
     pub name: String,
-    /// Extensions of the cluster.
     pub extensions: Api<ClusterExtension>,
     /// Revisions of the cluster.
     pub sets: Api<ClusterObjectSet>,
-    /// Catalogs of the cluster.
     pub catalogs: Api<ClusterCatalog>,
     log: Option<PathBuf>,
 }

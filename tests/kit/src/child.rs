@@ -137,7 +137,6 @@ pub struct Holding {
     pub anonymous: u64,
     /// open file descriptors
     pub files: usize,
-    /// threads
     pub threads: usize,
 }
 

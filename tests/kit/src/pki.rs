@@ -23,7 +23,6 @@ pub struct Ca {
 /// A certificate with its key, as PEM files.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// certificate
     pub certificate: PathBuf,
     /// private key (PKCS#8, P-256)
     pub key: PathBuf,

@@ -134,7 +134,6 @@ impl Program {
             .flag("--system-namespace", SYSTEM_NAMESPACE))
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -233,7 +232,6 @@ pub struct Process {
 }
 
 impl Process {
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.program.name
     }

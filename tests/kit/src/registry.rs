@@ -45,7 +45,6 @@ struct Server {
 pub struct Pushed {
     /// `127.0.0.1:<port>/<repository>`
     pub repository: String,
-    /// the tag
     pub tag: String,
     /// `sha256:…` of the manifest (of the index when one was pushed)
     pub digest: String,

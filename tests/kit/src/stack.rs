@@ -19,9 +19,7 @@ const LEASES: [&str; 3] =
 /// A running system. Stopped when dropped.
 #[derive(Debug)]
 pub struct Stack {
-    /// catalogd
     pub catalogd: Process,
-    /// operator-controller
     pub operator_controller: Process,
     /// cluster-operator, once [`Stack::report`] has started it
     pub cluster_operator: Option<Process>,

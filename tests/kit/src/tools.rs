@@ -24,7 +24,6 @@ impl Tools {
         &self.bin
     }
 
-    /// The path of one program.
     pub fn program(&self, name: &str) -> Result<PathBuf> {
         let path = self.bin.join(name);
         if !path.is_file() {

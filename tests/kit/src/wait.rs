@@ -195,9 +195,7 @@ pub async fn still(
 pub struct Condition {
     /// True, False or Unknown
     pub status: String,
-    /// reason
     pub reason: String,
-    /// message
     pub message: String,
     /// `observedGeneration`, when set
     pub observed_generation: Option<i64>,

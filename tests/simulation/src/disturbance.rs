@@ -136,7 +136,6 @@ impl Disturbance {
         Ok(())
     }
 
-    /// Ends it.
     pub fn end(&self, server: &ApiServer, processes: &Processes, kinds: &[&str]) -> Result<()> {
         match self {
             Self::Delay { resource, .. } => server.delay(resource, Duration::ZERO),

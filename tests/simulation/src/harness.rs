@@ -26,7 +26,6 @@ use crate::{ApiServer, Settings, documents};
 
 /// The definition of [`monitors`].
 pub const MONITORS: &str = "servicemonitors.monitoring.coreos.com";
-/// The lease of the controllers.
 pub const LEASE: &str = "operator-controller";
 /// Longer than any simulation.
 const NEVER: Duration = Duration::from_secs(24 * 3_600);
@@ -48,7 +47,6 @@ pub fn prepare() -> Result<Prepared> {
     Ok((manifests, Content::new()?))
 }
 
-/// The cluster.
 pub struct Cluster {
     pub server: ApiServer,
     pub content: Arc<Content>,

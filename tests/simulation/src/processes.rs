@@ -26,7 +26,6 @@ const RESTART: Duration = Duration::from_secs(2);
 /// The time that a process takes to end after it has lost the lease; its tasks continue meanwhile.
 const EXIT: Duration = Duration::from_secs(1);
 
-/// All processes.
 pub struct Processes {
     server: ApiServer,
     /// The name of their lease.

@@ -100,7 +100,6 @@ pub struct Step<A = Action> {
 
 /// An action that may end after a time.
 pub trait Lasting {
-    /// That time.
     fn time(&self) -> Option<Duration>;
 }
 
@@ -130,7 +129,6 @@ pub fn relies_on_events(seed: u64) -> bool {
     seed % 2 == 1
 }
 
-/// The schedule of a seed.
 pub fn schedule(seed: u64) -> Vec<Step> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut at = Duration::from_secs(random.random_range(0..20));

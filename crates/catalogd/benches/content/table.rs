@@ -52,7 +52,6 @@ impl fmt::Display for Table {
     }
 }
 
-/// Bytes in MiB.
 pub(crate) fn mib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }

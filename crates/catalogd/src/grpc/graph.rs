@@ -102,7 +102,6 @@ impl Names {
     }
 }
 
-/// Reads one object.
 pub(super) fn read(content: &Content, object: &Located<'_>) -> io::Result<Vec<u8>> {
     let mut line = vec![0; usize::try_from(object.length).map_err(io::Error::other)?];
     content.jsonl().read_at(&mut line, object.offset)?;

@@ -91,7 +91,6 @@ impl Snapshot {
         Ok(Self { catalog: Arc::new(catalog), deprecations, origin, _memory: memory })
     }
 
-    /// The deprecations of a package.
     pub(crate) fn deprecations(&self, package: &str) -> PackageDeprecations<'_> {
         let entries = self.deprecations.get(package).map(Vec::as_slice).unwrap_or_default();
         PackageDeprecations { catalog: &self.catalog, entries }

@@ -35,7 +35,6 @@ use crate::write::ObjectWriter;
 /// How often a step is decided again because the object changed meanwhile.
 const ATTEMPTS: usize = 4;
 
-/// A run.
 pub(super) struct Run<'a> {
     plans: &'a Plans,
     plan: &'a InstallPlan,

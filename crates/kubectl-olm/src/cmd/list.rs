@@ -231,7 +231,6 @@ pub(crate) async fn rows_of(
     all.iter().map(|extension| row(extension, revisions, &content)).collect()
 }
 
-/// Text of a version with its release.
 fn version_text(version: &str, release: Option<&str>) -> String {
     match release {
         Some(release) if !release.is_empty() => format!("{version}+{release}"),

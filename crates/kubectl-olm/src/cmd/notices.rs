@@ -207,7 +207,6 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// The version of a bundle, with its release.
 pub(crate) fn version_of(bundle: &BundleFacts) -> Option<VersionRelease> {
     VersionRelease::parse(&bundle.version, bundle.release.as_deref()).ok()
 }

@@ -15,7 +15,6 @@ use super::poll::Polling;
 use super::template::template;
 use super::{Backing, validate};
 
-/// The port of registries.
 pub const REGISTRY_PORT: &str = "50051";
 
 /// Without a reason: the catalog is as it should be.

@@ -243,7 +243,6 @@ pub struct PlanDecision {
     pub next: PlanNext,
 }
 
-/// The next phase of a plan.
 pub fn next_phase(plan: &InstallPlan, observed: &PlanObserved<'_>, now: Timestamp) -> PlanDecision {
     let rest = |rule| PlanDecision { rule, status: None, next: PlanNext::Rest };
     let (Some(phase), Some(status)) = (PlanPhase::from_plan(plan), &plan.status) else {

@@ -36,7 +36,6 @@ pub(super) fn rbac(kind: &str, name: &str) -> Object {
     Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
-/// Sets the labels that name the owner of an object.
 pub(super) fn set_owner_labels(object: &mut Object, kind: &str, namespace: &str, name: &str) {
     object.set_label(keys::OWNER, name);
     object.set_label(keys::OWNER_KIND, kind);

@@ -24,7 +24,6 @@ pub(crate) struct Snapshot {
     pub(crate) objects: Vec<Value>,
 }
 
-/// All scenarios.
 pub(crate) fn load() -> Option<Vec<Scenario>> {
     Some(lab::records()?.into_iter().map(Scenario::new).collect())
 }

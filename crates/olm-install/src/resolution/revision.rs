@@ -29,7 +29,6 @@ impl BundleFacts {
     }
 }
 
-/// Facts of one revision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RevisionFacts {
     /// Name of the ClusterObjectSet.

@@ -214,7 +214,6 @@ impl Registries {
         Ok(locations)
     }
 
-    /// The table for a reference.
     fn table(&self, reference: &ImageRef) -> Option<&Registry> {
         let name = reference.name();
         self.tables

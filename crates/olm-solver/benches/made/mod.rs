@@ -78,7 +78,6 @@ pub(crate) fn namespace(catalogs: &[Arc<Catalog>], subscribed: &[(&str, &str)]) 
     }
 }
 
-/// One of the catalogs.
 pub(crate) fn catalog() -> Catalog {
     Catalog::new((0..PACKAGES).map(package))
 }

@@ -127,7 +127,6 @@ impl Pkg {
         self
     }
 
-    /// Properties of one version.
     pub(crate) fn with_properties(mut self, version: &str, properties: &[Property]) -> Self {
         for bundle in self.0.bundles.iter_mut().filter(|bundle| bundle.version == version) {
             bundle.properties.extend_from_slice(properties);

@@ -219,7 +219,6 @@ impl Content {
         })
     }
 
-    /// The body of one object.
     pub(super) async fn object(&self, phase: usize, index: usize) -> Result<Body, String> {
         let entry = self.entries.get(phase).and_then(|entries| entries.get(index));
         self.bodies.object(entry.ok_or("content is not known")?).await

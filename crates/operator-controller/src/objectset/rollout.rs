@@ -529,7 +529,6 @@ fn already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
 }
 
-/// Group, version and kind of an object.
 pub(super) fn gvk(key: &ObjectKey) -> GroupVersionKind {
     GroupVersionKind::gvk(&key.group, &key.version, &key.kind)
 }

@@ -63,7 +63,6 @@ impl Site {
         self.cluster.namespace(name).await
     }
 
-    /// Applies an object.
     pub(crate) async fn apply(&self, object: &Value) -> Result<()> {
         self.cluster.apply(&object.to_string()).await?;
         Ok(())

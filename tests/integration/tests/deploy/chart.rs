@@ -452,7 +452,6 @@ async fn chart_is_accepted_by_the_apiserver() -> Result<()> {
     Ok(())
 }
 
-/// `helm` for a cluster.
 pub(crate) fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     let mut command: Command = Tools::locate()?.command("helm")?;
     stdout_of(command.args(arguments).env("KUBECONFIG", cluster.kubeconfig()).env("HOME", cluster.dir()))

@@ -31,7 +31,6 @@ impl Recording {
         Self { title: title.to_owned(), ..Self::default() }
     }
 
-    /// Adds a command and its output.
     pub(crate) fn add(&mut self, command: &str, output: &[Line]) {
         for line in command.lines() {
             self.event(&format!("\u{1b}[1m$ {line}\u{1b}[0m\n"));

@@ -26,7 +26,6 @@ pub(crate) struct Helm<'a> {
     pub(crate) secrets: Api<Secret>,
 }
 
-/// One release.
 pub(crate) struct Release {
     pub(crate) version: i64,
     pub(crate) status: &'static str,
@@ -151,7 +150,6 @@ impl<'a> Helm<'a> {
         Ok(all)
     }
 
-    /// Stores a release.
     pub(crate) async fn store(&self, release: &Release) -> Result<()> {
         for secret in self.secrets_of(release)? {
             self.secrets.create(&PostParams::default(), &secret).await?;

@@ -19,7 +19,6 @@ pub(crate) const ACCOUNTS: [&str; 2] = ["controller-a", "controller-b"];
 pub(crate) struct Site {
     /// operator-controller, each replica with an account of its own.
     pub(crate) controllers: Vec<Process>,
-    /// catalogd.
     pub(crate) catalogd: Process,
     /// The registry that both trust.
     pub(crate) registry: Registry,

@@ -61,7 +61,6 @@ impl Served<'_> {
         format!("{}-cert", self.service())
     }
 
-    /// Deletes the Secret.
     pub(crate) async fn delete_secret(&self) -> Result<()> {
         self.secrets().delete(&self.secret(), &DeleteParams::default()).await?;
         Ok(())

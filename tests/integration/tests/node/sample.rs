@@ -14,7 +14,6 @@ pub(crate) fn group(package: &str) -> String {
     format!("{package}.kit.test")
 }
 
-/// The Deployment of a package.
 pub(crate) fn deployment_name(package: &str) -> String {
     format!("{package}-ctrl")
 }

@@ -72,7 +72,6 @@ async fn cluster() -> Result<&'static Cluster> {
 pub(crate) struct Bench {
     pub(crate) cluster: &'static Cluster,
     pub(crate) client: Client,
-    /// Its namespace.
     pub(crate) namespace: String,
     /// The name of its extension (which need not exist).
     pub(crate) extension: String,

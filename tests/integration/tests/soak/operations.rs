@@ -43,7 +43,6 @@ const SHARES: [(Operation, u32); 13] = [
 ];
 
 impl Operation {
-    /// By dice.
     pub(crate) fn random(dice: &mut StdRng) -> Result<Self> {
         Ok(SHARES.choose_weighted(dice, |(_, share)| *share)?.0)
     }

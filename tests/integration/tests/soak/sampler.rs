@@ -154,7 +154,6 @@ impl Life {
     }
 }
 
-/// Bytes as MiB.
 pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / (1024.0 * 1024.0)
 }

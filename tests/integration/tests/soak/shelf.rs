@@ -30,7 +30,6 @@ impl Shelf {
         Self { name: name.to_owned(), packages, digest: String::new(), pushes: 0 }
     }
 
-    /// Its packages.
     pub(crate) fn packages(&self) -> Vec<String> {
         self.packages.keys().cloned().collect()
     }
@@ -88,7 +87,6 @@ pub(crate) fn version(number: u32) -> String {
     format!("1.{number}.0")
 }
 
-/// The number of a version.
 pub(crate) fn number(version: &str) -> Option<u32> {
     version.strip_prefix("1.")?.strip_suffix(".0")?.parse().ok()
 }

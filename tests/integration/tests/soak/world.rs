@@ -138,7 +138,6 @@ impl World {
             .collect()
     }
 
-    /// Applies a target.
     pub(crate) async fn apply_target(&self, at: usize) -> Result<()> {
         let target = &self.targets[at];
         if target.want == Want::Nothing {
@@ -205,7 +204,6 @@ impl World {
         self.processes.iter().map(Process::log).collect()
     }
 
-    /// A process by its name.
     pub(crate) fn process(&self, name: &str) -> Result<&Process> {
         self.processes.iter().find(|process| process.name() == name).context("no such process")
     }

@@ -32,7 +32,6 @@ impl Crd {
         Self { kind, group, scope: "Namespaced", versions: Vec::new(), fields }
     }
 
-    /// Cluster-scoped.
     pub fn cluster_scoped(mut self) -> Self {
         self.scope = "Cluster";
         self
@@ -61,7 +60,6 @@ impl Crd {
         format!("{}s.{}", self.kind.to_lowercase(), self.group)
     }
 
-    /// The manifest.
     pub fn manifest(&self) -> Value {
         let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
             "spec": {"type": "object", "properties": self.fields},

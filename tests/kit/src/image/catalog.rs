@@ -196,7 +196,6 @@ impl CatalogImage {
         self
     }
 
-    /// All files.
     pub fn files(&self) -> &Files {
         &self.files
     }

@@ -31,10 +31,8 @@ pub fn sha256(bytes: &[u8]) -> String {
 /// How a layer is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// gzip
     #[default]
     Gzip,
-    /// zstd
     Zstd,
     /// a plain tar
     Plain,
@@ -55,7 +53,6 @@ pub enum Defect {
     MissingBlob,
 }
 
-/// One layer.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Layer {
@@ -231,9 +228,7 @@ pub struct Built {
     pub blobs: Vec<Vec<u8>>,
     /// the layers alone
     pub layers: Vec<Vec<u8>>,
-    /// the manifest
     pub manifest: Vec<u8>,
-    /// its media type
     pub media_type: &'static str,
 }
 

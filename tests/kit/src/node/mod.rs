@@ -20,7 +20,6 @@ pub use programs::RealNode;
 
 use crate::{Ca, Cluster, Registry, Tools};
 
-/// The name of the node.
 pub const NAME: &str = "node-1";
 /// Its address, which pods reach.
 pub const ADDRESS: &str = "10.240.0.1";
@@ -77,7 +76,6 @@ fn search_path() -> OsString {
 pub struct EnteredNode {
     /// its control plane
     pub cluster: Cluster,
-    /// its registry
     pub registry: Registry,
     state: PathBuf,
 }

@@ -100,7 +100,6 @@ impl RealNode {
         &self.cluster
     }
 
-    /// The registry.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }

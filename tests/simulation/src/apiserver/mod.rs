@@ -159,7 +159,6 @@ pub enum Verb {
     Patch,
     /// DELETE of one object.
     Delete,
-    /// DELETE of a collection.
     DeleteCollection,
     /// Paths that name no object: discovery, `/version`, `/readyz`.
     Other,
@@ -219,7 +218,6 @@ pub struct Write {
     pub resource: String,
     /// Group and version of the request.
     pub api_version: String,
-    /// The kind.
     pub kind: String,
     /// The object's namespace.
     pub namespace: Option<String>,

@@ -474,7 +474,6 @@ fn owners(object: &Value) -> impl Iterator<Item = &str> {
     owners.into_iter().flatten().filter_map(|owner| owner["uid"].as_str())
 }
 
-/// The finalizers of an object.
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     let list = object["metadata"]["finalizers"].as_array();
     list.into_iter().flatten().filter_map(Value::as_str).collect()

@@ -69,7 +69,6 @@ fn kind_of(package: &str) -> String {
     format!("{}{}", package[..1].to_uppercase(), &package[1..])
 }
 
-/// A custom resource of a package.
 pub fn custom_resource(package: &str, namespace: &str, number: usize) -> Value {
     json!({
         "apiVersion": format!("{package}.example.com/v1"), "kind": kind_of(package),

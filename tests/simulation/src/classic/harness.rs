@@ -14,7 +14,6 @@ use super::content::{CATALOG, CATALOG_IMAGE, CHANNEL, Content};
 use crate::processes::{Processes, Running, SYSTEM, left_lease};
 use crate::{ApiServer, Settings, documents};
 
-/// The lease of the controllers.
 pub const LEASE: &str = "classic-controller.operators.coreos.com";
 /// A namespace whose OperatorGroup has all namespaces as targets.
 pub const ORCHARD: &str = "orchard";
@@ -49,7 +48,6 @@ pub fn prepare() -> Result<Prepared> {
     Ok((manifests, Content::new()?))
 }
 
-/// The cluster.
 pub struct Cluster {
     pub server: ApiServer,
     pub content: Arc<Content>,

@@ -107,7 +107,6 @@ pub const KINDS: [&str; 20] = [
     "clusterrolebindings", "customresourcedefinitions", "validatingwebhookconfigurations", "leases",
 ];
 
-/// The schedule of a seed.
 pub fn schedule(seed: u64) -> Vec<Step<Action>> {
     let mut random = StdRng::seed_from_u64(seed ^ 0x0063_6c61_7373_6963);
     let mut at = Duration::from_secs(random.random_range(0..20));

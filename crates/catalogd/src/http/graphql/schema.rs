@@ -222,7 +222,6 @@ fn resolve<'a>(value: Value, kind: &Kind) -> Option<FieldValue<'a>> {
     }
 }
 
-/// The root field of a schema.
 fn root_of(root: &str, schema: &str, name: &str, content: &Arc<Content>, fields: &Fields) -> Field {
     let (content, schema) = (Arc::clone(content), schema.to_owned());
     let keys: BTreeMap<String, BTreeSet<String>> =

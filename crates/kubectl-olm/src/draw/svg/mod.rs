@@ -134,7 +134,6 @@ impl<'a> Page<'a> {
         self.rows_at + row * ROW
     }
 
-    /// Middle of a row.
     fn middle(&self, row: usize) -> usize {
         self.top(row) + ROW / 2
     }

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::system::{LIMIT, System};
 
-/// Catalogs.
 pub(crate) const CATALOGS: usize = 5;
 /// Extensions; each has a package, a namespace and an account of its name.
 pub(crate) const EXTENSIONS: usize = 20;

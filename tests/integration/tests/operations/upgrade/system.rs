@@ -86,7 +86,6 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// Starts the old programs.
     pub(crate) async fn start(old_programs: &Path) -> Result<Self> {
         let options = Options { audit: true, ..Options::default() };
         let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
