@@ -14,6 +14,7 @@ mod findings;
 mod flags;
 mod language;
 mod layering;
+mod lengths;
 mod limits;
 mod links;
 mod manifests;
@@ -45,8 +46,8 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
                         test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, or has
                         no patch that takes its fix out, a patch does not apply or names a test that does not exist, a row of
                         docs/internals/ux.md names no test, a query of the dashboard asks for what no program exposes, a link leads
-                        nowhere, a citation names nothing, docs/README.md leaves out a page, the form of a page is wrong, or a workflow
-                        uses an action that is not pinned by SHA
+                        nowhere, a citation names nothing, docs/README.md leaves out a page, the form of a page is wrong, a file with more
+                        than 600 lines of code gives no reason, or a workflow uses an action that is not pinned by SHA
   language [PATH…]      print how many words are left that the glossary replaces, and those below the paths
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
   conformance           only the tables; prints gaps and counts; --draw N --seed S prints N rows of each table, to break the code behind them
@@ -168,6 +169,7 @@ fn verify(root: &Path) -> Result<()> {
     findings::check(root)?;
     ux::check(root)?;
     book::check(root)?;
+    lengths::check(root)?;
     markdown::check(root)?;
     links::check(root)
 }
