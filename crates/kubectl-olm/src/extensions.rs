@@ -1,10 +1,11 @@
 //! ClusterExtensions and their revisions, read once.
 
+use std::fmt::Debug;
 use std::path::Path;
 
 use kube::api::ListParams;
 use kube::core::Status;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, condition, labels};
 use olm_core::Object;
@@ -12,10 +13,12 @@ use olm_install::SYSTEM_NAMESPACE;
 use olm_install::content::{ContentError, ContentReader};
 use olm_install::resolution::revision;
 use olm_runtime::error_text::chain;
+use olm_runtime::watched::{self, Received};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cmd::bundle::document;
-use crate::failure::{CommandError, is_kind_missing};
+use crate::failure::{CommandError, is_kind_missing, print_note};
 use crate::sources::Cluster;
 use crate::{rights, similar};
 
@@ -59,6 +62,22 @@ pub(crate) fn refuse_deleted(extension: &ClusterExtension) -> Result<(), Command
     }
     let name = extension.name_any();
     Err(CommandError::NotFound(format!("{name} is being deleted; see `kubectl olm status {name}`")))
+}
+
+/// The objects of a kind that fit their type, in the order of the apiserver, and an error message about each of the others. What needs
+/// all of them lists the kind itself, and fails.
+pub(crate) async fn readable<K>(client: &Client, doing: &str) -> Result<(Vec<K>, Vec<String>), CommandError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let listed = Api::<Received<K>>::all(client.clone()).list(&ListParams::default()).await;
+    let listed = listed.map_err(|error| CommandError::from_request(doing, &error))?;
+    Ok(watched::readable(listed.items))
+}
+
+/// Names objects or files that were passed over, on standard error.
+pub(crate) fn print_passed_over(errors: &[String]) {
+    errors.iter().for_each(|error| print_note(&format!("passed over: {error}")));
 }
 
 /// All extensions, by name.

@@ -30,6 +30,7 @@ use olm_runtime::tls::{CaPool, TlsSettings};
 
 use crate::cmd::act::catalogs;
 use crate::cmd::output::{counted, cut};
+use crate::extensions::print_passed_over;
 use crate::failure::{CommandError, NOT_INSTALLED, print_note};
 use crate::rights::{VIEWER_ROLE, in_words};
 use crate::similar;
@@ -397,7 +398,7 @@ impl Sources {
         Ok(listed.iter().filter_map(image).collect())
     }
 
-    /// The catalogs to read. Prints the files that were passed over to standard error.
+    /// The catalogs to read. Prints the files and objects that were passed over to standard error.
     pub(crate) async fn open(&self) -> Result<CatalogReader, CommandError> {
         let reader = match (&self.image, &self.dir) {
             (Some(reference), _) => self.pull(reference).await?,
@@ -405,17 +406,14 @@ impl Sources {
             (None, None) => {
                 let client = self.cluster.client_within(self.cluster.catalogd_timeout()).await;
                 let client = client.map_err(or_without_a_cluster)?;
-                let reader = CatalogReader::cluster(client, self.fetching()?).await?;
-                match &self.catalog {
-                    Some(name) => reader.only(name)?,
-                    None => reader,
-                }
+                CatalogReader::cluster(client, self.fetching()?).await?
             }
         };
-        for warning in reader.warnings() {
-            print_note(&format!("passed over: {warning}"));
+        print_passed_over(reader.warnings());
+        match &self.catalog {
+            Some(name) if !self.is_local() => Ok(reader.only(name)?),
+            _ => Ok(reader),
         }
-        Ok(reader)
     }
 
     async fn pull(&self, reference: &str) -> Result<CatalogReader, CommandError> {

@@ -7,6 +7,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, labels};
 use olm_runtime::error_text::{chain, innermost};
+use olm_runtime::watched::Received;
 use serde::de::DeserializeOwned;
 
 use crate::failure::{CommandError, print_note, print_result};
@@ -25,6 +26,7 @@ pub(crate) trait Watched:
 impl Watched for ClusterExtension {}
 impl Watched for ClusterCatalog {}
 impl Watched for ClusterObjectSet {}
+impl<K: Watched> Watched for Received<K> {}
 
 type Events<K> = Result<watcher::Event<K>, watcher::Error>;
 
@@ -109,7 +111,12 @@ pub(crate) fn revisions(
     client: &Client,
     extension: &str,
 ) -> impl Stream<Item = Events<ClusterObjectSet>> + use<> {
-    events(client, watcher::Config::default().labels(&format!("{}={extension}", labels::OWNER_NAME)))
+    events(client, watcher::Config::default().labels(&of_extension(extension)))
+}
+
+/// The selector of what belongs to an extension.
+fn of_extension(name: &str) -> String {
+    format!("{}={name}", labels::OWNER_NAME)
 }
 
 /// Prints what `print` returns now and after each change of the extension of this name, or of any extension, and of its revisions. It
@@ -122,16 +129,14 @@ pub(crate) async fn follow<F>(
 where
     F: Future<Output = Result<Option<String>, CommandError>>,
 {
+    let all = watcher::Config::default;
     let (own, sets) = match name {
-        Some(name) => (single::<ClusterExtension>(client, name).boxed(), revisions(client, name).boxed()),
-        None => {
-            let all = watcher::Config::default;
-            (
-                events::<ClusterExtension>(client, all()).boxed(),
-                events::<ClusterObjectSet>(client, all()).boxed(),
-            )
-        }
+        Some(name) => (all().fields(&format!("metadata.name={name}")), all().labels(&of_extension(name))),
+        None => (all(), all()),
     };
+    // that an object does not fit its type is for `print` to report
+    let own = events::<Received<ClusterExtension>>(client, own);
+    let sets = events::<Received<ClusterObjectSet>>(client, sets);
     let changes =
         futures::stream::select(own.map_ok(|event| changed(&event)), sets.map_ok(|event| changed(&event)));
     let interrupted = interrupt::received();

@@ -14,6 +14,7 @@ use olm_core::{CatalogName, PackageName};
 use olm_fbc::{Finding, IngestError, PackageContents, PackageLimitError, PackageSummary};
 use olm_resolver::{CatalogReadError, CatalogSource, PackageGraph, ReleaseField};
 use olm_runtime::error_text::chain;
+use olm_runtime::watched::{Received, readable};
 
 use crate::access::AccessError;
 use crate::catalog::{CatalogFacts, Unserved, selected};
@@ -105,7 +106,7 @@ impl PackageContent {
 pub struct CatalogReader {
     catalogs: Vec<CatalogFacts>,
     content: Content,
-    /// Files that were passed over.
+    /// Files and objects that were passed over.
     warnings: Vec<String>,
 }
 
@@ -141,13 +142,14 @@ impl CatalogReader {
     /// All ClusterCatalogs of the cluster.
     ///
     /// # Errors
-    /// When they cannot be listed. A catalog that does not serve is no error here.
+    /// When they cannot be listed. A catalog that does not serve is no error here; an object that does not fit its type is passed over
+    /// ([`Self::warnings`]).
     pub async fn cluster(client: kube::Client, fetching: Fetching) -> Result<Self, ReadError> {
-        let api: Api<ClusterCatalog> = Api::all(client.clone());
+        let api: Api<Received<ClusterCatalog>> = Api::all(client.clone());
         let listed =
             api.list(&ListParams::default()).await.map_err(|error| ReadError::List(chain(&error)))?;
-        let mut catalogs: Vec<CatalogFacts> =
-            listed.items.iter().filter_map(CatalogFacts::from_catalog).collect();
+        let (listed, warnings) = readable(listed.items);
+        let mut catalogs: Vec<CatalogFacts> = listed.iter().filter_map(CatalogFacts::from_catalog).collect();
         catalogs.sort_by(|a, b| a.name.cmp(&b.name));
         let Fetching { address, direct, store } = fetching;
         let served = Served {
@@ -156,7 +158,7 @@ impl CatalogReader {
             direct: Route::Direct(direct),
             store,
         };
-        Ok(Self { catalogs, content: Content::Served(Arc::new(served)), warnings: Vec::new() })
+        Ok(Self { catalogs, content: Content::Served(Arc::new(served)), warnings })
     }
 
     /// The files of a directory, as one catalog named after it.
@@ -206,7 +208,7 @@ impl CatalogReader {
         &self.catalogs
     }
 
-    /// Files of a directory or an image that do not decode and were passed over.
+    /// ClusterCatalogs, or files of a directory or an image, that do not decode and were passed over.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings

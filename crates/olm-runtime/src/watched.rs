@@ -22,7 +22,7 @@ use crate::{backoff, task};
 
 mod received;
 
-pub use received::Received;
+pub use received::{Received, readable};
 
 /// The rows of a kind by key. A new listing replaces them when it is complete, never before.
 #[derive(Debug)]

@@ -201,8 +201,14 @@ pub(crate) async fn rows(
     controller: Controller,
     sources: &Sources,
 ) -> Result<Vec<Row>, CommandError> {
-    let all = extensions::all(client).await?;
-    let revisions = extensions::revisions(client, None).await?;
+    let (mut all, mut unread) =
+        extensions::readable::<ClusterExtension>(client, "read ClusterExtensions").await?;
+    all.sort_by_key(ClusterExtension::name_any);
+    let (mut revisions, unread_revisions) =
+        extensions::readable::<ClusterObjectSet>(client, "read ClusterObjectSets").await?;
+    revisions.sort_by_key(|set| set.spec.revision);
+    unread.extend(unread_revisions);
+    extensions::print_passed_over(&unread);
     Ok(rows_of(&all, &revisions, controller, sources).await)
 }
 

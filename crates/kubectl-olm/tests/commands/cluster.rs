@@ -262,6 +262,30 @@ fn catalog_that_cannot_be_read_is_no_answer() -> Result<()> {
 }
 
 #[test]
+fn list_passes_over_objects_that_cannot_be_read() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let kubeconfig = apiserver::start(home.path(), |request| {
+        let [a, mut b] = ["a", "b"].map(|name| extension(name, ""));
+        let mut d = catalog("d");
+        b["spec"]["namespace"] = json!(1);
+        d["spec"]["source"]["image"] = json!("registry.example.com/d:1");
+        match request.contains("/clustercatalogs?") {
+            true => list(&[catalog("c"), d]),
+            false => listed(request, a, b),
+        }
+    })?;
+    for (verb, name, passed_over) in
+        [("list", "a", "ClusterExtension \"b\""), ("catalogs", "c", "ClusterCatalog \"d\"")]
+    {
+        let (code, out, error) = olm(home.path(), &[verb, "--kubeconfig", kubeconfig.as_str()])?;
+        ensure!(code == 0 && out.lines().any(|line| line.starts_with(name)), "{verb}: {code} {out}{error}");
+        let note = format!("passed over: {passed_over} cannot be read: invalid type");
+        ensure!(error.contains(&note), "{verb}: {error}");
+    }
+    Ok(())
+}
+
+#[test]
 fn uninstall_keep_needs_the_right_to_delete() -> Result<()> {
     let home = tempfile::tempdir()?;
     let requests = Arc::new(Mutex::new(Vec::new()));

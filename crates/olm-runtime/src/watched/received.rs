@@ -31,6 +31,22 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Received<K> {
     }
 }
 
+/// The objects of a listing that fit their type, and an error message about each of the others.
+#[must_use]
+pub fn readable<K: Resource<DynamicType = ()>>(listed: Vec<Received<K>>) -> (Vec<K>, Vec<String>) {
+    let (mut objects, mut errors) = (Vec::new(), Vec::new());
+    for object in listed {
+        match object.0 {
+            Ok(object) => objects.push(object),
+            Err(InvalidObject { error, metadata }) => {
+                let name = metadata.name.unwrap_or_default();
+                errors.push(format!("{} {name:?} cannot be read: {error}", K::kind(&())));
+            }
+        }
+    }
+    (objects, errors)
+}
+
 /// The object's text, in which an empty list takes the place of its managed fields.
 fn without_managed_fields(object: &str) -> Cow<'_, str> {
     #[derive(Deserialize)]
@@ -125,8 +141,15 @@ mod tests {
             "apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1"},
             "items": [config_map(&json!({})), {"metadata": {"name": "bare"}}],
         });
-        let list: ObjectList<Received<ConfigMap>> = serde_json::from_str(&list.to_string()).unwrap();
+        let mut list: ObjectList<Received<ConfigMap>> = serde_json::from_str(&list.to_string()).unwrap();
         assert!(list.items.iter().all(|it| it.0.is_ok()) && list.items.len() == 2);
+        list.items.push(received(&text(&config_map(&json!("no map")))));
+        let (objects, errors) = readable(list.items);
+        assert_eq!(objects.len(), 2);
+        assert!(
+            errors[0].starts_with(r#"ConfigMap "c\"managedFields\"" cannot be read: invalid type"#),
+            "{errors:?}"
+        );
         serde_json::from_str::<Received<ConfigMap>>("[]").unwrap_err();
         serde_json::from_str::<Received<ConfigMap>>(r#"{"metadata": 1}"#).unwrap_err();
     }

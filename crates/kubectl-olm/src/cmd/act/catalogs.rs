@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::{Args, Subcommand, ValueEnum};
 use futures::StreamExt as _;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, ListParams, Patch};
+use kube::api::{DeleteParams, Patch};
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::cluster_catalog::AvailabilityMode;
 use olm_api::{ClusterCatalog, annotations, condition};
@@ -19,8 +19,8 @@ use super::{DryRun, Edit, Several, key_value, refused};
 use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, age, bad, counted, or_dash};
 use crate::failure::{CommandError, is_kind_missing, print_note};
-use crate::similar;
 use crate::sources::{Cache, Cluster, Registry, Sources};
+use crate::{extensions, similar};
 
 /// Catalogs that are read at the same time.
 const PARALLEL_READS: usize = 8;
@@ -196,21 +196,27 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     }
 }
 
-/// All catalogs, by name.
+/// All catalogs that fit their type, by name.
 pub(crate) async fn all(client: &Client) -> Result<Vec<ClusterCatalog>, CommandError> {
-    let api: Api<ClusterCatalog> = Api::all(client.clone());
-    let listed = api.list(&ListParams::default()).await;
-    let mut listed =
-        listed.map_err(|error| CommandError::from_request("read ClusterCatalogs", &error))?.items;
-    listed.sort_by_key(ClusterCatalog::name_any);
-    Ok(listed)
+    Ok(read(client).await?.0)
+}
+
+/// The same, and an error message about each of the others.
+async fn read(client: &Client) -> Result<(Vec<ClusterCatalog>, Vec<String>), CommandError> {
+    let (mut catalogs, unread) =
+        extensions::readable::<ClusterCatalog>(client, "read ClusterCatalogs").await?;
+    catalogs.sort_by_key(ClusterCatalog::name_any);
+    Ok((catalogs, unread))
 }
 
 async fn list(List { output, cache, cluster }: &List) -> Result<CommandOutput, CommandError> {
     let client = cluster.client().await?;
-    let catalogs = all(&client).await?;
+    let (catalogs, unread) = read(&client).await?;
     let packages = if catalogs.is_empty() {
-        print_note("there are no ClusterCatalogs; `kubectl olm catalogs add NAME IMAGE` creates one");
+        if unread.is_empty() {
+            print_note("there are no ClusterCatalogs; `kubectl olm catalogs add NAME IMAGE` creates one");
+        }
+        extensions::print_passed_over(&unread);
         BTreeMap::new()
     } else {
         packages(cluster, cache).await?
