@@ -6,8 +6,8 @@
 //!
 //! **Watching.** An object that was stored under an older schema, or by a newer version of this project, may not
 //! deserialise into these types, and one such object fails a typed list or watch *as a whole*. Watch and list
-//! `Api<kube::core::DeserializeGuard<T>>`: the unreadable object then arrives as one `Err` with its metadata and the others
-//! keep working.
+//! `Api<kube::core::DeserializeGuard<T>>`, or `Received<T>` of `olm-runtime` (decision 56): the unreadable object then arrives as
+//! one `Err` with its metadata and the others keep working.
 //!
 //! The CRD manifests are generated from these types ([`crds`]); `manifests/crds` holds the result. [`openshift`] has two kinds of
 //! OpenShift, whose definitions for other clusters are in `manifests/openshift`. [`classic`] has the kinds of OLM Classic.
