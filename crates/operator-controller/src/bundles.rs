@@ -1,6 +1,6 @@
 //! Bundles of extensions: fetched with the credentials of the cluster, rendered, and collected from the disk.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use olm_install::render::{RenderSettings, Rendered, not_fetched, render};
 use olm_install::resolution::{BundleFacts, Class, ExtensionRequest, PassError};
 use olm_runtime::controller::Workers;
 use olm_runtime::pull_secrets;
-use parking_lot::Mutex;
 
 use crate::credentials::PullSecrets;
 
@@ -28,14 +27,8 @@ pub trait BundleSource: Send + Sync {
         settled: Option<CertProvider>,
     ) -> BoxFuture<'a, Result<Rendered, PassError>>;
 
-    /// Removes bundles from the disk that neither an extension among `extensions` (UIDs) used last nor a revision names
-    /// (`installed`), unless they were used within `age`.
-    fn tidy(
-        &self,
-        extensions: BTreeSet<String>,
-        installed: BTreeSet<String>,
-        age: Duration,
-    ) -> BoxFuture<'_, ()>;
+    /// Removes bundles from the disk whose images are not among `used`, unless they were used within `age`.
+    fn tidy(&self, used: BTreeSet<String>, age: Duration) -> BoxFuture<'_, ()>;
 }
 
 pub struct RegistryBundles {
@@ -44,8 +37,6 @@ pub struct RegistryBundles {
     secrets: PullSecrets,
     settings: RenderSettings,
     workers: Arc<Workers>,
-    /// The last image of each extension, by its UID: it stays on disk while the extension is retried.
-    last: Mutex<HashMap<String, String>>,
 }
 
 impl RegistryBundles {
@@ -58,7 +49,7 @@ impl RegistryBundles {
         settings: RenderSettings,
         workers: Arc<Workers>,
     ) -> Self {
-        Self { client, fetcher, secrets, settings, workers, last: Mutex::default() }
+        Self { client, fetcher, secrets, settings, workers }
     }
 }
 
@@ -83,7 +74,6 @@ impl BundleSource for RegistryBundles {
     ) -> BoxFuture<'a, Result<Rendered, PassError>> {
         Box::pin(async move {
             self.secrets.refresh().await.map_err(|text| PassError::new(Class::Transient, text))?;
-            self.last.lock().insert(request.uid.clone(), bundle.reference.clone());
             let pulled = self.workers.away(self.fetcher.pull(&bundle.reference)).await;
             let pulled = pulled.map_err(|stopping| PassError::new(Class::Transient, stopping.to_string()))?;
             let pulled = pulled.map_err(|error| with_remedy(&error))?;
@@ -98,20 +88,10 @@ impl BundleSource for RegistryBundles {
         })
     }
 
-    fn tidy(
-        &self,
-        extensions: BTreeSet<String>,
-        mut installed: BTreeSet<String>,
-        age: Duration,
-    ) -> BoxFuture<'_, ()> {
-        {
-            let mut last = self.last.lock();
-            last.retain(|uid, _| extensions.contains(uid));
-            installed.extend(last.values().cloned());
-        }
+    fn tidy(&self, used: BTreeSet<String>, age: Duration) -> BoxFuture<'_, ()> {
         let fetcher = self.fetcher.clone();
         Box::pin(async move {
-            match tokio::task::spawn_blocking(move || fetcher.collect(&installed, age)).await {
+            match tokio::task::spawn_blocking(move || fetcher.collect(&used, age)).await {
                 Ok(Ok(0)) => {}
                 Ok(Ok(bundles)) => tracing::info!(bundles, "unused bundles were removed"),
                 Ok(Err(error)) => tracing::warn!(%error, "unused bundles could not be removed"),

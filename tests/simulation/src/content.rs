@@ -105,7 +105,7 @@ impl BundleSource for Source {
         })
     }
 
-    fn tidy(&self, _: BTreeSet<String>, _: BTreeSet<String>, _: Duration) -> BoxFuture<'_, ()> {
+    fn tidy(&self, _: BTreeSet<String>, _: Duration) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 }

@@ -161,7 +161,10 @@ impl Observer for ClusterObserver<'_> {
         inputs: &str,
     ) -> Result<Rendered, PassError> {
         let request = self.request;
-        let rejection = |state: &mut PerExtension| state.rejection(bundle, inputs);
+        let rejection = |state: &mut PerExtension| {
+            state.image = Some(bundle.reference.clone());
+            state.rejection(bundle, inputs)
+        };
         if let Some(rejected) = self.context.states.update(&request.name, &request.uid, rejection) {
             return Err(rejected);
         }

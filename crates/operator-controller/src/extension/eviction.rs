@@ -32,7 +32,9 @@ async fn evict(context: &Context) {
     context.evict_unused_packages();
     context.states.retain(&uids);
     context.refused_certificates.retain(&uids);
-    context.bundles.tidy(uids, images(&context.revisions.all()), GRACE_PERIOD).await;
+    let mut used = images(&context.revisions.all());
+    used.extend(context.states.images());
+    context.bundles.tidy(used, GRACE_PERIOD).await;
 }
 
 /// Images of bundles in active revisions.

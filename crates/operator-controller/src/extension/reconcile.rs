@@ -319,7 +319,7 @@ mod tests {
             Box::pin(async { Err(PassError::new(Class::Transient, "unreachable")) })
         }
 
-        fn tidy(&self, _: BTreeSet<String>, _: BTreeSet<String>, _: Duration) -> BoxFuture<'_, ()> {
+        fn tidy(&self, _: BTreeSet<String>, _: Duration) -> BoxFuture<'_, ()> {
             Box::pin(async {})
         }
     }

@@ -25,6 +25,8 @@ pub struct PerExtension {
     pub(crate) debounce: Debounce,
     /// The last write of its status failed, though it may have been executed.
     pub(crate) is_status_unknown: bool,
+    /// The image of the bundle that was rendered last: it stays on disk while the extension is retried.
+    pub image: Option<String>,
     /// What its bundle depends on and the cluster lacks (decision 25).
     pub needs: Option<Needed>,
     /// CRDs that block its upgrade as they are.
@@ -120,6 +122,12 @@ impl States {
         names
     }
 
+    /// The images of the bundles that were rendered last.
+    #[must_use]
+    pub fn images(&self) -> BTreeSet<String> {
+        self.0.lock().values().filter_map(|state| state.image.clone()).collect()
+    }
+
     /// Evicts an extension that is gone.
     pub fn evict(&self, uid: &str) {
         self.0.lock().remove(uid);
@@ -180,8 +188,13 @@ mod tests {
         assert_eq!(by_package("green"), ["a", "c"]);
         states.update("b", "uid-b", |state| state.crds = vec!["x.g.io".to_owned()]);
         assert_eq!(states.names(|state| state.needs_crd("x.g.io")), ["b"]);
+        for name in ["b", "c"] {
+            states.update(name, &format!("uid-{name}"), |state| state.image = Some(format!("r/{name}:v1")));
+        }
+        assert!(states.images().iter().eq(["r/b:v1", "r/c:v1"]));
         states.evict("uid-a");
         states.retain(&BTreeSet::from(["uid-c".to_owned()]));
         assert_eq!(states.names(|_| true), ["c"]);
+        assert!(states.images().iter().eq(["r/c:v1"]));
     }
 }
