@@ -122,7 +122,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         services,
         intervals: args.run.test_intervals,
         version: Default::default(),
-        memory: Default::default(),
+        states: Default::default(),
         epoch: std::sync::atomic::AtomicU64::new(0),
     });
     let lost = Shutdown::new();

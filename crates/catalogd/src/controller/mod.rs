@@ -14,7 +14,6 @@ pub mod report;
 pub mod service;
 pub mod status;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,6 @@ use olm_runtime::metrics::Outcome;
 use olm_runtime::polled::answered;
 use olm_runtime::task;
 use olm_runtime::watched::{Change, Object, Objects};
-use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -39,16 +37,6 @@ struct State {
     readiness: Arc<Readiness>,
     catalogs: Objects<ClusterCatalog>,
     stop: CancellationToken,
-    per_catalog: Mutex<HashMap<String, PerCatalog>>,
-}
-
-/// State that the watch and the reconciliation of a catalog share.
-#[derive(Default)]
-struct PerCatalog {
-    /// Ends the running reconciliation of this version of the catalog.
-    running: Option<(CancellationToken, Option<String>, Option<i64>)>,
-    /// The catalog was deleted since the last reconciliation; there may be another of its name by now.
-    was_deleted: bool,
 }
 
 /// Runs until `stop`. `gc` is the time between collections of what no catalog needs; `damaged` names catalogs whose content was
@@ -61,8 +49,7 @@ pub async fn run(
     secrets: mpsc::Receiver<()>,
     stop: CancellationToken,
 ) {
-    let (catalogs, per_catalog) = (Objects::empty(), Mutex::default());
-    let state = Arc::new(State { context, readiness, catalogs, stop: stop.clone(), per_catalog });
+    let state = Arc::new(State { context, readiness, catalogs: Objects::empty(), stop: stop.clone() });
     // each catalog may wait for its registry
     let workers = Workers::new(u16::MAX, stop);
     let sources = sources(&state, damaged, secrets);
@@ -138,7 +125,7 @@ impl State {
     /// Ends the running reconciliation of a catalog that has another spec, is being deleted or is gone.
     fn changed(&self, change: &Change<String, Object<ClusterCatalog>>) {
         let metadata = change.after.as_ref().map(Object::meta);
-        let mut all = self.per_catalog.lock();
+        let mut all = self.context.states.lock();
         let state = all.entry(change.key.clone()).or_default();
         state.was_deleted |= metadata.is_none();
         if let Some((stop, uid, generation)) = &state.running
@@ -163,7 +150,8 @@ impl State {
 
     async fn pass(self: Arc<Self>, name: String) -> (Requeue, Outcome) {
         let was_deleted = self
-            .per_catalog
+            .context
+            .states
             .lock()
             .get_mut(&name)
             .is_some_and(|state| std::mem::take(&mut state.was_deleted));
@@ -178,7 +166,7 @@ impl State {
                 (Requeue::OnChange, Outcome::TerminalError)
             }
             None => {
-                self.per_catalog.lock().retain(|known, state| *known != name || state.was_deleted);
+                self.context.states.lock().retain(|known, state| *known != name || state.was_deleted);
                 (Requeue::Gone, Outcome::Success)
             }
         };
@@ -195,7 +183,7 @@ impl State {
     async fn reconcile(&self, name: &str, mut catalog: ClusterCatalog) -> (Requeue, Outcome) {
         let stop = self.stop.child_token();
         let running = Some((stop.clone(), catalog.uid(), catalog.metadata.generation));
-        self.per_catalog.lock().entry(name.to_owned()).or_default().running = running;
+        self.context.states.lock().entry(name.to_owned()).or_default().running = running;
         let done = tokio::select! {
             (next, outcome) = self.pass_over(&mut catalog) => {
                 let wait = next.map(|next| next.saturating_duration_since(Instant::now()));
@@ -203,7 +191,7 @@ impl State {
             }
             () = stop.cancelled() => None,
         };
-        if let Some(state) = self.per_catalog.lock().get_mut(name) {
+        if let Some(state) = self.context.states.lock().get_mut(name) {
             state.running = None;
         }
         match done {
@@ -275,6 +263,7 @@ mod tests {
     use olm_runtime::Intervals;
     use olm_runtime::events::Events;
     use olm_runtime::metrics::Metrics;
+    use parking_lot::Mutex;
     use serde_json::json;
 
     use super::credentials::Credentials;
@@ -364,7 +353,7 @@ mod tests {
             services: None,
             intervals: Intervals::default(),
             version: Default::default(),
-            memory: Mutex::default(),
+            states: Mutex::default(),
             epoch: std::sync::atomic::AtomicU64::new(0),
         }
     }
@@ -599,7 +588,7 @@ mod tests {
             retry: Some(Instant::now() + Duration::from_secs(300)),
             quarantine: Quarantine::Unchanged,
         });
-        context.memory.lock().insert("c".to_owned(), remembered);
+        context.states.lock().entry("c".to_owned()).or_default().remembered = remembered;
         let (next, _) = context.reconcile(&mut catalog(image, json!(null))).await;
         assert!(next.is_some_and(|next| next <= Instant::now()), "{next:?}");
     }

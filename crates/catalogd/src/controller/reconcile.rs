@@ -18,6 +18,7 @@ use olm_runtime::status::{StatusError, write_status};
 use olm_runtime::{Intervals, Polled};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::fetch::{Fetch, FetchError, Fetched, History};
 use super::plan::{self, FailedAttempt, Held, Memory, Observed, Plan, Quarantine, Retry};
@@ -58,13 +59,23 @@ pub struct Context {
     pub intervals: Intervals,
     /// The version of the cluster; `None` if it is unknown.
     pub version: Polled<Option<KubernetesVersion>>,
-    /// What is remembered about each catalog.
-    pub memory: Mutex<HashMap<String, Remembered>>,
+    /// State of each catalog, by name.
+    pub states: Mutex<HashMap<String, PerCatalog>>,
     /// How often credentials have changed, so that an attempt with older ones is noticed.
     pub epoch: AtomicU64,
 }
 
-/// What is remembered about one catalog.
+/// State of one catalog between passes, and of its running pass.
+#[derive(Debug, Default)]
+pub struct PerCatalog {
+    pub(super) remembered: Remembered,
+    /// Ends the running reconciliation of this version of the catalog.
+    pub(super) running: Option<(CancellationToken, Option<String>, Option<i64>)>,
+    /// The catalog was deleted since the last reconciliation; there may be another of its name by now.
+    pub(super) was_deleted: bool,
+}
+
+/// What a pass over a catalog remembers for the next one.
 #[derive(Debug, Clone, Default)]
 pub struct Remembered {
     pub(super) plan: Memory,
@@ -109,7 +120,8 @@ impl Context {
         let name = catalog.name_any();
         let leader = *self.leader.borrow();
         let epoch = self.epoch.load(Ordering::Relaxed);
-        let mut remembered = self.memory.lock().get(&name).cloned().unwrap_or_default();
+        let mut remembered =
+            self.states.lock().get(&name).map(|state| state.remembered.clone()).unwrap_or_default();
         let memory = &mut remembered.plan;
         memory.requested.get_or_insert_with(|| catalog.annotations().get(annotations::REQUESTED_AT).cloned());
         let held = self.held(&name);
@@ -163,7 +175,7 @@ impl Context {
             }
         };
         let mut next = next;
-        let mut all = self.memory.lock();
+        let mut all = self.states.lock();
         if epoch != self.epoch.load(Ordering::Relaxed)
             && let Some(failure) = remembered.plan.failure.as_mut().filter(|failure| failure.retry.is_some())
         {
@@ -175,7 +187,7 @@ impl Context {
         if leader {
             next = next.into_iter().chain(self.loss_due(&name, catalog, &remembered)).min();
         }
-        all.insert(name, remembered);
+        all.entry(name).or_default().remembered = remembered;
         drop(all);
         (next, outcome)
     }
@@ -185,9 +197,9 @@ impl Context {
     pub(crate) fn retry_failed(&self) -> Vec<String> {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
-        let mut memory = self.memory.lock();
+        let mut all = self.states.lock();
         let mut names = Vec::new();
-        for (name, remembered) in memory.iter_mut() {
+        for (name, PerCatalog { remembered, .. }) in all.iter_mut() {
             // A terminal error has nothing to do with credentials.
             if let Some(failure) = remembered.plan.failure.as_mut().filter(|failure| failure.retry.is_some())
             {
@@ -201,7 +213,9 @@ impl Context {
 
     /// Stops serving a catalog that is gone.
     pub async fn remove(&self, name: &str) {
-        self.memory.lock().remove(name);
+        if let Some(state) = self.states.lock().get_mut(name) {
+            state.remembered = Remembered::default();
+        }
         if let Err(error) = self.withdraw(name).await {
             tracing::warn!(catalog = name, %error, "cannot remove content of a deleted catalog");
         }
