@@ -15,8 +15,7 @@ use olm_install::bundle::BundleError;
 use olm_install::plan::about;
 use olm_install::render::not_rendered;
 use olm_install::resolution::{
-    BundleFacts, Class, DeprecationUpdate, PassError, RevisionFacts, RevisionStates, UpgradeUpdate, refused,
-    validate,
+    BundleFacts, Class, PassError, RevisionFacts, RevisionStates, UpgradeUpdate, refused, validate,
 };
 use olm_resolver::{Asked, CatalogReadError, Held, ResolveError, UnfitBundle, UnmetConstraint};
 use olm_rollout::probe::ProbeResult;
@@ -403,11 +402,8 @@ fn extension_messages() -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (at, (revisions, progress)) in states().into_iter().enumerate() {
         let result = PassResult {
-            revisions: RevisionStates::split(revisions),
-            deprecations: DeprecationUpdate::Unchanged,
             upgrade: if at % 2 == 0 { upgrade() } else { unfit() },
-            progress,
-            unread: false,
+            ..PassResult::unchanged(RevisionStates::split(revisions), progress)
         };
         let after = status::derive(&result, None, 1, false, Timestamp::UNIX_EPOCH);
         let emitted = events::events(None, &after, &result, Trace::default());

@@ -212,9 +212,7 @@ mod tests {
     use super::*;
     use crate::extension::status;
     use k8s_openapi::jiff::Timestamp;
-    use olm_install::resolution::{
-        BundleFacts, DeprecationUpdate, RevisionFacts, RevisionStates, UpgradeUpdate,
-    };
+    use olm_install::resolution::{BundleFacts, RevisionFacts, RevisionStates, UpgradeUpdate};
 
     fn bundle(version: &str) -> BundleFacts {
         BundleFacts {
@@ -251,13 +249,8 @@ mod tests {
     }
 
     fn result(revisions: Vec<RevisionFacts>, progress: Progress) -> PassResult {
-        PassResult {
-            revisions: RevisionStates::split(revisions),
-            deprecations: DeprecationUpdate::Unchanged,
-            upgrade: UpgradeUpdate::NONE,
-            progress,
-            unread: false,
-        }
+        let revisions = RevisionStates::split(revisions);
+        PassResult { upgrade: UpgradeUpdate::NONE, ..PassResult::unchanged(revisions, progress) }
     }
 
     fn applied(version: &str) -> Progress {

@@ -10,8 +10,7 @@ use olm_bundle::CertProvider;
 use olm_catalog::select;
 use olm_install::issuer;
 use olm_install::resolution::{
-    self, BundleFacts, Cause, Class, DeprecationUpdate, ExtensionRequest, PassError, UpgradeUpdate, revision,
-    validate,
+    self, BundleFacts, Cause, Class, ExtensionRequest, PassError, revision, validate,
 };
 use olm_runtime::backoff::UNFINISHED;
 use olm_runtime::controller::{Requeue, Stopping};
@@ -56,13 +55,8 @@ pub async fn reconcile(
     let recorded = record::sync(&context, extension, &revisions).await;
 
     let mut trace = Trace { notices: Vec::new(), previous: previous(&revisions) };
-    let failed = |progress| PassResult {
-        revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
-        deprecations: DeprecationUpdate::Unchanged,
-        upgrade: UpgradeUpdate::UNCHANGED,
-        progress,
-        unread: false,
-    };
+    let failed =
+        |progress| PassResult::unchanged(revision::states(revisions.iter().map(AsRef::as_ref)), progress);
     let result = match (validate(extension), recorded.map_err(ReconcileError::from)) {
         (_, Err(error)) if error.is_conflict() => return Err(error),
         (Ok(_), Err(error)) => failed(Progress::Failed(PassError::new(Class::Transient, error.to_string()))),
@@ -84,13 +78,7 @@ async fn resolve_and_deliver(
     notices: &mut Vec<Notice>,
 ) -> Result<PassResult, ReconcileError> {
     let states = revision::states(revisions.iter().map(AsRef::as_ref));
-    let unresolved = |progress| PassResult {
-        revisions: states.clone(),
-        deprecations: DeprecationUpdate::Unchanged,
-        upgrade: UpgradeUpdate::UNCHANGED,
-        progress,
-        unread: false,
-    };
+    let unresolved = |progress| PassResult::unchanged(states.clone(), progress);
     if request.paused {
         return Ok(unresolved(Progress::Paused));
     }
@@ -152,7 +140,7 @@ async fn resolve_and_deliver(
         Err(StepError::Failed(error)) => (states, Progress::Failed(error)),
     };
     let resolution::Resolved { deprecations, upgrade, .. } = resolved;
-    Ok(PassResult { revisions: states, deprecations, upgrade, progress, unread })
+    Ok(PassResult { deprecations, upgrade, unread, ..PassResult::unchanged(states, progress) })
 }
 
 /// The progress of a pass that delivered its bundle. The `reported` error holds until certificates are checked.
@@ -537,13 +525,7 @@ mod tests {
             (applied, done(), true, (unread, Outcome::RequeueAfter)),
             (failed(Class::NeedsChange), done(), true, (unread, Outcome::TerminalError)),
         ] {
-            let result = PassResult {
-                revisions,
-                deprecations: DeprecationUpdate::Unchanged,
-                upgrade: UpgradeUpdate::UNCHANGED,
-                progress,
-                unread: is_unread,
-            };
+            let result = PassResult { unread: is_unread, ..PassResult::unchanged(revisions, progress) };
             assert_eq!(next(&result), want, "{:?} {is_unread}", result.progress);
         }
     }

@@ -46,6 +46,15 @@ pub struct PassResult {
     pub unread: bool,
 }
 
+impl PassResult {
+    /// The result of a pass that knows nothing besides its progress: what else conditions show stays as stored.
+    #[must_use]
+    pub fn unchanged(revisions: RevisionStates, progress: Progress) -> Self {
+        let (deprecations, upgrade) = (DeprecationUpdate::Unchanged, UpgradeUpdate::UNCHANGED);
+        Self { revisions, deprecations, upgrade, progress, unread: false }
+    }
+}
+
 /// The input of events beside the status.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trace {

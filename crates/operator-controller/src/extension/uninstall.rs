@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finalizers, labels};
 use olm_bundle::CertProvider;
 use olm_install::issuer;
-use olm_install::resolution::{DeprecationUpdate, UpgradeUpdate, revision};
+use olm_install::resolution::{UpgradeUpdate, revision};
 use olm_rollout::status::Obstacle;
 use olm_runtime::apply;
 use olm_runtime::controller::Requeue;
@@ -51,13 +51,10 @@ pub async fn uninstall(
         let left = left.map_err(ReconcileError::Uninstall)?;
         if !left.owned.is_empty() {
             let (message, obstacle) = waiting(&name, left.owned, revisions);
-            let result = PassResult {
-                revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
-                deprecations: DeprecationUpdate::Unchanged,
-                upgrade: UpgradeUpdate::NONE,
-                progress: Progress::Uninstalling { message, obstacle },
-                unread: false,
-            };
+            let states = revision::states(revisions.iter().map(AsRef::as_ref));
+            let progress = Progress::Uninstalling { message, obstacle };
+            let result =
+                PassResult { upgrade: UpgradeUpdate::NONE, ..PassResult::unchanged(states, progress) };
             let held = report(extension, &result, Trace::default(), context).await?;
             return Ok(Requeue::Unfinished.within(held));
         }

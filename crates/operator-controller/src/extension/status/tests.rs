@@ -61,18 +61,18 @@ fn applied(version: &str) -> Progress {
     Progress::Applied { target: bundle(version), issuer: None }
 }
 
+/// The result of a pass that found no deprecation.
+fn result(revisions: RevisionStates, upgrade: UpgradeUpdate, progress: Progress) -> PassResult {
+    let deprecations = DeprecationUpdate::Removed;
+    PassResult { deprecations, upgrade, ..PassResult::unchanged(revisions, progress) }
+}
+
 fn derived(
     revisions: Vec<RevisionFacts>,
     progress: Progress,
     before: Option<&ClusterExtensionStatus>,
 ) -> ClusterExtensionStatus {
-    let result = PassResult {
-        revisions: RevisionStates::split(revisions),
-        deprecations: DeprecationUpdate::Removed,
-        upgrade: UpgradeUpdate::NONE,
-        progress,
-        unread: false,
-    };
+    let result = result(RevisionStates::split(revisions), UpgradeUpdate::NONE, progress);
     derive(&result, before, 7, true, at(100))
 }
 
@@ -86,13 +86,7 @@ fn derived_after(
     upgrade: UpgradeUpdate,
     before: Option<&ClusterExtensionStatus>,
 ) -> ClusterExtensionStatus {
-    let result = PassResult {
-        revisions: RevisionStates::split(revisions),
-        deprecations: DeprecationUpdate::Removed,
-        upgrade,
-        progress: applied("1.0.0"),
-        unread: false,
-    };
+    let result = result(RevisionStates::split(revisions), upgrade, applied("1.0.0"));
     derive(&result, before, 7, true, at(100))
 }
 
@@ -204,13 +198,8 @@ fn status_mirrors_message_and_time() {
 
 #[test]
 fn status_reports_the_installed_bundle() {
-    let result = PassResult {
-        revisions: RevisionStates::split(vec![done(1, "1.0.0"), running(2, "1.1.0")]),
-        deprecations: DeprecationUpdate::Removed,
-        upgrade: UpgradeUpdate::NONE,
-        progress: applied("1.1.0"),
-        unread: false,
-    };
+    let revisions = RevisionStates::split(vec![done(1, "1.0.0"), running(2, "1.1.0")]);
+    let result = result(revisions, UpgradeUpdate::NONE, applied("1.1.0"));
     for (separate, release) in [(true, Some("2".to_owned())), (false, None)] {
         let found = derive(&result, None, 1, separate, at(0)).install.unwrap().bundle;
         assert_eq!((found.name.as_str(), found.version.as_str()), ("demo.v1.0.0", "1.0.0"));
@@ -366,13 +355,8 @@ fn status_names_a_deleted_revision_while_it_is_torn_down() {
         ),
     ] {
         let deleted = Some(revision(1, "1.0.0", &["Succeeded=True/Succeeded", &progressing]));
-        let result = PassResult {
-            revisions: RevisionStates { deleted, ..RevisionStates::default() },
-            deprecations: DeprecationUpdate::Removed,
-            upgrade: UpgradeUpdate::NONE,
-            progress: applied("1.0.0"),
-            unread: false,
-        };
+        let revisions = RevisionStates { deleted, ..RevisionStates::default() };
+        let result = result(revisions, UpgradeUpdate::NONE, applied("1.0.0"));
         let status = derive(&result, None, 7, true, at(100));
         assert_eq!(text(&status, condition::PROGRESSING), format!("True/RollingOut: {want}"));
         assert_eq!(text(&status, condition::READY), format!("False/RollingOut: {want}"));
@@ -512,13 +496,9 @@ fn status_drops_a_taken_upgrade_while_catalogs_are_unread() {
 #[test]
 fn status_quarantine_stays_until_a_bundle_is_read() {
     let quarantine = |progress, before: Option<&ClusterExtensionStatus>| {
-        let result = PassResult {
-            revisions: RevisionStates::split(Vec::new()),
-            deprecations: DeprecationUpdate::Unchanged,
-            upgrade: UpgradeUpdate::NONE,
-            progress,
-            unread: false,
-        };
+        let revisions = RevisionStates::split(Vec::new());
+        let result =
+            PassResult { upgrade: UpgradeUpdate::NONE, ..PassResult::unchanged(revisions, progress) };
         let status = derive(&result, before, 1, true, at(2));
         (condition::find(&status.conditions, condition::QUARANTINED).map(|it| it.message.clone()), status)
     };
