@@ -19,6 +19,7 @@ use crate::certificates::{self, Expiries, RefusedCertificates};
 use crate::crds::Crds;
 use crate::extension::context::{Context, Settings};
 use crate::extension::durations::ResolutionDurations;
+use crate::extension::state::States;
 use crate::extension::writer::RevisionWriter;
 use crate::inventory::Inventory;
 use crate::revisions::Revisions;
@@ -70,7 +71,8 @@ pub fn run(
         let accounts = Arc::new(Accounts::new(client.clone(), mode, extensions.clone(), rights));
         let events = |name| Events::new(client.clone(), name, Some(leader::identity())).counted(&metrics);
         let system_namespace = settings.system_namespace.clone();
-        let refused_certificates = RefusedCertificates::default();
+        let states = Arc::<States>::default();
+        let refused_certificates = RefusedCertificates::new(Arc::clone(&states));
         let issuing = certificates::Context {
             client: client.clone(),
             system_namespace: system_namespace.clone(),
@@ -107,7 +109,7 @@ pub fn run(
             crds,
             cluster: cluster.clone(),
             refused_certificates: refused_certificates.clone(),
-            states: Default::default(),
+            states,
             client: client.clone(),
         });
         let feeds = extension::Feeds {

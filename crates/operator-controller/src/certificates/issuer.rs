@@ -536,7 +536,7 @@ mod tests {
                     // these do not remember what was sent
                     issuer.context.events = Events::new(apiserver.client(), "test", None);
                 }
-                let check = issuer.context.refused_certificates.check("u1", false);
+                let check = issuer.context.refused_certificates.check("e", "u1", false);
                 let CertificateCheck::Refused(message) = &check else {
                     panic!("{case}, {refused} is refused: {check:?}")
                 };

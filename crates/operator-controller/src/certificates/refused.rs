@@ -1,12 +1,12 @@
 //! Certificates that may not be written, for the conditions of their extensions.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use olm_runtime::controller::Waker;
-use parking_lot::Mutex;
+
+use crate::extension::state::States;
 
 /// The result of the last pass over the certificates of an extension.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,14 +20,19 @@ pub enum CertificateCheck {
     Refused(String),
 }
 
-/// The results by the UID of the extension. Cheap to clone.
+/// The results, in the state of each extension. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct RefusedCertificates {
-    checks: Arc<Mutex<HashMap<String, CertificateCheck>>>,
+    states: Arc<States>,
     waker: Waker,
 }
 
 impl RefusedCertificates {
+    #[must_use]
+    pub fn new(states: Arc<States>) -> Self {
+        Self { states, waker: Waker::default() }
+    }
+
     /// The names of extensions whose result changes.
     #[must_use]
     pub fn changes(&self) -> BoxStream<'static, String> {
@@ -36,32 +41,23 @@ impl RefusedCertificates {
 
     /// The result for an extension. If there is none yet and the extension `waits` for it, that is woken when there is.
     #[must_use]
-    pub fn check(&self, uid: &str, waits: bool) -> CertificateCheck {
-        let mut checks = self.checks.lock();
-        if waits {
-            checks.entry(uid.to_owned()).or_default().clone()
-        } else {
-            checks.get(uid).cloned().unwrap_or_default()
-        }
-    }
-
-    /// Evicts an extension that is gone.
-    pub fn evict(&self, uid: &str) {
-        self.checks.lock().remove(uid);
-    }
-
-    /// Evicts all but the extensions with these UIDs: a pass may end after its extension has gone.
-    pub(crate) fn retain(&self, uids: &BTreeSet<String>) {
-        self.checks.lock().retain(|uid, _| uids.contains(uid));
+    pub fn check(&self, name: &str, uid: &str, waits: bool) -> CertificateCheck {
+        self.states.update(name, uid, |state| {
+            if waits {
+                state.certificates.get_or_insert_default().clone()
+            } else {
+                state.certificates.clone().unwrap_or_default()
+            }
+        })
     }
 
     /// Records the result of a pass. Returns whether it differs from the one before.
     pub(super) fn set(&self, name: &str, uid: &str, message: Option<&str>) -> bool {
         let check =
             message.map_or(CertificateCheck::Accepted, |text| CertificateCheck::Refused(text.to_owned()));
-        let before = self.checks.lock().insert(uid.to_owned(), check.clone());
+        let before = self.states.update(name, uid, |state| state.certificates.replace(check.clone()));
         let is_changed = before.as_ref() != Some(&check);
-        // without an entry no extension waits
+        // without a result no extension waits
         if is_changed && (before.is_some() || message.is_some()) {
             self.waker.wake(name);
         }
@@ -83,7 +79,7 @@ mod tests {
             let is_changed = refused_certificates.set("demo", uid, message);
             let want =
                 message.map_or(CertificateCheck::Accepted, |text| CertificateCheck::Refused(text.to_owned()));
-            assert_eq!(refused_certificates.check(uid, false), want);
+            assert_eq!(refused_certificates.check("demo", uid, false), want);
             (is_changed, changes.next().now_or_never().flatten())
         };
         let demo = || Some("demo".to_owned());
@@ -92,12 +88,10 @@ mod tests {
         assert_eq!(woken("u1", Some("a")), (false, None));
         assert_eq!(woken("u1", Some("b")), (true, demo()));
         assert_eq!(woken("u1", None), (true, demo()));
-        let awaited = |uid: &str, waits| refused_certificates.check(uid, waits) == CertificateCheck::Awaited;
+        let awaited =
+            |uid: &str, waits| refused_certificates.check("demo", uid, waits) == CertificateCheck::Awaited;
         assert!(awaited("u2", false) && awaited("u3", true), "others of that name");
         assert_eq!(woken("u2", None), (true, None));
         assert_eq!(woken("u3", None), (true, demo()), "it waits");
-        refused_certificates.retain(&BTreeSet::from(["u2".to_owned()]));
-        refused_certificates.evict("u2");
-        assert!(refused_certificates.checks.lock().is_empty());
     }
 }

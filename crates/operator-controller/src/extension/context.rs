@@ -70,7 +70,7 @@ pub struct Context {
     /// How long resolution takes.
     pub durations: ResolutionDurations,
     /// What is remembered of each extension.
-    pub states: States,
+    pub states: Arc<States>,
 }
 
 impl Context {
@@ -135,7 +135,6 @@ impl Context {
     pub fn evict(&self, name: &str, uid: &str) {
         self.accounts.evict(name);
         self.states.evict(uid);
-        self.refused_certificates.evict(uid);
         self.evict_unused_packages();
     }
 

@@ -31,7 +31,6 @@ async fn evict(context: &Context) {
     let uids: BTreeSet<String> = context.extensions.read().rows().values().map(Object::uid).collect();
     context.evict_unused_packages();
     context.states.retain(&uids);
-    context.refused_certificates.retain(&uids);
     let mut used = images(&context.revisions.all());
     used.extend(context.states.images());
     context.bundles.tidy(used, GRACE_PERIOD).await;

@@ -131,7 +131,7 @@ async fn resolve_and_deliver(
                 None => states,
             };
             let reported = reported_error(extension);
-            let check = context.refused_certificates.check(&request.uid, reported.is_some());
+            let check = context.refused_certificates.check(&request.name, &request.uid, reported.is_some());
             (states, applied(check, reported, target.bundle(), delivered.issuer))
         }
         // the pass may have stopped to wait for an answer; the next process repeats it

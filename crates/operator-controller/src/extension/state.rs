@@ -6,6 +6,7 @@ use olm_install::resolution::{BundleFacts, PassError};
 use olm_resolver::Needed;
 use parking_lot::Mutex;
 
+use crate::certificates::CertificateCheck;
 use crate::debounce::Debounce;
 use crate::recorded::Recorded;
 
@@ -33,6 +34,8 @@ pub struct PerExtension {
     pub crds: Vec<String>,
     /// A bundle of its package asks something of the cluster.
     pub has_constraints: bool,
+    /// The result of the last pass over its certificates, once there is one or the extension waits for it.
+    pub certificates: Option<CertificateCheck>,
 }
 
 /// A revision that was found to hold what the spec asks for.
