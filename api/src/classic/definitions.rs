@@ -96,7 +96,7 @@ mod tests {
 
     /// rule: classic-apis §7, §8
     #[test]
-    fn old_versions_lack_what_was_added_later() {
+    fn classic_old_versions_lack_what_was_added_later() {
         let mut found = Vec::new();
         for mut crd in crds().unwrap() {
             if crd.spec.versions.len() < 2 {

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_the_references() {
+    fn names_have_the_hashes_of_the_reference() {
         for (json, want) in [
             (r#""a""#, "1lu1qv1451mq7gv9upu1cx8ffffi07rel5xvbvvc44dh"),
             (r#""b""#, "1ija85ah4gd0beltpfhszipkxfyqqxhp94tf2mjfgq61"),

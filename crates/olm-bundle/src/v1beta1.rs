@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn v1_is_left_alone() {
+    fn v1beta1_leaves_v1_alone() {
         let mut crd = Object::from_value(json!({"apiVersion": V1, "spec": {"version": "v1"}})).unwrap();
         let before = crd.clone();
         assert!(!upgrade(&mut crd));

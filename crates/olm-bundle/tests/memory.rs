@@ -90,7 +90,7 @@ fn work(bundle: &RegistryV1) -> usize {
 }
 
 #[test]
-fn five_hundred_bundles_leave_no_more_behind_than_one_hundred() {
+fn render_of_500_bundles_leaves_no_more_behind_than_of_100() {
     let real = real();
     let mut objects = 0;
     let mut after_few = None;

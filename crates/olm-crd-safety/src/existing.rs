@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn few_problems_are_kept_of_an_object() {
+    fn existing_reports_few_problems_of_an_object() {
         let properties = |schema: Value| {
             let members: serde_json::Map<_, _> = (0..9).map(|n| (format!("p{n}"), schema.clone())).collect();
             json!({"type": "object", "properties": members})

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_of_catalogd_7_6() {
+    fn index_answers_queries_of_catalogd_7_6() {
         let index = index();
         let query = |schema, package, name| pairs(index.sections(&Query { schema, package, name }));
         assert_eq!(query("", "", ""), [(0, 92)]);
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_and_all_that_is_theirs() {
+    fn index_has_packages_and_all_that_is_theirs() {
         let index = index();
         assert_eq!(index.packages(), ["bar", "foo"]);
         assert_eq!(pairs(index.package_sections("foo")), [(0, 65), (72, 80), (89, 92)]);

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_of_fbc_4_1() {
+    fn meta_heads_are_those_of_fbc_4_1() {
         for (input, want) in [
             (r#"{"schema":"s","package":"p","name":"n","x":1}"#, ("s", "p", "n")),
             (r#"{"Schema":"s","NAME":"n"}"#, ("s", "", "n")),

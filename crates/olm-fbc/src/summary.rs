@@ -461,7 +461,7 @@ entries:
     }
 
     #[test]
-    fn of_several_deprecations_the_last_counts() {
+    fn summary_takes_the_last_of_several_deprecations() {
         let blob = |message: &str| {
             format!(
                 r#"{{"schema":"olm.deprecations","package":"x","entries":[{{"reference":{{"schema":"olm.package"}},"message":"{message}"}}]}}"#

@@ -9,7 +9,7 @@ const TREE: [&str; 14] = [
 ];
 
 #[test]
-fn as_opm_leaves_them_out() {
+fn indexignore_leaves_out_the_files_that_opm_does() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for line in include_str!("indexignore.vectors").lines().filter(|line| !line.starts_with('#')) {

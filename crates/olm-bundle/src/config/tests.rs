@@ -126,7 +126,7 @@ fn accepted_configurations() {
 }
 
 #[test]
-fn long_help_is_cut() {
+fn config_help_that_is_long_is_cut() {
     let many: Map<String, Value> = (0..60).map(|index| (format!("field{index:02}"), Value::Null)).collect();
     let text = outcome(&Value::Object(many), &[A]).unwrap_err();
     let (first, help) = text.split_once("; ").unwrap();
@@ -172,7 +172,7 @@ proptest! {
 
     /// A general draft-07 validator is of the same opinion (it does not know the two formats, so none is in play).
     #[test]
-    fn accepts_what_a_general_validator_accepts(value in any_value(), wrap in any::<bool>()) {
+    fn config_accepts_what_a_general_validator_accepts(value in any_value(), wrap in any::<bool>()) {
         let value = if wrap { json!({"deploymentConfig": value}) } else { value };
         let ours = validate::validate(&SCHEMA, &value, "install-ns").is_ok();
         prop_assert_eq!(ours, GENERAL.is_valid(&value), "{}", value);

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities() {
+    fn shape_recognises_quantities() {
         for text in
             ["0", "1", "+1", "-1.5", ".5", "5.", "500m", "1Ki", "2Gi", "1E", "1e3", "1E-2", "1e+2", "1n"]
         {
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_name_path_and_types() {
+    fn shape_names_path_and_types_of_wrong_types() {
         for (spec, want) in [
             (json!({"replicas": "1"}), "spec.replicas: got string, want integer"),
             (json!({"replicas": 1.5}), "spec.replicas: got number, want integer"),

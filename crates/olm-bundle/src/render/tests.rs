@@ -70,7 +70,7 @@ fn render_watch_namespaces() {
 }
 
 #[test]
-fn without_gate_and_config_the_schema_is_not_asked() {
+fn render_asks_the_schema_with_gate_or_config_only() {
     let gates = Gates { single_own_namespace: false, deployment_config: false };
     let options = RenderOptions { gates, ..RenderOptions::new("i") };
     let objects =

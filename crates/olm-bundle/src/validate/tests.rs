@@ -166,7 +166,7 @@ fn webhook_ports_and_services() {
 }
 
 #[test]
-fn other_kinds() {
+fn validate_allows_other_kinds_of_the_list() {
     let object = |kind: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "n"}});
     #[rustfmt::skip]
     let allowed = [

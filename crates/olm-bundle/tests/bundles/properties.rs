@@ -89,7 +89,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn damaged_csvs(
+    fn bundle_with_a_damaged_csv_does_not_panic(
         damage in prop::collection::vec((any::<prop::sample::Index>(), any_json()), 1..4),
         namespace in "[a-z]{0,63}",
         watch in prop::option::of("[a-z]{0,3}"),

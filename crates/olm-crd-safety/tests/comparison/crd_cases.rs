@@ -49,7 +49,7 @@ fn check(row: u16, old: &Object, new: &Object, want: &[&str]) {
 }
 
 #[test]
-fn scope_and_versions() {
+fn crd_scope_and_versions_are_compared() {
     let a = json!({"a": {"type": "string"}});
     let ab = json!({"a": {"type": "string"}, "b": {"type": "string"}});
     let v1 = || version("v1", true, &a);
@@ -213,7 +213,7 @@ fn crd_version_without_schema_is_a_finding() {
 }
 
 #[test]
-fn wider_at_any_depth_is_allowed_and_narrower_is_not() {
+fn crd_wider_at_any_depth_is_allowed_and_narrower_is_not() {
     let deep = |leaf: Value| {
         let properties = json!({"m": {"type": "object", "additionalProperties": {"type": "array", "items": {
             "type": "object", "properties": {"x": {"type": "string", "anyOf": [{"enum": ["z"]}, leaf]}}}}}});
@@ -239,7 +239,7 @@ fn wider_at_any_depth_is_allowed_and_narrower_is_not() {
 }
 
 #[test]
-fn inside_not_and_one_of_wider_is_not_safer() {
+fn crd_wider_inside_not_and_one_of_is_not_safer() {
     let with = |keyword: &str, value: Value| {
         let mut f = json!({"type": "integer"});
         f[keyword] = value;
@@ -253,7 +253,7 @@ fn inside_not_and_one_of_wider_is_not_safer() {
 
 /// Texts change nothing, wherever they stand; what only looks like a text does: the name of a property, a value.
 #[test]
-fn texts_do_not_count_and_what_is_named_like_them_does() {
+fn crd_texts_do_not_count_but_members_of_their_names_do() {
     let field = |keyword: &str, value: Value| {
         let mut field = json!({"type": "object"});
         field[keyword] = value;

@@ -29,7 +29,7 @@ fn new() -> Ingest<Vec<u8>> {
 }
 
 #[test]
-fn walk_order_of_fbc_2_1() {
+fn ingest_order_is_that_of_fbc_2_1() {
     let mut ingest = new();
     for (path, names) in
         [("a.yaml", "4"), ("a/b.json", "2 3"), ("B.yaml", "1"), ("./a-b/c", "5"), ("/z", "6")]

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_of_opm() {
+    fn image_answers_are_those_of_opm() {
         let digest = |algorithm: &str, length: usize| format!("foo@{algorithm}:{}", "a".repeat(length));
         let format = Some("invalid reference format");
         let lower = Some("invalid reference format: repository name must be lowercase");

@@ -49,7 +49,7 @@ const INLINE_CSV: &str =
     "[{type: olm.bundle.object, value: {data: a2luZDogQ2x1c3RlclNlcnZpY2VWZXJzaW9uCg==}}, {type: olm.package";
 
 #[test]
-fn outcomes_of_fbc_8_5() {
+fn validate_outcomes_are_those_of_fbc_8_5() {
     assert_eq!(findings(GOOD), []);
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
     #[rustfmt::skip]

@@ -195,7 +195,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn picks_what_brute_force_picks(
+    fn resolver_picks_what_brute_force_picks(
         catalogs in prop::collection::vec(catalog(), 0..4), needs in needs(), ask in ask(),
     ) {
         let mut sources = sources(&catalogs, &needs);

@@ -57,7 +57,7 @@ fn messages_are_joined_and_empty_ones_count_for_nothing() {
 }
 
 #[test]
-fn where_the_values_come_from() {
+fn deprecation_values_have_their_catalog() {
     let one = Pkg::new("p").bundles(&["1.0.0"]);
     let two = Pkg::new("p").bundles(&["2.0.0"]);
     let sources = [

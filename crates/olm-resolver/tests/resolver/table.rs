@@ -430,7 +430,7 @@ fn ranges_do_not_see_releases() {
 }
 
 #[test]
-fn of_equal_versions_the_installed_bundle_is_taken() {
+fn resolver_takes_the_installed_one_of_equal_versions() {
     let bundle = |name: &str| olm_resolver::BundleDraft {
         name: name.into(),
         image: format!("quay.io/{name}:1"),

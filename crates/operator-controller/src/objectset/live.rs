@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn large_bodies_keep_metadata_and_status() {
+    fn live_bodies_that_are_large_keep_metadata_and_status() {
         let live = Live::new(object(json!({
             "apiVersion": "v1", "kind": "X", "metadata": {"name": "x", "generation": 2, "ownerReferences": [
                 {"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "e-1", "uid": "1"},
@@ -168,7 +168,7 @@ mod tests {
 
     /// A manager with a hundred RELATED_IMAGE variables is that large.
     #[test]
-    fn large_bodies_keep_what_readiness_depends_on() {
+    fn live_bodies_that_are_large_keep_what_readiness_needs() {
         let selector = json!({"matchLabels": {"app": "x"}});
         for (kind, spec, status, ready, pods) in [
             (

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn several_manifests_are_one_list() {
+    fn act_prints_several_manifests_as_one_list() {
         let extension = |name: &str| -> ClusterExtension {
             serde_json::from_value(json!({
                 "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": name},
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn several_results_survive_errors_about_others() {
+    fn act_keeps_results_beside_errors_about_others() {
         let done = |name: &str| Ok(format!("{name} done\n"));
         let missing = || Err(CommandError::NotFound("missing".to_owned()));
         let unreachable = || Err(CommandError::Unreachable("no".to_owned()));

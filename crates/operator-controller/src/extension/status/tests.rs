@@ -119,7 +119,7 @@ fn text(status: &ClusterExtensionStatus, type_: &str) -> String {
 
 #[test]
 #[rustfmt::skip]
-fn installed_and_progressing_in_every_state() {
+fn status_installed_and_progressing_in_every_state() {
     let installed = "True/Succeeded: Installed bundle registry.invalid/demo:v1.0.0 successfully";
     let none = "False/Failed: No bundle installed";
     let waiting = "False/Absent: No bundle installed";
@@ -264,7 +264,7 @@ fn status_keeps_installed_on_invalid_configuration() {
 
 #[test]
 #[rustfmt::skip]
-fn ready_and_kstatus_in_every_state() {
+fn status_ready_and_kstatus_in_every_state() {
     let no_node = revision(
         1,
         "1.0.0",

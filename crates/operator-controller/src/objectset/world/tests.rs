@@ -145,7 +145,7 @@ fn row((place, version): (&ObjectRef, u64)) -> (ObjectRef, Live) {
 }
 
 #[test]
-fn late_answer_does_not_restore_a_deleted_object() {
+fn world_late_answer_does_not_restore_a_deleted_object() {
     let (a, objects) = (place("a"), Objects::new());
     let version = || objects.live.get(&a).map(|live| live.version);
     objects.apply(Event::Delete((&a, 7)), row);
@@ -174,7 +174,7 @@ fn answer_from_before_a_listing_restores_nothing() {
 
 /// The answer to a creation and the deletion by a rival arrive at the same time on two threads.
 #[test]
-fn late_answer_beside_a_deletion_does_not_restore_the_object() {
+fn world_late_answer_beside_a_deletion_restores_nothing() {
     let (a, objects, turn) = (place("a"), Objects::new(), std::sync::Barrier::new(2));
     let rounds = 20_000;
     let mut restored = None;
@@ -233,7 +233,7 @@ impl Follower {
 }
 
 #[test]
-fn own_write_wakes_only_the_others() {
+fn world_own_write_wakes_only_the_others() {
     let follower = follower(&[("a", "e-2")]);
     let woken = |live: Live| follower.woken_by([Event::Apply(live)]);
     follower.put(owned(5, &["e-1"]), "e-1");
@@ -278,7 +278,7 @@ async fn eviction_wakes_the_others() {
 
 /// The object was deleted while the request was on its way, unseen; no event about it comes any more.
 #[tokio::test]
-async fn late_answer_about_an_object_that_is_gone_wakes_its_revision() {
+async fn world_late_answer_about_a_gone_object_wakes_its_revision() {
     let world = world();
     let watch = world.start().await;
     let begun = watch.listings();
