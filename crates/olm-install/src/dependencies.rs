@@ -18,6 +18,7 @@ use olm_resolver::{
     DependencyFacts, DependencyReport, GvkRef, InstalledPackage, Needed, PackageGraph, Property, Resolution,
 };
 use olm_runtime::apply::{ErrorClass, classify};
+use olm_runtime::watched::Received;
 use serde_json::Value;
 
 use crate::preflight::crds;
@@ -144,10 +145,10 @@ pub async fn facts<'a>(
     Ok(DependencyFacts { apis, installed })
 }
 
-/// The packages that OLM Classic has installed: of ClusterServiceVersions that are Succeeded, without copies. None for a user who may not
-/// list them.
+/// The packages that OLM Classic has installed: of ClusterServiceVersions that are Succeeded, without copies and without those that do not
+/// fit their type. None for a user who may not list them.
 async fn of_classic(client: &Client) -> Result<Vec<InstalledPackage>, kube::Error> {
-    let csvs: Api<ClusterServiceVersion> = Api::all(client.clone());
+    let csvs: Api<Received<ClusterServiceVersion>> = Api::all(client.clone());
     let mut params = ListParams::default().labels("!olm.copiedFrom").limit(MAX_CSVS);
     let mut packages = Vec::new();
     loop {
@@ -155,7 +156,7 @@ async fn of_classic(client: &Client) -> Result<Vec<InstalledPackage>, kube::Erro
             Err(error) if classify(&error) == ErrorClass::Forbidden => return Ok(packages),
             answer => answer?,
         };
-        packages.extend(page.items.iter().filter_map(csv_package));
+        packages.extend(page.items.iter().filter_map(|csv| csv_package(csv.0.as_ref().ok()?)));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params.continue_token = Some(token),
             None => return Ok(packages),
@@ -300,8 +301,12 @@ fn properties(text: &str) -> Vec<Property> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::convert::Infallible;
+
+    use kube::client::Body;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn dependencies_count_served_versions_of_established_crds() {
@@ -334,6 +339,28 @@ mod tests {
         for (phase, properties) in [("Installing", recorded), ("Succeeded", "{}"), ("Succeeded", "no json")] {
             assert!(csv_package(&csv(phase, properties)).is_none(), "{phase} {properties}");
         }
+    }
+
+    #[tokio::test]
+    async fn dependencies_pass_over_csvs_that_cannot_be_read() {
+        let server = tower::service_fn(|_: http::Request<Body>| async {
+            let csv = |name: &str, install: Value| {
+                let recorded = format!(
+                    r#"{{"properties":[{{"type":"olm.package","value":{{"packageName":"{name}","version":"1.2.0"}}}}]}}"#
+                );
+                json!({
+                    "metadata": {"name": name, "namespace": "ns", "annotations": {RECORDED_PROPERTIES: recorded}},
+                    "spec": {"displayName": name, "install": install}, "status": {"phase": "Succeeded"},
+                })
+            };
+            let items =
+                json!([csv("red", json!("deployment")), csv("blue", json!({"strategy": "deployment"}))]);
+            let list = json!({"metadata": {"resourceVersion": "1"}, "items": items});
+            Ok::<_, Infallible>(http::Response::new(Body::from(list.to_string().into_bytes())))
+        });
+        let found = of_classic(&Client::new(server, "default")).await.unwrap();
+        let names: Vec<String> = found.iter().map(|it| it.package.to_string()).collect();
+        assert_eq!(names, ["blue"]);
     }
 
     #[test]
