@@ -10,11 +10,13 @@
 //! - Sections of an RFC are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use proc_macro2::{TokenStream, TokenTree};
 
+use crate::conformance::sample;
 use crate::decisions::{self, DECISIONS};
 use crate::links;
 use crate::source::{self, Parsed};
@@ -32,13 +34,32 @@ pub(crate) const FILE: &str = "docs/…";
 
 /// Fails with one line for each citation that names nothing.
 pub(crate) fn check(root: &Path) -> Result<()> {
+    let wrong = all(root)?.into_iter().filter_map(|(path, citation)| {
+        Some(format!("{}:{}: {}", path.display(), citation.line, citation.fault?))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    ensure!(wrong.is_empty(), "citations that name nothing:\n  {}", wrong.join("\n  "));
+    Ok(())
+}
+
+/// Prints `count` citations of the specification and of decisions at random, equal for an equal `seed`, for a reader to judge.
+pub(crate) fn draw(root: &Path, count: usize, seed: u64) -> Result<()> {
+    let named = all(root)?.into_iter().filter(|(_, citation)| citation.kind != FILE);
+    let named: Vec<(PathBuf, usize, String)> =
+        named.map(|(path, citation)| (path, citation.line, citation.name)).collect();
+    let mut out = std::io::stdout().lock();
+    for (path, line, name) in sample(named, count, seed) {
+        writeln!(out, "{}:{line}: {name}", path.display())?;
+    }
+    Ok(())
+}
+
+/// The citations of all files.
+fn all(root: &Path) -> Result<Vec<(PathBuf, Citation)>> {
     let targets = Targets::read(root)?;
-    let mut wrong = Vec::new();
+    let mut found = Vec::new();
     let mut add = |path: &Path, text: &str| {
-        for citation in targets.cited(path, text) {
-            wrong
-                .extend(citation.fault.map(|fault| format!("{}:{}: {fault}", path.display(), citation.line)));
-        }
+        found.extend(targets.cited(path, text).into_iter().map(|citation| (path.to_owned(), citation)));
     };
     for (source, text) in
         source::scan(root, &source::packages(root)?, |source, parsed| Ok(texts_of(&source.path, parsed)))?
@@ -48,8 +69,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     for path in texts(root)? {
         add(&path, &std::fs::read_to_string(root.join(&path))?);
     }
-    ensure!(wrong.is_empty(), "citations that name nothing:\n  {}", wrong.join("\n  "));
-    Ok(())
+    Ok(found)
 }
 
 /// Files beside those of Rust. The changelog speaks of what was there at the time.

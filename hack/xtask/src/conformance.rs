@@ -87,17 +87,22 @@ fn drawn<'a>(page: &str, text: &'a str, count: usize, seed: u64) -> Vec<(usize, 
     let claims = verdict::rows(text).filter(|(_, line, cell)| {
         Conformance::parse(cell).is_ok_and(Conformance::needs_test) && !references(line).is_empty()
     });
-    let mut rows: Vec<(usize, &str)> = claims.map(|(at, line, _)| (at + 1, line)).collect();
-    let mut state = page.bytes().fold(seed, |state, byte| mixed(state ^ u64::from(byte)));
+    let rows = claims.map(|(at, line, _)| (at + 1, line)).collect();
+    sample(rows, count, page.bytes().fold(seed, |state, byte| mixed(state ^ u64::from(byte))))
+}
+
+/// `count` of these at random, sorted: equal for an equal `seed`.
+pub(crate) fn sample<T: Ord>(mut all: Vec<T>, count: usize, seed: u64) -> Vec<T> {
+    let mut state = seed;
     // the last of what is left changes places with one of them
-    for left in (1..rows.len()).rev() {
+    for left in (1..all.len()).rev() {
         state = mixed(state);
         let other = usize::try_from(state % (left as u64 + 1)).unwrap_or(0);
-        rows.swap(left, other);
+        all.swap(left, other);
     }
-    rows.truncate(count);
-    rows.sort_unstable();
-    rows
+    all.truncate(count);
+    all.sort_unstable();
+    all
 }
 
 /// The next number of a sequence that looks like chance (SplitMix64).

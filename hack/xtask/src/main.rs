@@ -52,7 +52,7 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
   conformance           only the tables; prints gaps and counts; --draw N --seed S prints N rows of each table, to break the code behind them
   manifests             render manifests/ and the chart, compare and check the objects, and lint the chart (needs OLM_TOOLS)
-  links, citations, limits, workflows   only these
+  links, citations, limits, workflows   only these; citations --draw N --seed S prints N citations, to read beside what they name
   version               print the version of Cargo.toml, and each place that names it
   book FOLDER            write the pages in the order of docs/README.md for mdBook; book --check FOLDER checks the links of what it built
   wire                  print what leaves a process or is stored
@@ -84,11 +84,10 @@ fn run() -> Result<()> {
         ["layering"] => layering::check(&root),
         ["layering", "--table"] => layering::print(&root),
         ["conformance"] => conformance::print(&root),
-        ["conformance", "--draw", count, "--seed", seed] => conformance::draw(
-            &root,
-            count.parse().with_context(|| format!("--draw {count:?}"))?,
-            seed.parse().with_context(|| format!("--seed {seed:?}"))?,
-        ),
+        ["conformance", "--draw", count, "--seed", seed] => {
+            let (count, seed) = draw(count, seed)?;
+            conformance::draw(&root, count, seed)
+        }
         ["manifests"] => manifests::check(&root),
         ["links"] => links::check(&root),
         ["book", "--check", folder] => book::check_site(folder.as_ref()),
@@ -97,6 +96,10 @@ fn run() -> Result<()> {
         ["workflows"] => workflows::check(&root),
         ["version"] => version::print(&root),
         ["citations"] => citations::check(&root),
+        ["citations", "--draw", count, "--seed", seed] => {
+            let (count, seed) = draw(count, seed)?;
+            citations::draw(&root, count, seed)
+        }
         ["figures", ref rest @ ..] => figures::print(&root, rest),
         ["exercises", ref only @ ..] => exercises::run(&root, only),
         ["without-fixes", "simulation", ref only @ ..] => without_fixes::simulation::run(&root, only),
@@ -112,6 +115,12 @@ fn run() -> Result<()> {
         }
         _ => bail!(USAGE),
     }
+}
+
+/// The values of `--draw` and `--seed`.
+fn draw(count: &str, seed: &str) -> Result<(usize, u64)> {
+    let count = count.parse().with_context(|| format!("--draw {count:?}"))?;
+    Ok((count, seed.parse().with_context(|| format!("--seed {seed:?}"))?))
 }
 
 /// Every generated file: its path from the repository's root, and what it has to hold.
