@@ -170,6 +170,12 @@ fn yaml_aliases_are_bounded() {
         assert!(error.message.contains(want), "{error}");
         assert!(out.is_empty());
     }
+    // `["x"]` is copied for the anchor and for the alias
+    for (alias_bytes, is_read) in [(10, true), (9, false)] {
+        let limits = Limits { alias_bytes, ..Limits::default() };
+        let read = yaml_to_json(b"a: &a [x]\nb: *a\n", &mut out, &limits);
+        assert_eq!(read.is_ok(), is_read, "{alias_bytes}");
+    }
 }
 
 #[test]

@@ -321,6 +321,44 @@ async fn kill_by_an_image_makes_it_read_alone() -> Result<()> {
     alone.map(drop).map_err(|problem| anyhow::anyhow!(problem.message))
 }
 
+/// Two of each registry could be read, but no more than four of all.
+#[tokio::test(flavor = "multi_thread")]
+async fn pulls_are_limited_over_all_registries() -> Result<()> {
+    let registries = [Registry::start().await, Registry::start().await, Registry::start().await];
+    let [first, second, third] = &registries;
+    let client = Client::new(&[first, second, third]);
+    let mut references = Vec::new();
+    for (at, registry) in registries.iter().enumerate() {
+        let mut blobs = Vec::new();
+        for name in ["a", "b"] {
+            let layer = support::layer(&[("configs/c.json", &format!("{{\"name\":\"{name}{at}\"}}"))]);
+            blobs.push(support::digest(&layer).to_string());
+            registry.push(name, Some("1"), &Pushed::new([layer]).label(LABEL, "/configs"));
+            references.push(registry.reference(&format!("{name}:1")).to_string());
+        }
+        registry.hook(move |request| {
+            let stall = || Reply::body(Body::Stall { bytes: vec![0x1f], declared: 100 });
+            blobs.iter().any(|blob| request.target.ends_with(blob)).then(stall)
+        });
+    }
+    let root = tempfile::tempdir()?;
+    let fetch = Arc::new(fetch(root.path(), &client.path("registries.conf"))?);
+    let mut pulls = tokio::task::JoinSet::new();
+    for reference in references {
+        let fetch = Arc::clone(&fetch);
+        pulls.spawn(
+            async move { fetch.by_reference(&reference, None, History::Counts(None)).await.map(drop) },
+        );
+    }
+    let read = || count(root.path(), "staging");
+    until("four images are read", LIMIT, || read() == 4).await?;
+    // time for the others, if they could begin
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(read() == 4 && pulls.len() == 6, "{} images are read, {} pulls run", read(), pulls.len());
+    pulls.abort_all();
+    Ok(())
+}
+
 /// Patterns and names that keep the matcher busy for seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_of_a_waiting_task_stops_its_ingest() -> Result<()> {

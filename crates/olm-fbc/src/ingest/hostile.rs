@@ -54,10 +54,14 @@ fn many_ignore_links(limits: IngestLimits) -> Outcome {
     })
 }
 
-/// 300,000 objects, each with a name of its own.
-fn many_names(limits: IngestLimits) -> Outcome {
-    let text: String = (0..300_000).map(|n| format!("{{\"name\":\"{n}\"}}\n")).collect();
+/// So many objects, each with a name of its own.
+fn names(count: u32, limits: IngestLimits) -> Outcome {
+    let text: String = (0..count).map(|n| format!("{{\"name\":\"{n}\"}}\n")).collect();
     read(limits, |ingest| ingest.file("c.json", &mut text.as_bytes()))
+}
+
+fn many_names(limits: IngestLimits) -> Outcome {
+    names(300_000, limits)
 }
 
 #[test]
@@ -122,6 +126,9 @@ fn ingest_refuses_many_names() {
     let want = "the catalog has more than 16777216 bytes of memory for the schemas, packages and names of its \
                 objects; in file \"c.json\"";
     assert_eq!(many_names(IngestLimits::default()), Err(want.to_owned()));
+    // about 140 bytes each
+    let fitting = names(110_000, IngestLimits::default());
+    assert_eq!(fitting.map(|summary| summary.objects), Ok(110_000));
 }
 
 #[test]

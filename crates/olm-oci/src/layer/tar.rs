@@ -418,6 +418,21 @@ mod tests {
     }
 
     #[test]
+    fn tar_limits_a_pax_header() {
+        let most = usize::try_from(MAX_PAX).unwrap();
+        let refused = Err("tar pax header record exceeds the limit of 1048576 bytes".to_owned());
+        for (size, want) in [(most, Ok(1)), (most + 1, refused)] {
+            let value = "v".repeat(size - size.to_string().len() - " a=\n".len());
+            let record = format!("{size} a={value}\n");
+            let mut bytes = archive_of("x", record.as_bytes(), ::tar::EntryType::XHeader);
+            bytes.truncate(bytes.len() - 1024);
+            bytes.extend(archive_of("f", b"", ::tar::EntryType::Regular));
+            let got = read_all(&bytes).map(|all| all.len()).map_err(|error| error.to_string());
+            assert_eq!(got, want, "{size}");
+        }
+    }
+
+    #[test]
     fn tar_reads_base_256_sizes() {
         let mut field = [0_u8; 12];
         field[0] = 0x80;

@@ -415,7 +415,14 @@ mod tests {
         ] {
             tree.place(path, Node::Symlink(target.into())).unwrap();
         }
+        // each leads to the one before
+        tree.place("chain/0", FILE).unwrap();
+        for at in 0..=MAX_HOPS {
+            tree.place(&format!("chain/{}", at + 1), Node::Symlink(at.to_string())).unwrap();
+        }
         for (path, want) in [
+            ("chain/40", "chain/0"),
+            ("chain/41", "more than 40 links"),
             ("c/rel", "c/real"),
             ("c/up", "c/real"),
             ("c/abs", "c/real"),

@@ -297,6 +297,11 @@ async fn manifest_size_is_bounded() {
     registry.hook(|_| Some(Reply::body(Body::Endless(vec![b' '; 65536]))));
     let error = client.puller().open(&registry.reference("cat:1")).await.unwrap_err();
     assert!(error.to_string().contains("exceeds the limit of 4194304 bytes"), "{error}");
+    for (size, want) in [(4 << 20, "not valid JSON"), ((4 << 20) + 1, "exceeds the limit of 4194304 bytes")] {
+        registry.hook(move |_| Some(Reply::new(200, vec![b' '; size])));
+        let error = client.puller().open(&registry.reference("cat:1")).await.unwrap_err();
+        assert!(error.to_string().contains(want), "{size}: {error}");
+    }
 }
 
 #[tokio::test]
