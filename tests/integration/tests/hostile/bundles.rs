@@ -238,6 +238,13 @@ pub(crate) const SHAPES: &[Shape] = &[
             let field = json!({"type": "string", "pattern": "^((a{0,100}){0,100}){0,9}$"});
             bundle(registry, &described().crds([crd_of(2_000, &field)]))
         } },
+    Shape { name: "crd: 2,000 patterns of 10,000 classes, in the cluster before", short: false,
+        expect: Expect::Refused("removed field : v1.^.spec.size"),
+        make: |registry| {
+            let field = json!({"type": "string", "pattern": "^([a-z]{1,100}){1,100}$"});
+            let crd = (0..2_000).fold(present().without_field("size"), |crd, at| crd.field(&format!("f{at}"), field.clone()));
+            bundle(registry, &described().crds([crd]))
+        } },
     Shape { name: "crd: a field of 14 MB above 1,000 others, in the cluster before", short: true,
         expect: Expect::Refused("a key of 14000000 bytes"),
         make: |registry| {

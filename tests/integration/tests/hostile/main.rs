@@ -24,13 +24,33 @@ mod sizes;
 mod support;
 mod world;
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, ensure};
 
 use crate::classic::ClassicWorld;
 use crate::report::Row;
 use crate::requests::Question;
-use crate::shape::Shape;
+use crate::shape::{Expect, Shape};
 use crate::world::{Reader, World};
+
+/// All inputs but those of OLM Classic, with the program that reads them.
+const INPUTS: &[(Reader, &[Shape])] = &[
+    (Reader::Catalogd, catalogs::SHAPES),
+    (Reader::Catalogd, images::SHAPES),
+    (Reader::Catalogd, registries::SHAPES),
+    (Reader::Catalogd, sizes::CATALOGS),
+    (Reader::Client(Question::Packages), requests::PACKAGES),
+    (Reader::Client(Question::GraphQl), requests::GRAPHQL),
+    (Reader::Client(Question::Bundles), requests::BUNDLES),
+    (Reader::Client(Question::Providers), requests::PROVIDERS),
+    (Reader::OperatorController, bundles::SHAPES),
+    (Reader::OperatorController, sizes::BUNDLES),
+];
+
+fn all_shapes() -> impl Iterator<Item = &'static Shape> {
+    INPUTS.iter().flat_map(|(_, shapes)| *shapes).chain(classic::SHAPES)
+}
 
 /// Which inputs are read.
 struct Selection {
@@ -53,22 +73,13 @@ impl Selection {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_content_is_refused_within_the_limits() -> Result<()> {
     let selection = Selection::from_environment();
+    let is_any = all_shapes().any(|shape| selection.has(shape));
+    ensure!(is_any, "no input has a name with one of the texts {:?}", selection.only);
     let mut world = World::start().await?;
     report::log(&world.describe());
     report::head();
     let mut rows = Vec::new();
-    for (reader, shapes) in [
-        (Reader::Catalogd, catalogs::SHAPES),
-        (Reader::Catalogd, images::SHAPES),
-        (Reader::Catalogd, registries::SHAPES),
-        (Reader::Catalogd, sizes::CATALOGS),
-        (Reader::Client(Question::Packages), requests::PACKAGES),
-        (Reader::Client(Question::GraphQl), requests::GRAPHQL),
-        (Reader::Client(Question::Bundles), requests::BUNDLES),
-        (Reader::Client(Question::Providers), requests::PROVIDERS),
-        (Reader::OperatorController, bundles::SHAPES),
-        (Reader::OperatorController, sizes::BUNDLES),
-    ] {
+    for &(reader, shapes) in INPUTS {
         for shape in shapes.iter().filter(|shape| selection.has(shape)) {
             rows.push(world.read(reader, shape.name, shape.expect, shape.make).await?);
         }
@@ -88,4 +99,20 @@ async fn hostile_content_is_refused_within_the_limits() -> Result<()> {
     let failed: Vec<String> = rows.iter().filter_map(Row::failure).collect();
     ensure!(failed.is_empty(), "{} inputs:\n{}", failed.len(), failed.join("\n"));
     Ok(())
+}
+
+/// Names are distinct, and of each class of hostile content something is refused.
+#[test]
+fn hostile_inputs_are_of_every_class() {
+    let mut names = BTreeSet::new();
+    let repeated = all_shapes().find(|shape| !names.insert(shape.name));
+    assert_eq!(repeated.map(|shape| shape.name), None);
+    for class in [
+        "ignore", "objects", "json", "yaml", "names", "zstd", "layers", "links", "pax", "manifest",
+        "registry", "bundle", "csv", "crd", "cel", "package", "packages", "grpc", "classic",
+    ] {
+        let is_refused = |shape: &Shape| matches!(shape.expect, Expect::Refused(_));
+        let mut of_class = all_shapes().filter(|shape| shape.name.split(':').next() == Some(class));
+        assert!(of_class.any(is_refused), "{class}");
+    }
 }

@@ -33,6 +33,16 @@ const GOOD: &str = "good";
 /// Between two requests for the good catalog.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(200);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Each message about a limit has one of these.
+const WORDS_OF_LIMITS: [&str; 7] = [
+    "the limit of",
+    "more than",
+    "are allowed",
+    "keys have at most",
+    "must have fewer",
+    "excessive aliasing",
+    "max depth",
+];
 /// A process that uses less than a fifth of a core for so long is idle.
 const IDLE_WINDOW: Duration = Duration::from_millis(1_500);
 
@@ -252,9 +262,7 @@ impl World {
                 Expect::Refused(words) if served || !message.contains(words) => {
                     problems.push(format!("expected: {words:?}"));
                 }
-                Expect::Within
-                    if !served && ["the limit of", "more than"].iter().any(|word| message.contains(word)) =>
-                {
+                Expect::Within if !served && WORDS_OF_LIMITS.iter().any(|words| message.contains(words)) => {
                     problems.push("a limit is in the way".to_owned());
                 }
                 _ => {}
