@@ -97,6 +97,7 @@ impl Invariants {
         self.is_written_as_its_account(write)?;
         self.lease.check(write, server)?;
         let Some(before) = &write.before else { return Ok(()) };
+        stays_with_its_extension(before, write.after.as_deref())?;
         let custom = PACKAGES.into_iter().find(|package| write.resource == format!("{package}s"));
         match custom {
             Some(package) => {
@@ -283,6 +284,18 @@ pub(crate) fn deletion_begins(write: &Write) -> bool {
         (Some(before), Some(after)) => is_going(after) && !is_going(before),
         (None, _) => false,
     }
+}
+
+/// What carries the label of an extension is not given that of another one: its objects have to be deleted first.
+fn stays_with_its_extension(before: &Value, after: Option<&Value>) -> Result<(), String> {
+    match (extension_label(before), after.and_then(extension_label)) {
+        (Some(of), Some(other)) if of != other => Err(format!("it is of {of}, and {other} takes it")),
+        _ => Ok(()),
+    }
+}
+
+fn extension_label(object: &Value) -> Option<&str> {
+    object["metadata"]["labels"][labels::OWNER_NAME].as_str()
 }
 
 fn is_owned(object: &Value) -> bool {
@@ -522,6 +535,22 @@ mod tests {
             let later = |write: Write| Write { at: Duration::from_secs(seconds), ..write };
             let holds = |write| invariants.is_written_as_its_account(&later(write)).is_ok();
             assert_eq!((holds(created.clone()), holds(deletion(&created))), (false, may_delete), "{case}");
+        }
+    }
+
+    #[test]
+    fn objects_stay_with_the_extension_of_their_label() {
+        let of = |name: Value| json!({"metadata": {"labels": {(labels::OWNER_NAME): name}}});
+        for (before, after, holds) in [
+            (json!("a"), Some(json!("a")), true),
+            (json!("a"), Some(json!("b")), false),
+            (json!("a"), Some(Value::Null), true),
+            (Value::Null, Some(json!("b")), true),
+            (json!("a"), None, true),
+        ] {
+            let (before, after) = (of(before), after.map(of));
+            let found = stays_with_its_extension(&before, after.as_ref());
+            assert_eq!(found.is_ok(), holds, "{before} {after:?}");
         }
     }
 
