@@ -148,6 +148,9 @@ fn quarantine(extension: &ClusterExtension) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bundle::BundleError;
+    use crate::render::not_fetched;
+    use crate::resolution::error::Cause;
 
     fn named(name: &str, annotations: Value, deadline: Value) -> Result<ExtensionRequest, PassError> {
         let extension = serde_json::from_value(serde_json::json!({
@@ -182,6 +185,24 @@ mod tests {
         assert!(request.channels.is_empty() && request.range.is_none());
         assert_eq!(named("x", Value::Null, 0.into()).unwrap().progress_deadline_minutes, None, "0 is none");
         assert_eq!(named("x", Value::Null, 30.into()).unwrap().progress_deadline_minutes, Some(30));
+    }
+
+    /// Another replica may have written it. Its message is the one of the error that is met there.
+    #[test]
+    fn request_has_the_quarantine_of_the_status() {
+        let digest = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
+        let error = not_fetched(&BundleError::quarantined(&digest, 2, ""));
+        assert_eq!(error.cause, Cause::Quarantine);
+        for (status, want) in [("True", Some(&error.message)), ("False", None)] {
+            let extension = serde_json::from_value(serde_json::json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "x"},
+                "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}},
+                "status": {"conditions": [{"type": condition::QUARANTINED, "status": status, "reason": "Test",
+                    "message": error.message, "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+            }));
+            let request = validate(&extension.unwrap()).unwrap();
+            assert_eq!(request.quarantine.as_ref(), want, "{status}");
+        }
     }
 
     #[test]
