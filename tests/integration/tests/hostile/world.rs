@@ -79,6 +79,16 @@ pub(crate) enum Reader {
     OperatorController,
 }
 
+impl Reader {
+    /// A reader that is the other program.
+    fn other(self) -> Self {
+        match self {
+            Self::Catalogd | Self::Client(_) => Self::OperatorController,
+            Self::OperatorController => Self::Catalogd,
+        }
+    }
+}
+
 /// A registry with a certificate that the programs trust.
 pub(crate) async fn registry() -> Result<Registry> {
     let identity = Ca::shared()?.server(&olm_kit::unique("hostile"), &[])?;
@@ -237,7 +247,9 @@ impl World {
         let failed = self.requests.failed.load(Ordering::Relaxed);
         let answered = self.requests.answered.load(Ordering::Relaxed);
         let pid = self.process(reader).child().pid();
-        reset_peak(pid)?;
+        for pid in [pid, self.process(reader.other()).child().pid()] {
+            reset_peak(pid)?;
+        }
         let cpu = self.process(reader).cpu()?;
         let began = Instant::now();
         let mut problems = Vec::new();
@@ -283,10 +295,12 @@ impl World {
             row.problems.push("the process was restarted".to_owned());
             self.process(reader).restart().await?;
         }
+        let beside = self.process(reader.other()).memory()?.peak;
         let kills = self.kills() - kills;
         let failed = self.requests.failed.load(Ordering::Relaxed) - failed;
         for (is_wrong, problem) in [
             (row.peak > MAX_PEAK, "too much memory".to_owned()),
+            (beside > MAX_PEAK, format!("{} MiB in the other program", beside.div_ceil(1 << 20))),
             (row.cpu > MAX_CPU, "too much processor time".to_owned()),
             (kills > 0, format!("{kills} kills because of the limit")),
             (failed > 0, format!("{failed} failed requests for the good catalog")),
