@@ -1,10 +1,12 @@
-//! Hostile catalogs of OLM Classic, which classic-controller reads in the memory of its manifests.
+//! Hostile catalogs of OLM Classic, which classic-controller reads in the memory of its manifests. Another namespace has a good catalog
+//! of its own.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use olm_api::ConditionStatus;
 use olm_api::classic::{CatalogSource, Subscription};
 use olm_integration::classic::{group, source, subscription};
@@ -18,7 +20,7 @@ use crate::content::Layer;
 use crate::report::Row;
 use crate::shape::{Expect, Shape, Steps};
 use crate::support::Registry;
-use crate::world::{LIMIT, MAX_CPU, MAX_PEAK, SETTLE, registry, until_idle};
+use crate::world::{GOOD, LIMIT, MAX_CPU, MAX_PEAK, SETTLE, registry, until_idle};
 
 const MIB: usize = 1 << 20;
 const BUNDLES: usize = 10_000;
@@ -27,8 +29,12 @@ const BUNDLES: usize = 10_000;
 pub(crate) struct ClassicWorld {
     sources: Api<CatalogSource>,
     subscriptions: Api<Subscription>,
+    good: Api<Subscription>,
+    /// Passes of the good Subscription.
+    passes: Cell<usize>,
     process: Process,
     group: Option<MemoryCgroup>,
+    _registry: Registry,
     // last, so that it ends last
     cluster: Cluster,
 }
@@ -44,9 +50,23 @@ fn failure(subscription: &Subscription) -> Option<&str> {
 impl ClassicWorld {
     pub(crate) async fn start() -> Result<Self> {
         let cluster = Cluster::start_for_classic(&Options::default()).await?;
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PACKAGE}});
-        cluster.apply(&namespace.to_string()).await?;
+        for name in [PACKAGE, GOOD] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            cluster.apply(&namespace.to_string()).await?;
+        }
         cluster.apply(&group(PACKAGE, &[PACKAGE]).to_string()).await?;
+        // its catalog is the only one there, as a dependency may come from each one that may be used
+        let mut alone = group(GOOD, &[GOOD]);
+        alone["metadata"]["annotations"] =
+            json!({"olm.operatorframework.io/exclude-global-namespace-resolution": "true"});
+        let registry = registry().await?;
+        let mut catalog = source(GOOD, &good_catalog(&registry));
+        catalog["metadata"]["namespace"] = json!(GOOD);
+        let mut subscribed = subscription(GOOD, GOOD, GOOD, "absent");
+        subscribed["spec"]["sourceNamespace"] = json!(GOOD);
+        for object in [alone, catalog, subscribed] {
+            cluster.apply(&object.to_string()).await?;
+        }
         let group = MemoryCgroup::create("classic-controller", LIMIT);
         let program = Program::classic_controller(&cluster)?;
         let program = match &group {
@@ -55,13 +75,30 @@ impl ClassicWorld {
         };
         let process = program.start().await?;
         let client = cluster.client().await?;
-        Ok(Self {
+        let world = Self {
             sources: Api::namespaced(client.clone(), CLASSIC_NAMESPACE),
-            subscriptions: Api::namespaced(client, PACKAGE),
+            subscriptions: Api::namespaced(client.clone(), PACKAGE),
+            good: Api::namespaced(client, GOOD),
+            passes: Cell::new(0),
             process,
             group,
+            _registry: registry,
             cluster,
-        })
+        };
+        world.good_pass().await?;
+        Ok(world)
+    }
+
+    /// Lets the good Subscription ask for another channel that its catalog does not have, and waits until it reports that.
+    async fn good_pass(&self) -> Result<()> {
+        self.passes.set(self.passes.get() + 1);
+        let channel = format!("absent-{}", self.passes.get());
+        let patch = json!({"spec": {"channel": channel}});
+        self.good.patch(GOOD, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        let want = format!("no operators found in channel {channel} of package {GOOD} ");
+        let reports = |it: &Subscription| failure(it).is_some_and(|message| message.contains(&want));
+        let wait = Wait::new(&self.good, GOOD).within(SETTLE).log(self.process.log());
+        wait.until(&format!("reports {want:?}"), reports).await.map(drop)
     }
 
     /// Lets the controller read a catalog, until the Subscription reports what is expected.
@@ -80,10 +117,11 @@ impl ClassicWorld {
         let cpu = self.process.cpu()?;
         self.cluster.apply(&source(PACKAGE, reference).to_string()).await?;
         self.cluster.apply(&subscription(PACKAGE, PACKAGE, PACKAGE, "stable").to_string()).await?;
-        steps.begin("report of the Subscription");
+        steps.begin("report of the Subscription, and a pass of the good one");
         let wait = Wait::new(&self.subscriptions, PACKAGE).within(SETTLE).log(self.process.log());
         let reports = |it: &Subscription| failure(it).is_some_and(|message| message.contains(words));
-        let reported = wait.until(&format!("reports {words:?}"), reports).await;
+        let what = format!("reports {words:?}");
+        let (reported, pass) = tokio::join!(wait.until(&what, reports), self.good_pass());
         let (message, mut problems) = match &reported {
             Ok(found) => (failure(found).unwrap_or_default().to_owned(), Vec::new()),
             Err(error) => {
@@ -94,6 +132,9 @@ impl ClassicWorld {
                 (found.as_ref().and_then(failure).unwrap_or_default().to_owned(), vec![problem])
             }
         };
+        if pass.is_err() {
+            problems.push("the good Subscription has no pass".to_owned());
+        }
         let (mut peak, mut took) = (0, Duration::ZERO);
         if self.process.child().exited().is_none() {
             // what still runs belongs to this input
@@ -133,6 +174,18 @@ impl ClassicWorld {
         ensure!(self.process.stop(), "classic-controller did not end by itself");
         Ok(())
     }
+}
+
+/// A catalog of one bundle.
+fn good_catalog(registry: &Registry) -> String {
+    let version = json!({"type": "olm.package", "value": {"packageName": GOOD, "version": "1.0.0"}});
+    let objects = [
+        json!({"schema": "olm.package", "name": GOOD, "defaultChannel": "stable"}),
+        json!({"schema": "olm.bundle", "package": GOOD, "name": "good.v1.0.0", "image": "i", "properties": [version]}),
+        json!({"schema": "olm.channel", "package": GOOD, "name": "stable", "entries": [{"name": "good.v1.0.0"}]}),
+    ];
+    let text: String = objects.iter().map(|object| format!("{object}\n")).collect();
+    push(registry, [Layer::new().file("configs/good.json", text.as_bytes()).end()])
 }
 
 /// Packages with a channel of 10,000 bundles each, which have a property of a kilobyte. Each bundle takes about 1.7 kB of memory. The

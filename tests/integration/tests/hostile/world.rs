@@ -29,7 +29,7 @@ pub(crate) const MAX_CPU: Duration = Duration::from_secs(30);
 /// How long one wait for an input may take, on a busy machine.
 pub(crate) const SETTLE: Duration = Duration::from_secs(400);
 /// The good catalog, package, extension and namespace.
-const GOOD: &str = "good";
+pub(crate) const GOOD: &str = "good";
 /// Between two requests for the good catalog.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(200);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
