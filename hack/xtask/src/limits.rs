@@ -31,13 +31,21 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let is_test = |name: &str| sources.iter().any(|text| text.contains(&format!("fn {name}(")));
     let is_flag = |name: &str| sources.iter().any(|text| text.contains(&format!("{name:?} => ")));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
-    let faults: Vec<String> = table
-        .lines()
-        .filter(|line| line.contains('`'))
-        .flat_map(|row| faults(row, &read, &is_flag, &is_test))
-        .collect();
+    let rows = table.lines().filter(|line| line.contains('`'));
+    let mut faults: Vec<String> = rows.flat_map(|row| faults(row, &read, &is_flag, &is_test)).collect();
+    let named = sources.iter().flat_map(|text| flags(text));
+    let missing = named.filter(|flag| !table.contains(&format!("`{flag}`")));
+    faults.extend(missing.map(|flag| format!("no row has the flag {flag}")));
     ensure!(faults.is_empty(), "{PAGE} differs from the code:\n  {}", faults.join("\n  "));
     Ok(())
+}
+
+/// The names for `--limit` that the source reads.
+fn flags(source: &str) -> impl Iterator<Item = &str> {
+    source.lines().filter_map(|line| {
+        let (name, _) = line.trim().strip_prefix('"')?.split_once("\" => ")?;
+        ["image-", "catalog-", "bundle-"].iter().any(|start| name.starts_with(start)).then_some(name)
+    })
 }
 
 fn faults(
@@ -157,6 +165,12 @@ mod tests {
         assert_eq!(row("500", "layers", "–"), ["x: names no test"]);
         let unknown = "| x | 500 | 125 | 4 | `y` | `a.rs` `layers` | `t` |";
         assert_eq!(faults(unknown, &read, &|_| false, &is_test), ["x: --limit has no y"]);
+    }
+
+    #[test]
+    fn limits_that_have_a_flag_are_found() {
+        let source = "match name {\n    \"image-ratio\" => &mut self.ratio,\n    \"bundle-bytes\" => {\n    \"other\" => x,\n    _ => y,\n}\n";
+        assert_eq!(flags(source).collect::<Vec<_>>(), ["image-ratio", "bundle-bytes"]);
     }
 
     #[test]
