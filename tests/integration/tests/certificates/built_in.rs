@@ -175,6 +175,30 @@ async fn certificate_never_overwrites_foreign_secret() -> Result<()> {
     Ok(())
 }
 
+/// An upgrade renames the Service, and so the Secret of its certificate.
+#[tokio::test]
+async fn certificate_never_overwrites_foreign_secret_after_rename() -> Result<()> {
+    let site = Site::empty("renamed").await?;
+    let deployment = format!("{}-moved", site.world.name);
+    let secret = format!("{deployment}-service-cert");
+    let upgrade = site.renamed_bundle("1.1.0", &deployment);
+    site.world.serve_chain([("1.0.0", site.bundle("1.0.0")), ("1.1.0", upgrade)]).await?;
+    site.world.install("1.0.0").await?;
+    site.settled().await?;
+    let password = json!({"metadata": {"name": secret}, "stringData": {"password": "of another program"}});
+    let before = site.secrets.create(&PostParams::default(), &serde_json::from_value(password)?).await?;
+    site.world.want(json!({"version": "1.1.0"})).await?;
+    site.world.until_event("CertificateRefused").await?;
+    site.world.progressing("Retrying", "holds no webhook certificate of this extension").await?;
+    let after = site.secrets.get(&secret).await?;
+    assert_eq!((after.resource_version(), after.data), (before.resource_version(), before.data));
+
+    site.secrets.delete(&secret, &DeleteParams::default()).await?;
+    site.world.again().await?;
+    site.world.installed("1.1.0").await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn certificate_near_expiry_is_rotated_with_overlap() -> Result<()> {
     let site = Site::installed("rotate").await?;

@@ -69,9 +69,18 @@ impl Site {
 
     /// The bundle with webhooks.
     pub(crate) fn bundle(&self, version: &str) -> BundleImage {
+        self.with_webhooks(self.world.bundle(version), &self.deployment())
+    }
+
+    /// The same with another Deployment, from whose name Service and Secret of the certificate have theirs.
+    pub(crate) fn renamed_bundle(&self, version: &str, deployment: &str) -> BundleImage {
+        self.with_webhooks(self.world.bundle(version).deployments([]).deployment(deployment), deployment)
+    }
+
+    fn with_webhooks(&self, bundle: BundleImage, deployment: &str) -> BundleImage {
         let rules = json!([{"apiGroups": [self.group()], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["gadgets"]}]);
         let webhook = |kind: &str, name: String, more: Value| {
-            let mut definition = json!({"type": kind, "generateName": name, "deploymentName": self.deployment(),
+            let mut definition = json!({"type": kind, "generateName": name, "deploymentName": deployment,
                 "containerPort": 443, "targetPort": 9443, "sideEffects": "None", "admissionReviewVersions": ["v1"]});
             if let (Some(all), Value::Object(more)) = (definition.as_object_mut(), more) {
                 all.extend(more);
@@ -80,8 +89,7 @@ impl Site {
         };
         let admission = json!({"rules": rules, "failurePolicy": "Fail"});
         let conversion = json!({"conversionCRDs": [self.crd().name()]});
-        self.world
-            .bundle(version)
+        bundle
             .crds([self.crd()])
             .webhook(webhook("ValidatingAdmissionWebhook", self.hook("v"), admission.clone()))
             .webhook(webhook("MutatingAdmissionWebhook", self.hook("m"), admission))
