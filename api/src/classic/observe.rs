@@ -160,7 +160,7 @@ pub const EVENTS: &[Event] = &[
         "DeploymentRepaired",
         "A Deployment of it was edited, and is written back; the note names the fields.",
     ),
-    normal(CSV, "Waiting", "It waits for something that its status does not show; the note names it."),
+    normal(CSV, "Waiting", "It waits for something that its conditions do not name; the note names it."),
     warning(CSV, "DisabledCopiedCSVs", "Copies of it in other namespaces are disabled by the OLMConfig."),
     normal("CatalogSource", "Waiting", "It cannot be read, or not as specified; the note names why."),
     normal(

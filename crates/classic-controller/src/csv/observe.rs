@@ -225,7 +225,7 @@ impl Csvs {
         let cluster = &self.context.cluster;
         let namespace = csv.namespace().unwrap_or_default();
         let owned = csv.spec.api_service_definitions.iter().flat_map(|services| &services.owned);
-        let mut are_available = true;
+        let mut unavailable = Vec::new();
         for service in owned {
             let name = format!("{}.{}", service.version, service.group);
             let backend = serving::service_name(&service.deployment_name);
@@ -247,9 +247,15 @@ impl Csvs {
             if cluster.secrets.find(&secret).is_none() {
                 return ApiServices::Missing(format!("Secret {secret} is not present"));
             }
-            are_available &= api_service(&present).is_available;
+            if !api_service(&present).is_available {
+                unavailable.push(name);
+            }
         }
-        if are_available { ApiServices::Present } else { ApiServices::Unavailable }
+        if unavailable.is_empty() {
+            ApiServices::Present
+        } else {
+            ApiServices::Unavailable(unavailable.join(", "))
+        }
     }
 }
 

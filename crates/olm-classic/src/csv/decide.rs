@@ -18,6 +18,8 @@ pub const HISTORY: usize = 20;
 pub const INSTALL_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time that Deployments which were healthy have for a new rollout before they are installed again.
 pub(super) const REINSTALL_DELAY: Duration = Duration::from_secs(2);
+/// Time that a wait lasts before an event names what the status has in general words: most are over by then.
+pub(super) const REPORT_DELAY: Duration = Duration::from_secs(30);
 /// Time until an installing CSV is checked again.
 const INSTALL_REQUEUE: Duration = Duration::from_secs(5);
 
@@ -44,7 +46,7 @@ pub enum Action {
     },
     /// Check this CSV again after some time.
     RequeueAfter(Duration),
-    /// Emit the event [`WAITING_EVENT`](crate::install_plan::WAITING_EVENT): what the CSV waits for, which its status does not show.
+    /// Emit the event [`WAITING_EVENT`](crate::install_plan::WAITING_EVENT): what the CSV waits for, which its conditions do not name.
     Report(String),
 }
 

@@ -82,8 +82,8 @@ pub enum ApiServices {
     /// All are there and available, or none is needed.
     #[default]
     Present,
-    /// All are there, and the apiserver cannot reach one of them.
-    Unavailable,
+    /// All are there, and the apiserver cannot reach these.
+    Unavailable(String),
     /// What is missing.
     Missing(String),
 }

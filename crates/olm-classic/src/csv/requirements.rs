@@ -18,6 +18,35 @@ pub struct Requirements {
     pub statuses: Vec<RequirementStatus>,
 }
 
+impl Requirements {
+    /// Those that are not met, as [`unmet`] has them.
+    #[must_use]
+    pub fn unmet(&self) -> Vec<String> {
+        self.statuses.iter().filter_map(unmet).collect()
+    }
+}
+
+/// Kind, name, status and message of a requirement that is not met, with the rules that its account lacks; `None` for one that is met.
+#[must_use]
+pub fn unmet(requirement: &RequirementStatus) -> Option<String> {
+    if is_met(requirement) {
+        return None;
+    }
+    let RequirementStatus { kind, name, status, message, dependents, .. } = requirement;
+    let mut text = format!("{kind} {name}: {status}");
+    if !message.is_empty() {
+        text.push_str(&format!(" {message}"));
+    }
+    for dependent in dependents.iter().filter(|dependent| dependent.status == NOT_ALLOWED) {
+        text.push_str(&format!(" ({})", dependent.message));
+    }
+    Some(text)
+}
+
+fn is_met(requirement: &RequirementStatus) -> bool {
+    matches!(requirement.status.as_str(), PRESENT | "DeploymentFound")
+}
+
 /// A CustomResourceDefinition of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ObservedCrd {
@@ -76,6 +105,8 @@ const PRESENT: &str = "Present";
 const NOT_PRESENT: &str = "NotPresent";
 const NOT_SATISFIED: &str = "PresentNotSatisfied";
 const NOT_AVAILABLE: &str = "PresentNotAvailable";
+/// Of a rule that an account lacks.
+const NOT_ALLOWED: &str = "NotSatisfied";
 
 /// Holds the requirements of a CSV against the cluster.
 #[must_use]
@@ -119,7 +150,6 @@ pub fn check(csv: &ClusterServiceVersion, cluster: &Cluster<'_>) -> Requirements
         });
     }
     statuses.extend(service_accounts(csv, cluster));
-    let is_met = |status: &RequirementStatus| matches!(status.status.as_str(), PRESENT | "DeploymentFound");
     Requirements { are_met: statuses.iter().all(is_met), statuses }
 }
 
@@ -285,7 +315,7 @@ fn service_account(
                 group: "rbac.authorization.k8s.io".to_owned(),
                 version: "v1".to_owned(),
                 kind: "PolicyRule".to_owned(),
-                status: if is_allowed { "Satisfied" } else { "NotSatisfied" }.to_owned(),
+                status: if is_allowed { "Satisfied" } else { NOT_ALLOWED }.to_owned(),
                 message: format!("{scope} rule:{}", rule_text(rule)),
                 ..DependentStatus::default()
             }
@@ -482,7 +512,8 @@ mod tests {
         let accounts = [a(), account("")].into_iter().collect();
         let may = |_: &str, scope: RuleScope, _: &Value| scope == RuleScope::Namespace;
         let cluster = Cluster { service_accounts: &accounts, may: &may, ..empty() };
-        let dependents: Vec<_> = check(&csv, &cluster).statuses[1]
+        let checked = check(&csv, &cluster);
+        let dependents: Vec<_> = checked.statuses[1]
             .dependents
             .iter()
             .map(|it| format!("{} {}", it.status, it.message))
@@ -492,5 +523,7 @@ mod tests {
             dependents,
             [format!("Satisfied namespaced rule:{text}"), format!("NotSatisfied cluster rule:{text}")]
         );
+        let want = "ServiceAccount b: PresentNotSatisfied Policy rule not satisfied for service account";
+        assert_eq!(checked.unmet(), [format!("{want} (cluster rule:{text})")]);
     }
 }

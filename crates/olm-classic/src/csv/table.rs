@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use olm_api::classic::{ClusterServiceVersion, Time};
 
-use super::decide::{Action, INSTALL_TIMEOUT, REINSTALL_DELAY};
+use super::decide::{Action, INSTALL_TIMEOUT, REINSTALL_DELAY, REPORT_DELAY};
 use super::labels::TARGET_NAMESPACES;
 use super::{ApiServices, GroupState, Health, InstallResult, Neighbor, Observed, Phase, Reason, UpgradeGate};
 use super::{strategy, webhooks};
@@ -193,7 +193,16 @@ pub static TABLE: &[Row] = &[
         Recorded,
         PENDING,
         Some((Phase::Pending, Reason::RequirementsNotMet)),
-        |view| given(!view.observed.requirements.are_met, "one or more requirements couldn't be found"),
+        |view| {
+            let requirements = &view.observed.requirements;
+            if requirements.are_met {
+                return None;
+            }
+            let unmet = requirements.unmet().join(", ");
+            let report = format!("waiting for requirements; create or grant what is missing: {unmet}");
+            let actions = lasting_wait(view, Reason::RequirementsNotMet, report);
+            and_do("one or more requirements couldn't be found", actions)
+        },
     ),
     row(
         12,
@@ -294,7 +303,12 @@ pub static TABLE: &[Row] = &[
         Some((Phase::Installing, Reason::InstallWaiting)),
         |view| match (view.observed.health.message(), &view.observed.api_services) {
             (Some(what), _) | (None, ApiServices::Missing(what)) => found(format!("installing: {what}")),
-            (None, ApiServices::Unavailable) => found("apiServices not installed"),
+            (None, ApiServices::Unavailable(names)) => {
+                let report = format!(
+                    "waiting until the apiserver reaches APIService {names}; its condition Available has the cause"
+                );
+                and_do("apiServices not installed", lasting_wait(view, Reason::InstallWaiting, report))
+            }
             (None, ApiServices::Present) => None,
         },
     ),
@@ -327,7 +341,7 @@ pub static TABLE: &[Row] = &[
         Some((Phase::Failed, Reason::ApiServiceResourceIssue)),
         |view| match &view.observed.api_services {
             ApiServices::Missing(what) => found(what.as_str()),
-            ApiServices::Present | ApiServices::Unavailable => None,
+            ApiServices::Present | ApiServices::Unavailable(_) => None,
         },
     ),
     row(
@@ -453,6 +467,15 @@ fn group_failed(view: &View<'_>, expected: Reason) -> Option<Found> {
 
 fn chain_wait(view: &View<'_>) -> Vec<Action> {
     view.observed.neighbors.wait().map(Action::Report).into_iter().collect()
+}
+
+/// What a wait names that the status has in general words, once it has lasted.
+fn lasting_wait(view: &View<'_>, reason: Reason, report: String) -> Vec<Action> {
+    if view.reason != Some(reason) {
+        return vec![];
+    }
+    let rest = age(view).map(|age| REPORT_DELAY.saturating_sub(age)).unwrap_or_default();
+    vec![if rest.is_zero() { Action::Report(report) } else { Action::RequeueAfter(rest) }]
 }
 
 fn without_deployments(found: Option<Found>) -> Option<Found> {

@@ -91,6 +91,19 @@ fn cases() -> Vec<Case> {
     let succeeded = || csv("Succeeded", "InstallSucceeded");
     let installing = || csv("Installing", "InstallSucceeded");
     let broken = || csv("Failed", "ComponentUnhealthy");
+    let since = |reason: &str, message: &str, seconds| {
+        let mut csv = csv(if reason == "InstallWaiting" { "Installing" } else { "Pending" }, reason);
+        let status = csv.status.as_mut().unwrap();
+        (status.message, status.last_update_time) = (message.to_owned(), Some(time(seconds)));
+        csv
+    };
+    let lacking = || {
+        let account = json!({"group": "", "version": "v1", "kind": "ServiceAccount", "name": "m", "status": "NotPresent", "message": "why"});
+        let statuses = vec![serde_json::from_value(account).unwrap()];
+        Observed { requirements: Requirements { are_met: false, statuses }, ..met() }
+    };
+    let no_requirements = "one or more requirements couldn't be found";
+    let unavailable = || Observed { api_services: ApiServices::Unavailable("v1.x".to_owned()), ..met() };
     let annotations = [("k".to_owned(), "v".to_owned())].into();
     let text = str::to_owned;
     vec![
@@ -121,6 +134,9 @@ fn cases() -> Vec<Case> {
         (10, "bad strategy", bad_strategy, unmet(),
             text("Failed/InvalidInstallStrategy: install strategy invalid: spec.install.spec is missing []")),
         (11, "requirement missing", pending(), unmet(), text("Pending/RequirementsNotMet: one or more requirements couldn't be found []")),
+        (11, "requirement missing", since("RequirementsNotMet", no_requirements, 58), lacking(), text("- [RequeueAfter(28s)]")),
+        (11, "requirement missing", since("RequirementsNotMet", no_requirements, 30), lacking(),
+            text("- [Report(\"waiting for requirements; create or grant what is missing: ServiceAccount m: NotPresent why\")]")),
         (12, "bad webhook", with_webhook(pending(), "*"), met(),
             text("Failed/InvalidWebhookDescription: webhook rules cannot include all groups []")),
         (13, "CRD of another", pending(), neighbors(Neighbors { conflict: Some(OwnerConflict::Crd), ..Neighbors::default() }),
@@ -157,8 +173,10 @@ fn cases() -> Vec<Case> {
             text("Installing/InstallWaiting: installing: w [RequeueAfter(5s)]")),
         (17, "waiting", installing(), Observed { api_services: ApiServices::Missing(text("s")), ..met() },
             text("Installing/InstallWaiting: installing: s [RequeueAfter(5s)]")),
-        (17, "waiting", installing(), Observed { api_services: ApiServices::Unavailable, ..met() },
-            text("Installing/InstallWaiting: apiServices not installed [RequeueAfter(5s)]")),
+        (17, "waiting", installing(), unavailable(), text("Installing/InstallWaiting: apiServices not installed [RequeueAfter(5s)]")),
+        (17, "waiting", since("InstallWaiting", "apiServices not installed", 0), unavailable(),
+            text("- [Report(\"waiting until the apiserver reaches APIService v1.x; its condition Available has the cause\"), \
+                  RequeueAfter(5s)]")),
         (18, "replaced", succeeded(), Observed { neighbors: replaced_by(Phase::Pending), ..unmet() },
             text("Replacing/BeingReplaced: being replaced by csv: demo.v2 [CountUpgrade]")),
         (19, "requirement lost", succeeded(), unmet(), text("Failed/RequirementsNotMet: requirements no longer met []")),

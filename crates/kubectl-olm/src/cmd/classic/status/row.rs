@@ -6,6 +6,7 @@ use kube::ResourceExt as _;
 use olm_api::ConditionStatus;
 use olm_api::classic::{CatalogSource, ClusterServiceVersion, InstallPlan, Subscription};
 use olm_classic::csv::edits::{authorities, edited};
+use olm_classic::csv::requirements::unmet;
 use olm_classic::csv::strategy::{self, Settings};
 use olm_classic::csv::{Phase, chain};
 use olm_classic::install_plan::{PlanPhase, plan_wait};
@@ -316,11 +317,7 @@ impl Observed {
 /// Those that are not met, as far as they are why it is not installed.
 fn requirements(csv: &ClusterServiceVersion) -> Vec<String> {
     let status = csv.status.iter().filter(|_| matches!(Phase::read(csv), Phase::Pending | Phase::Failed));
-    let all = status.flat_map(|status| &status.requirement_status);
-    let unmet = all.filter(|it| !["Present", "DeploymentFound"].contains(&it.status.as_str()));
-    unmet
-        .map(|it| format!("{} {}: {}", it.kind, it.name, [&*it.status, &*it.message].join(" ").trim_end()))
-        .collect()
+    status.flat_map(|status| &status.requirement_status).filter_map(unmet).collect()
 }
 
 #[cfg(test)]
