@@ -138,10 +138,11 @@ impl Csvs {
         for service in owned {
             let Some(bundle) = bundles.get(&service.deployment_name) else { continue };
             let mut desired = serving::api_service(csv, service, bundle);
-            for (key, value) in &config.annotations {
+            let live = self.context.cluster.api_services.find(desired.name());
+            let is_there = |key: &str| live.as_ref().is_some_and(|live| live.annotations().contains_key(key));
+            for (key, value) in config.annotations.iter().filter(|(key, _)| !is_there(key)) {
                 desired.set_annotation(key, value);
             }
-            let live = self.context.cluster.api_services.find(desired.name());
             let owner = live.as_ref().and_then(|live| labelled_owner(&live.metadata));
             // two that waited may have found it free
             if owner.as_ref().is_some_and(|owner| is_foreign(csv, &self.context.cluster.csvs.all(), owner)) {
@@ -529,6 +530,35 @@ mod tests {
             assert_eq!(error.as_deref(), is_left.then_some(conflict), "{owner}");
             assert_eq!(apiserver.requests().is_empty(), is_left, "{owner}");
         }
+    }
+
+    #[tokio::test]
+    async fn api_service_annotations_are_not_overwritten() {
+        let owned =
+            json!({"name": "as", "group": "a.test", "version": "v1", "kind": "A", "deploymentName": "d"});
+        let csv = csv(json!({"apiservicedefinitions": {"owned": [owned]}}));
+        let bundles = BTreeMap::from([("d".to_owned(), "Y2E=".to_owned())]);
+        let apiserver = Apiserver::new(|_, _| (200, json!({"metadata": {"name": "v1.a.test"}})));
+        let cluster = Cluster::new();
+        let config = json!({"annotations": {"one": "of the config", "other": "of the config"}});
+        let subscription = serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": "ns"},
+            "spec": {"name": "a", "source": "c", "sourceNamespace": "ns", "config": config},
+            "status": {"currentCSV": "a.v1", "lastUpdated": "2026-01-01T00:00:00Z"},
+        }))
+        .unwrap();
+        cluster.subscriptions.insert("ns/s".to_owned(), watched::Object::new(subscription));
+        let labels = json!({"olm.owner": "a.v1", "olm.owner.namespace": "ns", "olm.owner.kind": "ClusterServiceVersion"});
+        let metadata = json!({"name": "v1.a.test", "uid": "s", "resourceVersion": "1", "labels": labels,
+            "annotations": {"one": "of a user"}});
+        let live = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        cluster.api_services.insert("v1.a.test".to_owned(), watched::Object::new(live));
+        let csvs = Csvs::new(context("csv", &apiserver, &cluster));
+        csvs.write_callers(&csvs.own_writer(), &csv, &bundles).await.unwrap();
+        let requests = apiserver.requests();
+        let [written] = requests.as_slice() else { panic!("{requests:#?}") };
+        let annotations = r#""annotations":{"one":"of a user","other":"of the config"}"#;
+        assert!(written.starts_with("PUT ") && written.contains(annotations), "{written}");
     }
 
     #[tokio::test]
