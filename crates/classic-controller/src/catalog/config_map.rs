@@ -160,15 +160,20 @@ fn content(package: &str, typed: &ClusterServiceVersion, objects: Vec<Object>) -
     let mut properties =
         vec![property("olm.package", json!({"packageName": package, "version": typed.spec.version}))];
     let definitions = typed.spec.custom_resource_definitions.clone().unwrap_or_default();
-    let api = |name: &str, version: &str, kind: &str| {
-        let group = name.split_once('.').map_or("", |(_, group)| group);
-        json!({"group": group, "kind": kind, "version": version})
-    };
-    for crd in &definitions.owned {
-        properties.push(property("olm.gvk", api(&crd.name, &crd.version, &crd.kind)));
-    }
-    for crd in &definitions.required {
-        properties.push(property("olm.gvk.required", api(&crd.name, &crd.version, &crd.kind)));
+    let services = typed.spec.api_service_definitions.clone().unwrap_or_default();
+    let api =
+        |group: &str, version: &str, kind: &str| json!({"group": group, "kind": kind, "version": version});
+    for (type_, crds, services) in [
+        ("olm.gvk", definitions.owned, services.owned),
+        ("olm.gvk.required", definitions.required, services.required),
+    ] {
+        for crd in crds {
+            let group = crd.name.split_once('.').map_or("", |(_, group)| group);
+            properties.push(property(type_, api(group, &crd.version, &crd.kind)));
+        }
+        for service in services {
+            properties.push(property(type_, api(&service.group, &service.version, &service.kind)));
+        }
     }
     BundleContent { properties, image: String::new(), objects }
 }
@@ -195,7 +200,9 @@ mod tests {
             format!(
                 "- {{apiVersion: operators.coreos.com/v1alpha1, kind: ClusterServiceVersion, metadata: {{name: p.v{version}}}, \
                  spec: {{displayName: p, version: {version}, replaces: {replaces:?}, install: {{strategy: deployment}}, \
-                 customresourcedefinitions: {{owned: [{{name: as.g.test, version: v1, kind: A}}]}}}}}}\n"
+                 customresourcedefinitions: {{owned: [{{name: as.g.test, version: v1, kind: A}}]}}, apiservicedefinitions: {{\
+                 owned: [{{name: bs, group: s.test, version: v1, kind: B, deploymentName: d}}], \
+                 required: [{{name: cs, group: s.test, version: v2, kind: C}}]}}}}}}\n"
             )
         };
         let data = [
@@ -222,7 +229,15 @@ mod tests {
         let names: Vec<&str> = bundle.objects.iter().map(Object::name).collect();
         assert_eq!(names, ["p.v2.0.0", "as.g.test"]);
         assert_eq!(bundle.objects[1].0["spec"], json!({"default": i64::MAX}));
-        assert!(bundle.properties.iter().any(|it| &*it.kind == "olm.gvk"));
+        let apis = bundle.properties[1..].iter().map(|it| format!("{} {}", &*it.kind, &*it.value));
+        assert_eq!(
+            apis.collect::<Vec<_>>(),
+            [
+                r#"olm.gvk {"group":"g.test","kind":"A","version":"v1"}"#,
+                r#"olm.gvk {"group":"s.test","kind":"B","version":"v1"}"#,
+                r#"olm.gvk.required {"group":"s.test","kind":"C","version":"v2"}"#,
+            ]
+        );
         assert!(catalog.bundle("q").is_none());
     }
 
