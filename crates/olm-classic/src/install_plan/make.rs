@@ -27,6 +27,8 @@ pub use olm_core::openshift::RECORDED_PROPERTIES as PROPERTIES_ANNOTATION;
 
 /// The permissions of a ClusterServiceVersion name accounts that a bundle may have, too.
 const ACCOUNT: &str = "ServiceAccount";
+/// Bytes of a step besides its manifest.
+const STEP_BYTES: usize = 512;
 /// Properties that hold the content of a bundle; they are in no annotation.
 const CONTENT_PROPERTIES: [&str; 2] = ["olm.bundle.object", "olm.csv.metadata"];
 
@@ -83,7 +85,9 @@ pub fn install_plan(request: PlanRequest<'_>) -> Result<InstallPlan, PlanError> 
     let mut objects_of = Vec::new();
     for bundle in &bundles {
         let objects = bundle_objects(bundle, request.namespace, request.subscriptions)?;
-        inline += objects.iter().map(|object| go::json_object(&object.0).len()).sum::<usize>();
+        if bundle.image.is_none() {
+            inline += objects.iter().map(inline_bytes).sum::<usize>();
+        }
         objects_of.push(objects);
     }
     for (bundle, objects) in bundles.iter().zip(objects_of) {
@@ -129,6 +133,13 @@ pub fn install_plan(request: PlanRequest<'_>) -> Result<InstallPlan, PlanError> 
         ..InstallPlanStatus::default()
     });
     Ok(plan)
+}
+
+/// About how many bytes the step of an object takes in a plan: its manifest is a text there, whose quotes are escaped.
+fn inline_bytes(object: &Object) -> usize {
+    let manifest = go::json_object(&object.0);
+    let escapes = manifest.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
+    manifest.len() + escapes + STEP_BYTES
 }
 
 /// The objects of all steps of a bundle: its own, those that its permissions ask for, and its Subscription if it came as a dependency.

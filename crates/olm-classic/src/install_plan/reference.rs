@@ -10,8 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::step::StepError;
 
-/// Bytes of all manifests of a plan above which they are kept in ConfigMaps: an object of the apiserver has 1.5 MiB at most, and statuses
-/// of steps need space too.
+/// Bytes of all steps of a plan above which their manifests are kept in ConfigMaps: an object of the apiserver has 1.5 MiB at most.
 pub const MAX_INLINE: usize = 1 << 20;
 
 /// Longest name of what is unpacked.

@@ -187,10 +187,19 @@ fn plan_has_an_account_of_the_bundle_and_of_its_permissions() {
 
 #[test]
 fn plan_refers_to_config_maps_when_it_is_large() {
-    let large = object(json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": {"text": "x".repeat(MAX_INLINE)},
-    }));
-    let objects = [csv_object("a.v1"), large];
+    let with = |text: String| {
+        let large = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": {"text": text}});
+        [csv_object("a.v1"), object(large)]
+    };
+    // a quote is four bytes in the plan
+    for (text, is_inline) in [("\"".repeat(MAX_INLINE / 5), true), ("\"".repeat(MAX_INLINE / 4), false)] {
+        let plan = plan_of(&with(text), "", None).unwrap();
+        let manifest = StepManifest::read(1, &plan.status.as_ref().unwrap().plan[1]).unwrap();
+        assert_eq!(matches!(manifest, StepManifest::Object(_)), is_inline);
+        let bytes = serde_json::to_string(&plan).unwrap().len();
+        assert!(bytes < MAX_INLINE, "{bytes}");
+    }
+    let objects = with("x".repeat(MAX_INLINE));
     let plan = plan_of(&objects, "", None).unwrap();
     let steps = &plan.status.as_ref().unwrap().plan;
     let bytes: usize = steps.iter().map(|step| step.resource.manifest.len()).sum();
