@@ -111,13 +111,7 @@ pub(super) fn sources(cluster: &Arc<Cluster>) -> Vec<Source> {
         }),
         Source::new("a ClusterRole of an account of it changed", cluster.cluster_roles.subscribe(), {
             let cluster = shared();
-            move |change| {
-                let bindings = cluster.cluster_role_bindings.all();
-                let bindings = bindings.iter().filter(|it| it.role_ref.name == change.key);
-                let subjects: Vec<Subject> =
-                    bindings.flat_map(|it| it.subjects.clone().unwrap_or_default()).collect();
-                bound(&cluster, &subjects, None)
-            }
+            move |change| bound_to(&cluster, &change.key)
         }),
     ]
 }
@@ -226,11 +220,27 @@ fn gone_of_plan(cluster: &Cluster, change: &Change<String, Object<InstallPlan>>)
     csvs.filter(|csv| cluster.csvs.find(csv).is_none()).collect()
 }
 
-/// The CSVs whose accounts are among the subjects of a binding.
+/// The CSVs with an account that is bound to a ClusterRole, in the whole cluster or in a namespace.
+fn bound_to(cluster: &Cluster, role: &str) -> BTreeSet<String> {
+    let (wide, here) = (cluster.cluster_role_bindings.all(), cluster.role_bindings.all());
+    let wide = wide.iter().filter(|it| it.role_ref.name == role).filter_map(|it| it.subjects.clone());
+    let here = here.iter().filter(|it| it.role_ref.kind == "ClusterRole" && it.role_ref.name == role);
+    let here = here.filter_map(|it| it.subjects.clone());
+    let subjects: Vec<Subject> = wide.chain(here).flatten().collect();
+    bound(cluster, &subjects, None)
+}
+
+/// The CSVs with an account among the subjects of a binding: one that their permissions name, or the one that installs for their group.
 fn bound(cluster: &Cluster, subjects: &[Subject], binding: Option<String>) -> BTreeSet<String> {
+    if subjects.is_empty() {
+        return BTreeSet::new();
+    }
     named(cluster, |csv| {
         let namespace = csv.namespace().unwrap_or_default();
-        named_accounts(csv).any(|account| {
+        let groups = cluster.groups.in_namespace(&namespace);
+        let installing = groups.iter().map(|group| group.spec.service_account_name.as_str());
+        let installing = installing.filter(|account| !account.is_empty());
+        named_accounts(csv).chain(installing).any(|account| {
             subjects.iter().any(|subject| is_account(subject, binding.as_deref(), &namespace, account))
         })
     })
@@ -325,6 +335,30 @@ mod tests {
         ] {
             let woken = others(&cluster, &change(before, after));
             assert!(woken.iter().eq(is_woken.then_some("ns/y")), "{woken:?}");
+        }
+    }
+
+    #[test]
+    fn csv_is_woken_by_rights_of_its_accounts() {
+        let cluster = Cluster::new();
+        let permissions = json!([{"serviceAccountName": "operator", "rules": []}]);
+        let strategy =
+            json!({"strategy": "deployment", "spec": {"deployments": [], "permissions": permissions}});
+        let csv = json!({"metadata": {"namespace": "ns", "name": "x"}, "spec": {"displayName": "d", "install": strategy}});
+        cluster.csvs.insert("ns/x".to_owned(), object(csv));
+        let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {"serviceAccountName": "installer"}});
+        cluster.groups.insert("ns/g".to_owned(), object(group));
+        for (account, is_woken) in [("operator", true), ("installer", true), ("another", false)] {
+            let subjects = json!([{"kind": "ServiceAccount", "namespace": "ns", "name": account}]);
+            let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"});
+            let binding =
+                json!({"metadata": {"namespace": "ns", "name": "b"}, "roleRef": role, "subjects": subjects});
+            cluster.role_bindings.insert("ns/b".to_owned(), object(binding));
+            let subjects: Vec<Subject> = serde_json::from_value(subjects).unwrap();
+            for woken in [bound(&cluster, &subjects, None), bound_to(&cluster, "r")] {
+                assert!(woken.iter().eq(is_woken.then_some("ns/x")), "{account}: {woken:?}");
+            }
+            assert_eq!(bound_to(&cluster, "q"), BTreeSet::new());
         }
     }
 
