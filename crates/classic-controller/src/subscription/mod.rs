@@ -120,3 +120,68 @@ impl Subscriptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use olm_classic::subscription::ResolutionFact;
+    use olm_runtime::watched::Object as Cached;
+    use serde_json::json;
+
+    use super::testing::subscriptions;
+    use super::*;
+    use crate::cluster::Cluster;
+    use crate::testing::Apiserver;
+
+    #[tokio::test]
+    async fn pass_that_failed_is_an_event_of_the_reference() {
+        let unpacked = |reason| UnpackFact::Failed { reason, message: "no image".to_owned() };
+        let unsolved =
+            ResolutionFact::Failed { reason: "ConstraintsNotSatisfiable", message: "no b".to_owned() };
+        for (resolution, unpack, want) in [
+            (unsolved, UnpackFact::NotTried, Some(("Namespace", "ResolutionFailed", "no b"))),
+            (
+                ResolutionFact::Resolved,
+                unpacked("BundleUnpackFailed"),
+                Some(("Subscription", "BundleUnpackFailed", "no image")),
+            ),
+            (ResolutionFact::Resolved, unpacked("EnsureInstallPlanFailed"), None),
+        ] {
+            let apiserver = Apiserver::new(|_, _| (201, json!({"metadata": {"name": "e"}})));
+            let cluster = Cluster::new();
+            let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}});
+            cluster.groups.insert("ns/g".to_owned(), Cached::new(serde_json::from_value(group).unwrap()));
+            let spec = json!({"name": "a", "source": "a", "sourceNamespace": "ns"});
+            let subscription = json!({"metadata": {"namespace": "ns", "name": "a"}, "spec": spec});
+            let subscription = Cached::new(serde_json::from_value(subscription).unwrap());
+            cluster.subscriptions.insert("ns/a".to_owned(), subscription);
+            let subscriptions = subscriptions(&apiserver, &cluster);
+            let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
+            let attempt = Attempt {
+                values: BTreeMap::new(),
+                resolution,
+                left_out: BTreeMap::new(),
+                unpack,
+                plan: None,
+                events: Vec::new(),
+                next: Next::OnChange,
+            };
+            subscriptions.report(&observed, &attempt).await;
+            let events = apiserver.requests();
+            let Some((kind, reason, note)) = want else {
+                assert!(events.is_empty(), "{events:?}");
+                continue;
+            };
+            let [event] = events.as_slice() else { panic!("{reason}: {events:?}") };
+            for part in [
+                format!(r#""kind":"{kind}""#),
+                format!(r#""reason":"{reason}""#),
+                format!(r#""note":"{note}""#),
+                r#""type":"Warning""#.to_owned(),
+            ] {
+                assert!(event.contains(&part), "{part}: {event}");
+            }
+        }
+    }
+}
