@@ -45,11 +45,18 @@ impl Csvs {
             leftovers.extend(self.webhooks_of(csv));
         }
         let mut is_conflict = false;
-        for leftover in leftovers {
-            is_conflict |= !self.writer.delete(&leftover).await?;
+        for leftover in &leftovers {
+            is_conflict |= !self.writer.delete(leftover).await?;
         }
         // another object has the name of one of them by now, and may be the CSV's, too
         if is_conflict {
+            return Ok(Requeue::Backoff);
+        }
+        let held = leftovers.iter().filter(|it| has_finalizers(it));
+        let held: Vec<String> = held.map(|it| format!("{} {}", it.kind(), it.name())).collect();
+        if !held.is_empty() {
+            let note = format!("waiting until the finalizers of {} are removed", held.join(", "));
+            self.report_wait(csv, &note).await;
             return Ok(Requeue::Backoff);
         }
         self.end_conversions(csv).await?;
@@ -163,6 +170,12 @@ fn selector(namespace: &str, name: &str) -> String {
     )
 }
 
+/// Whether an object stays for a while after it was deleted.
+fn has_finalizers(object: &Object) -> bool {
+    let finalizers = object.metadata().and_then(|metadata| metadata.get("finalizers")?.as_array());
+    finalizers.is_some_and(|finalizers| !finalizers.is_empty())
+}
+
 /// Whether a plan does nothing any more.
 pub(super) fn is_ended(plan: &InstallPlan) -> bool {
     matches!(PlanPhase::from_plan(plan), Some(PlanPhase::Complete | PlanPhase::Failed))
@@ -223,6 +236,31 @@ mod tests {
             assert_eq!(next == Requeue::OnChange, is_released, "{code}");
             let patches = apiserver.requests().iter().filter(|it| it.starts_with("PATCH")).count();
             assert_eq!(patches, usize::from(is_released), "{code}");
+        }
+    }
+
+    #[tokio::test]
+    async fn csv_waits_until_its_leftovers_are_gone() {
+        for (finalizers, is_released) in [(json!([]), true), (json!(["x.test/f"]), false)] {
+            let role = json!({"metadata": {"name": "r", "uid": "1", "finalizers": finalizers}});
+            let apiserver = Apiserver::new(move |method, uri| match method {
+                "DELETE" => (200, json!({"kind": "Status", "status": "Success"})),
+                "GET" if uri.contains("/clusterroles?") => (200, json!({"metadata": {}, "items": [role]})),
+                "GET" => (200, json!({"metadata": {}, "items": []})),
+                _ => (200, json!({"apiVersion": "v1", "kind": "Any", "metadata": {"name": "any"}})),
+            });
+            let csvs = Csvs::new(context("csv", &apiserver, &Cluster::new()));
+            let csv: ClusterServiceVersion = serde_json::from_value(json!({
+                "metadata": {"name": "a.v1", "namespace": "ns", "finalizers": [FINALIZER]},
+                "spec": {"displayName": "a", "install": {"strategy": "deployment"}},
+            }))
+            .unwrap();
+            let next = csvs.release(&csv).await.unwrap();
+            assert_eq!(next == Requeue::OnChange, is_released, "{next:?}");
+            let requests = apiserver.requests();
+            assert_eq!(requests.iter().any(|it| it.starts_with("PATCH")), is_released, "{requests:?}");
+            let note = "waiting until the finalizers of ClusterRole r are removed";
+            assert_eq!(requests.iter().any(|it| it.contains(note)), !is_released, "{requests:?}");
         }
     }
 
