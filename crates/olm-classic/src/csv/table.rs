@@ -175,7 +175,11 @@ pub static TABLE: &[Row] = &[
         PENDING,
         Some((Phase::Pending, Reason::OperatorConditionNotUpgradeable)),
         |view| match &view.observed.gate {
-            UpgradeGate::Closed(why) => found(format!("operator is not upgradeable: {why}")),
+            UpgradeGate::Closed(why) => {
+                let message = format!("operator is not upgradeable: {why}");
+                let actions = other_wait(view, Reason::OperatorConditionNotUpgradeable, &message);
+                and_do(message, actions)
+            }
             UpgradeGate::Open => None,
         },
     ),
@@ -302,7 +306,11 @@ pub static TABLE: &[Row] = &[
         INSTALLING,
         Some((Phase::Installing, Reason::InstallWaiting)),
         |view| match (view.observed.health.message(), &view.observed.api_services) {
-            (Some(what), _) | (None, ApiServices::Missing(what)) => found(format!("installing: {what}")),
+            (Some(what), _) | (None, ApiServices::Missing(what)) => {
+                let message = format!("installing: {what}");
+                let actions = other_wait(view, Reason::InstallWaiting, &message);
+                and_do(message, actions)
+            }
             (None, ApiServices::Unavailable(names)) => {
                 let report = format!(
                     "waiting until the apiserver reaches APIService {names}; its condition Available has the cause"
@@ -476,6 +484,13 @@ fn lasting_wait(view: &View<'_>, reason: Reason, report: String) -> Vec<Action> 
     }
     let rest = age(view).map(|age| REPORT_DELAY.saturating_sub(age)).unwrap_or_default();
     vec![if rest.is_zero() { Action::Report(report) } else { Action::RequeueAfter(rest) }]
+}
+
+/// The report of a wait that began with another message, about which there was an event with the reason.
+fn other_wait(view: &View<'_>, reason: Reason, message: &str) -> Vec<Action> {
+    let began = view.csv.status.as_ref().and_then(|status| status.conditions.last());
+    let is_announced = began.is_some_and(|began| began.message == message);
+    if is_announced { vec![] } else { lasting_wait(view, reason, message.to_owned()) }
 }
 
 fn without_deployments(found: Option<Found>) -> Option<Found> {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_api::classic::cluster_service_version::ClusterServiceVersionCondition;
 use olm_api::classic::{ClusterServiceVersion, Time};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -97,6 +98,14 @@ fn cases() -> Vec<Case> {
         (status.message, status.last_update_time) = (message.to_owned(), Some(time(seconds)));
         csv
     };
+    let announced = |mut csv: ClusterServiceVersion| {
+        let status = csv.status.as_mut().unwrap();
+        let message = status.message.clone();
+        status.conditions.push(ClusterServiceVersionCondition { message, ..Default::default() });
+        csv
+    };
+    let installs = |message| since("InstallWaiting", message, 0);
+    let held = "operator is not upgradeable: busy";
     let lacking = || {
         let account = json!({"group": "", "version": "v1", "kind": "ServiceAccount", "name": "m", "status": "NotPresent", "message": "why"});
         let statuses = vec![serde_json::from_value(account).unwrap()];
@@ -131,6 +140,9 @@ fn cases() -> Vec<Case> {
         (8, "new", csv("Imaginary", ""), met(), text("Pending/RequirementsUnknown: requirements not yet checked []")),
         (9, "not upgradeable", pending(), Observed { gate: UpgradeGate::Closed(text("busy")), ..unmet() },
             text("Pending/OperatorConditionNotUpgradeable: operator is not upgradeable: busy []")),
+        (9, "not upgradeable", since("OperatorConditionNotUpgradeable", held, 0),
+            Observed { gate: UpgradeGate::Closed(text("busy")), ..unmet() },
+            text("- [Report(\"operator is not upgradeable: busy\")]")),
         (10, "bad strategy", bad_strategy, unmet(),
             text("Failed/InvalidInstallStrategy: install strategy invalid: spec.install.spec is missing []")),
         (11, "requirement missing", pending(), unmet(), text("Pending/RequirementsNotMet: one or more requirements couldn't be found []")),
@@ -171,10 +183,13 @@ fn cases() -> Vec<Case> {
         (17, "changed", installing(), health(Health::Changed(text("c"))), text("- [ApplyStrategy, RequeueAfter(5s)]")),
         (17, "waiting", installing(), health(Health::Waiting(text("w"))),
             text("Installing/InstallWaiting: installing: w [RequeueAfter(5s)]")),
+        (17, "waiting", installs("installing: w"), health(Health::Waiting(text("w"))),
+            text("- [Report(\"installing: w\"), RequeueAfter(5s)]")),
+        (17, "waiting", announced(installs("installing: w")), health(Health::Waiting(text("w"))), text("- [RequeueAfter(5s)]")),
         (17, "waiting", installing(), Observed { api_services: ApiServices::Missing(text("s")), ..met() },
             text("Installing/InstallWaiting: installing: s [RequeueAfter(5s)]")),
         (17, "waiting", installing(), unavailable(), text("Installing/InstallWaiting: apiServices not installed [RequeueAfter(5s)]")),
-        (17, "waiting", since("InstallWaiting", "apiServices not installed", 0), unavailable(),
+        (17, "waiting", installs("apiServices not installed"), unavailable(),
             text("- [Report(\"waiting until the apiserver reaches APIService v1.x; its condition Available has the cause\"), \
                   RequeueAfter(5s)]")),
         (18, "replaced", succeeded(), Observed { neighbors: replaced_by(Phase::Pending), ..unmet() },
