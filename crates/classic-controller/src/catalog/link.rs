@@ -16,7 +16,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::classic::catalog_source::ConfigMapReference;
 use olm_api::classic::{CatalogSource, Time};
 use olm_catalog::registry::Registry;
-use olm_classic::catalog_source::{ConnectionState, SNAPSHOT_LIFETIME, connection_change};
+use olm_classic::catalog_source::{ConnectionState, SNAPSHOT_LIFETIME};
 use olm_runtime::backoff as runtime_backoff;
 use olm_runtime::controller::Waker;
 use olm_runtime::error_text::chain;
@@ -117,8 +117,7 @@ impl Keeping {
         if (has_content && !is_image) || state != ConnectionState::Ready {
             self.read.lock().take_if(|attempt| attempt.content().is_ok());
         }
-        let change = connection_change(Some(before), state);
-        if change.report || is_other_problem {
+        if state != before || is_other_problem {
             self.states.wake(&self.key);
         }
         if has_content {
@@ -322,16 +321,38 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn registry_content_is_read_again_while_it_is_used() {
-        let keeping = Keeping {
+    fn keeping() -> Keeping {
+        Keeping {
             key: "ns/c".to_owned(),
             link: watch::Sender::new(Link::new()),
             read: Arc::default(),
             poll: Arc::default(),
             states: Waker::default(),
             contents: Waker::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn connection_that_is_ready_again_has_other_content() {
+        let keeping = keeping();
+        let mut states = pin!(keeping.states.names());
+        let mut contents = pin!(keeping.contents.names());
+        let origin = || Some(Origin::ConfigMap(Arc::default()));
+        for (state, origin, is_reported, is_resolved) in [
+            (ConnectionState::Ready, origin(), true, true),
+            (ConnectionState::Ready, None, false, false),
+            (ConnectionState::TransientFailure, None, true, false),
+            (ConnectionState::Ready, origin(), true, true),
+        ] {
+            keeping.set(state, origin, None);
+            let woken = [states.next().now_or_never(), contents.next().now_or_never()];
+            assert_eq!(woken.map(|it| it.is_some()), [is_reported, is_resolved], "{state}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn registry_content_is_read_again_while_it_is_used() {
+        let keeping = keeping();
         let origin = Origin::ConfigMap(Arc::default());
         keeping.set(ConnectionState::Ready, Some(origin.clone()), None);
         let mut woken = pin!(keeping.contents.names());

@@ -15,9 +15,7 @@ use std::sync::Arc;
 use olm_api::classic::{CatalogSource, CatalogSourceSpec};
 use olm_solver::Catalog;
 
-pub use connection::{
-    CONNECT_TIMEOUT, ConnectionChange, ConnectionState, READY_TIMEOUT, SNAPSHOT_LIFETIME, connection_change,
-};
+pub use connection::{CONNECT_TIMEOUT, ConnectionState, SNAPSHOT_LIFETIME};
 pub use poll::{FALLBACK_INTERVAL, IntervalError, Poll, Polling};
 pub use status::{REGISTRY_PORT, SourceObserved, catalog_wait, is_healthy, service_name, sync};
 pub use template::{TEMPLATE_ANNOTATION, TemplateDecision, template};

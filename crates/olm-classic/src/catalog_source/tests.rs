@@ -259,25 +259,6 @@ fn polling_is_due_after_the_interval() {
 }
 
 #[test]
-fn connection_change_resolves_again_when_ready() {
-    for (before, now, report, resolve_again) in [
-        (None, ConnectionState::Connecting, true, false),
-        (None, ConnectionState::Ready, true, true),
-        (Some(ConnectionState::Ready), ConnectionState::Ready, false, false),
-        (Some(ConnectionState::Ready), ConnectionState::TransientFailure, true, false),
-        (Some(ConnectionState::TransientFailure), ConnectionState::Ready, true, true),
-    ] {
-        assert_eq!(
-            connection_change(before, now),
-            ConnectionChange { report, resolve_again },
-            "{before:?} {now}"
-        );
-    }
-    let timeouts: Vec<u64> = ConnectionState::ALL.iter().map(|state| state.timeout().as_secs()).collect();
-    assert_eq!(timeouts, [10, 10, 600, 10, 10]);
-}
-
-#[test]
 fn solver_source_has_the_priority() {
     let of = |spec: Value| solver_source(&source(spec), Err("down".to_owned())).priority;
     assert_eq!(of(json!({"sourceType": "grpc", "priority": -400})), -400);
