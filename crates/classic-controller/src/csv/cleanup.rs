@@ -52,7 +52,7 @@ impl Csvs {
         if is_conflict {
             return Ok(Requeue::Backoff);
         }
-        let held = leftovers.iter().filter(|it| has_finalizers(it));
+        let held = leftovers.iter().filter(|it| is_held(it));
         let held: Vec<String> = held.map(|it| format!("{} {}", it.kind(), it.name())).collect();
         if !held.is_empty() {
             let note = format!("waiting until the finalizers of {} are removed", held.join(", "));
@@ -171,7 +171,7 @@ fn selector(namespace: &str, name: &str) -> String {
 }
 
 /// Whether an object stays for a while after it was deleted.
-fn has_finalizers(object: &Object) -> bool {
+fn is_held(object: &Object) -> bool {
     let finalizers = object.metadata().and_then(|metadata| metadata.get("finalizers")?.as_array());
     finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
