@@ -299,27 +299,19 @@ pub static TABLE: &[Row] = &[
         Health::Changed(_) => and_do("", vec![Action::ApplyStrategy]),
         Health::Healthy | Health::Waiting(_) | Health::Missing(_) => None,
     }),
-    row(
-        17,
-        "waiting",
-        Recorded,
-        INSTALLING,
-        Some((Phase::Installing, Reason::InstallWaiting)),
-        |view| match (view.observed.health.message(), &view.observed.api_services) {
-            (Some(what), _) | (None, ApiServices::Missing(what)) => {
-                let message = format!("installing: {what}");
-                let actions = other_wait(view, Reason::InstallWaiting, &message);
-                and_do(message, actions)
-            }
-            (None, ApiServices::Unavailable(names)) => {
-                let report = format!(
-                    "waiting until the apiserver reaches APIService {names}; its condition Available has the cause"
-                );
-                and_do("apiServices not installed", lasting_wait(view, Reason::InstallWaiting, report))
-            }
-            (None, ApiServices::Present) => None,
-        },
-    ),
+    row(17, "waiting", Recorded, INSTALLING, Some((Phase::Installing, Reason::InstallWaiting)), |view| {
+        let message = unhealthy(view)?;
+        let observed = (&view.observed.health, &view.observed.api_services);
+        let actions = if let (Health::Healthy, ApiServices::Unavailable(names)) = observed {
+            let report = format!(
+                "waiting until the apiserver reaches APIService {names}; its condition Available has the cause"
+            );
+            lasting_wait(view, Reason::InstallWaiting, report)
+        } else {
+            other_wait(view, Reason::InstallWaiting, &message)
+        };
+        and_do(message, actions)
+    }),
     row(18, "replaced", Recorded, SUCCEEDED, Some((Phase::Replacing, Reason::BeingReplaced)), |view| {
         let newer = view.observed.neighbors.replaced_by.as_ref()?;
         and_do(format!("being replaced by csv: {}", newer.name), vec![Action::CountUpgrade])
@@ -419,10 +411,7 @@ pub static TABLE: &[Row] = &[
         FAILED,
         Some((Phase::Pending, Reason::NeedsReinstall)),
         |view| {
-            let message = view.observed.health.message().map_or_else(
-                || "the cause of the failure is gone".to_owned(),
-                |message| format!("installing: {message}"),
-            );
+            let message = unhealthy(view).unwrap_or_else(|| "the cause of the failure is gone".to_owned());
             given(!is_held(view) && !fails_forward(view) && !fails_again(view), message)
         },
     ),
@@ -516,6 +505,15 @@ const INSTALLED: &str = "install strategy completed with no errors";
 
 fn is_healthy(view: &View<'_>) -> bool {
     view.observed.health == Health::Healthy && view.observed.api_services == ApiServices::Present
+}
+
+/// What is not as it was installed, or not yet; `None` if it is.
+fn unhealthy(view: &View<'_>) -> Option<String> {
+    match (view.observed.health.message(), &view.observed.api_services) {
+        (Some(what), _) | (None, ApiServices::Missing(what)) => Some(format!("installing: {what}")),
+        (None, ApiServices::Unavailable(_)) => Some("apiServices not installed".to_owned()),
+        (None, ApiServices::Present) => None,
+    }
 }
 
 /// Whether the install failed, and nothing that it depends on has changed since.

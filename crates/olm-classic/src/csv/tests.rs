@@ -211,6 +211,8 @@ fn cases() -> Vec<Case> {
         (25, "healthy again", broken(), met(), text("Succeeded/InstallSucceeded: install strategy completed with no errors []")),
         (25, "changed", broken(), health(Health::Changed(text("c"))), text("InstallReady/NeedsReinstall: installing: c []")),
         (25, "otherwise unhealthy", broken(), health(Health::Missing(text("m"))), text("Pending/NeedsReinstall: installing: m []")),
+        (25, "otherwise unhealthy", csv("Failed", "APIServiceResourceIssue"),
+            Observed { api_services: ApiServices::Missing(text("s")), ..met() }, text("Pending/NeedsReinstall: installing: s []")),
         (25, "otherwise unhealthy", csv("Failed", "InstallComponentFailed"), met(),
             text("Pending/NeedsReinstall: the cause of the failure is gone []")),
         (
