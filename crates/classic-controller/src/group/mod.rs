@@ -358,6 +358,23 @@ mod tests {
         assert!(requests.iter().any(is_labelled), "{requests:?}");
     }
 
+    #[test]
+    fn group_is_woken_by_the_namespaces_that_it_may_select() {
+        let cluster = Cluster::new();
+        for (name, spec) in [
+            ("selects", json!({"selector": {"matchLabels": {"a": "b"}}})),
+            ("lists", json!({"targetNamespaces": ["x"]})),
+            ("lists-another", json!({"targetNamespaces": ["y"]})),
+            ("global", json!({})),
+        ] {
+            let group = json!({"metadata": {"namespace": "ns", "name": name}, "spec": spec});
+            let group: OperatorGroup = serde_json::from_value(group).unwrap();
+            cluster.groups.insert(format!("ns/{name}"), watched::Object::new(group));
+        }
+        let woken = concerned(&cluster, "x");
+        assert!(woken.iter().eq(["ns/lists", "ns/selects"]), "{woken:?}");
+    }
+
     #[tokio::test]
     async fn group_wait_is_an_event() {
         for (spec, want) in [
