@@ -237,12 +237,13 @@ fn bound(cluster: &Cluster, subjects: &[Subject], binding: Option<String>) -> BT
     }
     named(cluster, |csv| {
         let namespace = csv.namespace().unwrap_or_default();
-        let groups = cluster.groups.in_namespace(&namespace);
-        let installing = groups.iter().map(|group| group.spec.service_account_name.as_str());
-        let installing = installing.filter(|account| !account.is_empty());
-        named_accounts(csv).chain(installing).any(|account| {
+        let is_bound = |account: &str| {
             subjects.iter().any(|subject| is_account(subject, binding.as_deref(), &namespace, account))
-        })
+        };
+        let groups = cluster.groups.in_namespace(&namespace);
+        let mut installing = groups.iter().map(|group| group.spec.service_account_name.as_str());
+        named_accounts(csv).any(is_bound)
+            || installing.any(|account| !account.is_empty() && is_bound(account))
     })
 }
 
