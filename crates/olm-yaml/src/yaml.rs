@@ -505,7 +505,8 @@ impl Sink<'_> {
             return Ok(());
         }
         for mapping in mappings.into_iter().rev() {
-            let mut normaliser = Normaliser { exact_integers: self.exact_integers, ..Normaliser::default() };
+            let mut normaliser = Normaliser::new();
+            normaliser.exact_integers = self.exact_integers;
             let mut json = Vec::new();
             if normaliser.value(mapping, &mut json, self.limits).is_err() {
                 continue;

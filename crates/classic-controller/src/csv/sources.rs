@@ -349,11 +349,13 @@ mod tests {
         cluster.csvs.insert("ns/x".to_owned(), object(csv));
         let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {"serviceAccountName": "installer"}});
         cluster.groups.insert("ns/g".to_owned(), object(group));
-        for (account, is_woken) in [("operator", true), ("installer", true), ("another", false)] {
+        for (version, account, is_woken) in
+            [("1", "operator", true), ("2", "installer", true), ("3", "another", false)]
+        {
             let subjects = json!([{"kind": "ServiceAccount", "namespace": "ns", "name": account}]);
             let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"});
-            let binding =
-                json!({"metadata": {"namespace": "ns", "name": "b"}, "roleRef": role, "subjects": subjects});
+            let metadata = json!({"namespace": "ns", "name": "b", "resourceVersion": version});
+            let binding = json!({"metadata": metadata, "roleRef": role, "subjects": subjects});
             cluster.role_bindings.insert("ns/b".to_owned(), object(binding));
             let subjects: Vec<Subject> = serde_json::from_value(subjects).unwrap();
             for woken in [bound(&cluster, &subjects, None), bound_to(&cluster, "r")] {

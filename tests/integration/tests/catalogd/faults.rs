@@ -91,7 +91,7 @@ impl World {
             base: "https://catalogd.example.com".to_owned(),
             services: None,
             intervals: Intervals { minute: MINUTE, ..Intervals::default() },
-            memory: Default::default(),
+            states: Default::default(),
             version: Default::default(),
             epoch: AtomicU64::new(0),
         });
