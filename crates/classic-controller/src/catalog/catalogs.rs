@@ -1,7 +1,5 @@
 //! The catalogs of the process: a task for each keeps its connection or image.
 //!
-//! Above 600 lines because its tests share one made registry of images; 240 are code of the product.
-//!
 //! Rule: classic-apis §2.4 and §2.5.
 
 use std::collections::BTreeMap;

@@ -27,9 +27,9 @@ use olm_core::Object;
 use serde_json::{Value, json};
 
 use super::Csvs;
-use super::install::InstallWriter;
 use super::installs::InstallError;
 use super::observe::CA_HASH;
+use super::writer::InstallWriter;
 use crate::write::{cache_answer, named, object};
 
 /// Common name of authorities.

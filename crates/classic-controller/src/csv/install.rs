@@ -10,7 +10,6 @@ use std::sync::Arc;
 use kube::{Resource, ResourceExt as _};
 use olm_api::classic::cluster_service_version::WebhookDescription;
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup};
-use olm_certificates::ExecutorError;
 use olm_classic::csv::OwnerConflict;
 use olm_classic::csv::chain::is_foreign;
 use olm_classic::csv::strategy::{self, serving};
@@ -19,74 +18,16 @@ use olm_classic::operator::label_component;
 use olm_classic::operator_group::targets;
 use olm_classic::ownership::extension_conflict;
 use olm_core::Object;
-use olm_runtime::apply::{ErrorClass, classify, message};
 use olm_runtime::client::impersonating;
 use serde_json::{Value, json};
 
-use super::installs::{InstallError, Retry};
+use super::installs::InstallError;
+use super::writer::{Actor, InstallWriter};
 use super::{Csvs, key, labelled_owner};
 use crate::write::{ObjectWriter, cache_answer, has, includes, named, object};
 
 /// The label of a webhook configuration that names the webhook of the CSV.
 const WEBHOOK_NAME: &str = "olm.webhook-description-generate-name";
-
-impl InstallError {
-    fn hopeless(error: impl ToString) -> Self {
-        Self { message: error.to_string(), retry: Retry::Hopeless }
-    }
-
-    fn retried(error: impl ToString) -> Self {
-        Self { message: error.to_string(), retry: Retry::Later }
-    }
-
-    /// A write that the apiserver rejected.
-    fn of_write(object: &Object, actor: Actor, error: &kube::Error) -> Self {
-        let retry = match classify(error) {
-            ErrorClass::Invalid => Retry::OnChange,
-            ErrorClass::Forbidden if actor == Actor::Account => Retry::Hopeless,
-            _ => Retry::Later,
-        };
-        let message = format!("{} {}: {}", object.kind(), object.name(), message(error));
-        Self { message, retry }
-    }
-}
-
-/// Who writes an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Actor {
-    /// It has the rights, so a 403 passes: an apiserver that starts has not read the roles yet, and a quota may be used up.
-    Controller,
-    /// The account of the group: a 403 stays until its rights change.
-    Account,
-}
-
-/// Writes the objects of an install as one actor.
-pub(super) struct InstallWriter {
-    pub(super) writer: ObjectWriter,
-    actor: Actor,
-}
-
-impl InstallWriter {
-    /// Creates the object, or replaces it if it lacks something.
-    pub(super) async fn ensure(
-        &self,
-        desired: &Object,
-        live: Option<&Object>,
-    ) -> Result<Option<Object>, InstallError> {
-        self.checked(desired, self.writer.ensure(desired, live).await)
-    }
-
-    /// The answer to a write of this object.
-    pub(super) fn checked<T>(&self, object: &Object, answer: kube::Result<T>) -> Result<T, InstallError> {
-        answer.map_err(|error| InstallError::of_write(object, self.actor, &error))
-    }
-}
-
-impl From<ExecutorError> for InstallError {
-    fn from(error: ExecutorError) -> Self {
-        Self::retried(error)
-    }
-}
 
 impl Csvs {
     /// Creates or updates all objects of the strategy, and deletes those that are not in it any more.
@@ -384,28 +325,10 @@ mod tests {
     use olm_runtime::watched;
 
     use super::super::FINALIZER;
+    use super::super::installs::Retry;
     use super::*;
     use crate::cluster::Cluster;
     use crate::testing::{Apiserver, context};
-
-    #[test]
-    fn install_forbidden_is_final_for_the_account_alone() {
-        let error = |code: u16, reason: &str| {
-            let status = json!({"status": "Failure", "code": code, "reason": reason, "message": "m"});
-            kube::Error::Api(serde_json::from_value::<kube::core::Status>(status).unwrap().boxed())
-        };
-        let object = named("apps/v1", "Deployment", Some("n"), "d");
-        for (code, reason, actor, retry) in [
-            (403, "Forbidden", Actor::Controller, Retry::Later),
-            (403, "Forbidden", Actor::Account, Retry::Hopeless),
-            (422, "Invalid", Actor::Controller, Retry::OnChange),
-            (500, "InternalError", Actor::Account, Retry::Later),
-        ] {
-            let got = InstallError::of_write(&object, actor, &error(code, reason));
-            let want = InstallError { message: "Deployment d: m".to_owned(), retry };
-            assert_eq!(got, want, "{code} {actor:?}");
-        }
-    }
 
     #[test]
     fn install_acts_as_the_account_of_the_only_group() {

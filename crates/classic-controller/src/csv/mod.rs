@@ -16,6 +16,7 @@ pub(crate) mod metrics;
 mod observe;
 pub(crate) mod rights;
 mod sources;
+mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
