@@ -73,7 +73,9 @@ impl Entry {
     pub(super) fn in_use(&self) -> Option<Arc<Snapshot>> {
         let Link { state, generation, .. } = *self.link.borrow();
         let read = self.read.lock();
-        read.as_ref().filter(|_| may_be_used(state, generation))?.content().ok()
+        // a read of something else than an image may end after its connection did
+        let counts = |it: &&ReadAttempt| self.is_image() || it.generation == generation;
+        read.as_ref().filter(counts).filter(|_| may_be_used(state, generation))?.content().ok()
     }
 
     /// The outcome of the last attempt to read the content, if it counts: content as long as the connection, which is another one when there
