@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::Resource as _;
 use kube::core::ObjectMeta;
+use kube::{Resource as _, ResourceExt as _};
 use olm_api::cluster_object_set::{
     Assertion, AssertionType, CollisionProtection, ConditionEqual, FieldValue, FieldsEqual, GroupKind,
     LifecycleState, ObjectReference, Phase, PhaseObject, ProbeSelector, ProbeSelectorType, ProbedStatus,
@@ -199,12 +199,23 @@ pub fn same_content(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> bo
         && stored.spec.phases == desired.spec.phases
 }
 
+/// Annotations that this controller writes on a revision.
+const REVISION_ANNOTATIONS: [&str; 6] = [
+    annotations::BUNDLE_NAME,
+    annotations::PACKAGE_NAME,
+    annotations::BUNDLE_VERSION,
+    annotations::BUNDLE_REFERENCE,
+    annotations::BUNDLE_RELEASE,
+    annotations::PROPERTIES,
+];
+
 /// Whether the settings that can change in place (annotations, probes, deadline) are the desired ones.
 #[must_use]
 pub(crate) fn same_settings(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> bool {
-    let ours = desired.metadata.annotations.as_ref();
-    let theirs = stored.metadata.annotations.as_ref();
-    ours.into_iter().flatten().all(|(key, value)| theirs.and_then(|all| all.get(key)) == Some(value))
+    let (theirs, ours) = (stored.annotations(), desired.annotations());
+    // one that is not desired any more is taken out, as by any apply
+    let is_same = |key: &str| theirs.get(key) == ours.get(key);
+    REVISION_ANNOTATIONS.into_iter().all(is_same)
         && stored.spec.progress_deadline_minutes == desired.spec.progress_deadline_minutes
         && stored.spec.progression_probes == desired.spec.progression_probes
 }
@@ -441,6 +452,16 @@ mod tests {
             all.insert(annotations::BUNDLE_RELEASE.to_owned(), "2".to_owned());
         };
         assert_eq!(change(&release), (true, false));
+        // with another gate, an explicitly empty release is none
+        let without_properties = |set: &mut ClusterObjectSet| {
+            set.metadata.annotations.get_or_insert_default().remove(annotations::PROPERTIES);
+        };
+        assert_eq!(change(&without_properties), (true, false));
+        let foreign = |set: &mut ClusterObjectSet| {
+            let all = set.metadata.annotations.get_or_insert_default();
+            all.insert("example.com/mine".to_owned(), "2".to_owned());
+        };
+        assert_eq!(change(&foreign), (true, true));
         assert_eq!(change(&|set| drop(set.spec.phases.pop())), (false, true));
         assert_eq!(change(&|set| set.spec.collision_protection = CollisionProtection::None), (false, true));
         let mut archived = stored.clone();
