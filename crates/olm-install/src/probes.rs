@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 use olm_api::cluster_object_set::{Assertion as ApiAssertion, ProbeSelector, ProgressionProbe};
 use olm_api::{ClusterObjectSet, labels};
+use olm_catalog::parse_selector;
 use olm_rollout::probe::{Assertion, Author, LabelSelector, Probe, Requirement, Selector};
 
 /// Who wrote the revision.
@@ -42,10 +43,13 @@ fn selector(selector: &ProbeSelector) -> Result<Selector, String> {
         let values = expression.values.clone().unwrap_or_default();
         Requirement::parse(&expression.key, &expression.operator, &values)
     });
-    let expressions = expressions.collect::<Result<_, _>>().map_err(|problem| {
+    let invalid = |problem: String| {
         let shown = serde_json::to_string(label).unwrap_or_default();
         format!("invalid label selector in progressionProbe ({shown}): {problem}")
-    })?;
+    };
+    // the schema accepts any text as key and value
+    parse_selector(Some(label)).map_err(invalid)?;
+    let expressions = expressions.collect::<Result<_, _>>().map_err(invalid)?;
     let equal: BTreeMap<String, String> = label.match_labels.clone().unwrap_or_default();
     Ok(Selector::Label(LabelSelector { equal, expressions }))
 }
@@ -86,9 +90,23 @@ mod tests {
             got[0].assertions[0],
             Assertion::ConditionEqual { condition: "Ready".into(), status: "False".into() }
         );
-        let bad = read(json!({
-            "selector": {"type": "Label", "label": {"matchExpressions": [{"key": "a", "operator": "Nope"}]}}, "assertions": [],
-        }));
-        assert!(bad.unwrap_err().starts_with("invalid label selector in progressionProbe ({"));
+        for (label, want) in [
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "Nope"}]}),
+                "\"Nope\" is not a valid label selector operator",
+            ),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "In"}]}),
+                "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty",
+            ),
+            (json!({"matchLabels": {"a b": "c"}}), "key: Invalid value: \"a b\": name part must consist of"),
+            (json!({"matchLabels": {"a": "&"}}), "values[0][a]: Invalid value: \"&\": a valid label must be"),
+        ] {
+            let bad = read(json!({"selector": {"type": "Label", "label": label}, "assertions": []}));
+            let text = bad.unwrap_err();
+            let shown = text.strip_prefix("invalid label selector in progressionProbe ({");
+            let problem = shown.and_then(|shown| shown.split_once("}): ")).map(|(_, problem)| problem);
+            assert!(problem.is_some_and(|problem| problem.starts_with(want)), "{text}");
+        }
     }
 }
