@@ -5,7 +5,7 @@
 
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, annotations, condition, reason};
-use olm_core::{VersionRelease, message};
+use olm_core::{VersionRelease, dns_subdomain, message};
 use olm_install::resolution::{BundleFacts, Cause, Class, PassError};
 use olm_rollout::report;
 use olm_rollout::status::Obstacle;
@@ -104,7 +104,8 @@ fn installed(
 ) -> Option<Notice> {
     let after = after?;
     let previous = previous.map(|bundle| BundleMetadata {
-        name: bundle.name,
+        // as the status has it
+        name: dns_subdomain(&bundle.name).into_owned(),
         version: bundle.version,
         release: bundle.release,
     });
@@ -398,7 +399,7 @@ mod tests {
     #[test]
     fn events_know_an_upgrade_from_revisions() {
         let metadata = |version: &str| BundleMetadata {
-            name: bundle(version).name,
+            name: dns_subdomain(&bundle(version).name).into_owned(),
             version: version.to_owned(),
             release: None,
         };
@@ -409,6 +410,9 @@ mod tests {
             (None, Some("1.1.0"), "1.1.0", ""),
             (Some("1.1.0"), Some("1.0.0"), "1.1.0", ""),
             (Some("1.0.0"), Some("0.9.0"), "1.1.0", "Upgraded"),
+            // the name is no DNS subdomain, so the status has another one
+            (None, Some("1.0.0+2"), "1.0.0+2", ""),
+            (None, Some("1.0.0+2"), "1.1.0+1", "Upgraded"),
         ] {
             let emitted = installed(before.map(metadata), previous.map(bundle), Some(metadata(after)));
             assert_eq!(emitted.map_or("", |note| note.reason), want, "{before:?} {previous:?} {after}");
