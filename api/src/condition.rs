@@ -159,6 +159,7 @@ pub const CONDITIONS: &[ConditionSpec] = &[
         "The package, a channel in use or the installed bundle is deprecated.",
     )
     .in_metrics()
+    .debounced(Debounce::WhileSucceeding)
     .verbosity(Verbosity::WhenTrue),
     ConditionSpec::new(EXTENSION, PACKAGE_DEPRECATED, "The catalog deprecates the package.")
         .verbosity(Verbosity::WhenTrue)

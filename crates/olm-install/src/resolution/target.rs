@@ -3,7 +3,7 @@
 //! Rules: operator-controller §4, decisions 5, 6 and 7.
 
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
-use olm_core::VersionRelease;
+use olm_core::{BundleName, VersionRelease};
 use olm_resolver::{
     CatalogSource, Deprecations, Environment, Fallback, FallbackFacts, Held, Installed, MajorUpdates,
     Outcome, Policy, Report, Request, Resolution, ResolveError, Retry, UnfitBundle, deprecation_source,
@@ -101,7 +101,7 @@ pub fn resolve(
             return Resolved {
                 target: Err(refused(&error)),
                 chosen: None,
-                deprecations: deprecation_update(request, sources, None, None),
+                deprecations: deprecation_update(request, states, sources, None, None),
                 upgrade: UpgradeUpdate::UNCHANGED,
                 report: None,
             };
@@ -137,7 +137,7 @@ pub fn resolve(
     let Outcome { result, report, held, unfit } = outcome;
     let is_complete = sources.iter().all(|source| source.content.is_ok());
     let upgrade = UpgradeUpdate { held, unfit, is_complete, has_range: question.range.is_some() };
-    let deprecations = deprecation_update(request, sources, result.as_ref().ok(), installed.as_ref());
+    let deprecations = deprecation_update(request, states, sources, result.as_ref().ok(), installed.as_ref());
     let (target, chosen) = match result {
         Ok(resolution) => {
             let chosen = facts(&resolution, settings.separate_release);
@@ -233,13 +233,17 @@ fn reported(found: &VersionRelease, separate_release: bool) -> (String, Option<S
 
 fn deprecation_update(
     request: &ExtensionRequest,
+    states: &RevisionStates,
     sources: &[CatalogSource],
     chosen: Option<&Resolution>,
-    installed: Option<&Installed>,
+    upgraded: Option<&Installed>,
 ) -> DeprecationUpdate {
-    let name = installed.map(|installed| &installed.name);
+    let name = upgraded.map(|upgraded| &upgraded.name);
+    // what an upgrade starts from is not installed any more once it is archived
+    let installed = states.installed.as_ref();
+    let installed = installed.and_then(|revision| revision.bundle.name.parse::<BundleName>().ok());
     let is_unread = sources.iter().any(|source| source.content.is_err());
-    match deprecation_source(sources, chosen.map(|resolution| &resolution.catalog), installed) {
+    match deprecation_source(sources, chosen.map(|resolution| &resolution.catalog), upgraded) {
         // the catalog that has the installed bundle may be the one that cannot be read
         Some(graph)
             if is_unread
@@ -248,7 +252,9 @@ fn deprecation_update(
         {
             DeprecationUpdate::Unchanged
         }
-        Some(graph) => DeprecationUpdate::Found(deprecations(Some(graph), &request.channels, name)),
+        Some(graph) => {
+            DeprecationUpdate::Found(deprecations(Some(graph), &request.channels, installed.as_ref()))
+        }
         None if is_unread => DeprecationUpdate::Unchanged,
         None => DeprecationUpdate::Removed,
     }
@@ -259,7 +265,7 @@ mod tests {
     use std::sync::Arc;
 
     use olm_catalog::PackageContent;
-    use olm_resolver::{CatalogReadError, ReleaseField};
+    use olm_resolver::{CatalogReadError, DeprecationState, ReleaseField};
     use serde_json::json;
 
     use super::*;
@@ -362,6 +368,26 @@ mod tests {
             let found = resolve(&request(plain()), &states, &sources, &Settings::default()).deprecations;
             let want = is_found != (found == DeprecationUpdate::Unchanged);
             assert!(want, "{:?} {}: {found:?}", states.installed, sources.len());
+        }
+    }
+
+    /// rule: operator-controller §5.2
+    #[test]
+    fn deprecations_are_of_no_bundle_that_is_archived() {
+        for (installed, replaced, want) in [
+            (Some("1.0.0"), None, DeprecationState::NotDeprecated),
+            (None, Some("1.0.0"), DeprecationState::Absent),
+            (None, None, DeprecationState::Absent),
+        ] {
+            let states = RevisionStates {
+                installed: installed.map(|version| revision(1, version)),
+                replaced: replaced.map(|version| revision(1, version)),
+                rolling: vec![revision(2, "1.1.0")],
+                ..RevisionStates::default()
+            };
+            let update = resolve(&request(plain()), &states, &[source()], &Settings::default()).deprecations;
+            let DeprecationUpdate::Found(found) = update else { panic!("{installed:?} {replaced:?}") };
+            assert_eq!(found.bundle, want, "{installed:?} {replaced:?}");
         }
     }
 

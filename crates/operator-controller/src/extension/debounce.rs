@@ -5,8 +5,8 @@
 //!
 //! - messages, and the conditions of its revisions;
 //! - whether it is available: objects that the new revision has just changed are not ready for a moment;
-//! - that nothing is installed because the predecessor is archived: a moment later the new revision reports that it has succeeded
-//!   (revisions §10: the predecessor is archived first).
+//! - that nothing is installed, and so not deprecated, because the predecessor is archived: a moment later the new revision reports
+//!   that it has succeeded (revisions §10: the predecessor is archived first).
 //!
 //! So an install and an upgrade are two writes of the status each, instead of one for each step of each object. Of an uninstall the first
 //! report is written immediately, and everything after it can wait.
@@ -146,7 +146,8 @@ mod tests {
             conditions: vec![
                 condition(condition::PROGRESSING, True, reason::ROLLING_OUT, "going"),
                 condition(condition::INSTALLED, True, reason::SUCCEEDED, "installed"),
-                condition(condition::BUNDLE_DEPRECATED, False, reason::NOT_DEPRECATED, ""),
+                condition(condition::BUNDLE_DEPRECATED, True, reason::DEPRECATED, "old"),
+                condition(condition::DEPRECATED, True, reason::DEPRECATED, "old"),
                 condition(condition::AVAILABLE, True, reason::PROBES_SUCCEEDED, ""),
             ],
             active_revisions: vec![revision("a-1"), revision("a-2")],
@@ -157,21 +158,22 @@ mod tests {
             after.install = None;
             after.conditions[1] = condition(condition::INSTALLED, False, reason::ABSENT, "none");
             after.conditions[2] = condition(condition::BUNDLE_DEPRECATED, Unknown, reason::ABSENT, "none");
+            after.conditions[3] = condition(condition::DEPRECATED, False, reason::NOT_DEPRECATED, "");
             after.conditions.pop();
         };
         type Change<'a> = &'a dyn Fn(&mut ClusterExtensionStatus);
         #[rustfmt::skip]
         let cases: [(&str, Change, bool); 8] = [
             ("not available for a moment",
-                &|after| { after.conditions[3] = condition(condition::AVAILABLE, False, reason::PROBE_FAILURE, "0 of 1"); }, true),
+                &|after| { after.conditions[4] = condition(condition::AVAILABLE, False, reason::PROBE_FAILURE, "0 of 1"); }, true),
             ("the predecessor is archived", &|after| (absent(after), after.active_revisions.remove(0)).0, true),
             ("nothing is installed any more, though both are there", &|after| absent(after), false),
             ("the newest is gone", &|after| { absent(after); after.active_revisions.pop(); }, false),
             ("all are gone", &|after| { absent(after); after.active_revisions.clear(); }, false),
             ("another is installed", &|after| after.install = installed("2.0.0"), false),
             ("a revision is new", &|after| after.active_revisions.push(revision("a-3")), false),
-            ("deprecated meanwhile",
-                &|after| { after.conditions[2] = condition(condition::BUNDLE_DEPRECATED, True, reason::DEPRECATED, "old"); }, false),
+            ("not deprecated any more",
+                &|after| { after.conditions[2] = condition(condition::BUNDLE_DEPRECATED, False, reason::NOT_DEPRECATED, ""); }, false),
         ];
         for (case, change, want) in cases {
             let mut after = upgrade.clone();
