@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use flate2::Compression;
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use olm_core::{Cancellation, Object, go};
 use sha2::{Digest as _, Sha256};
@@ -213,10 +213,11 @@ pub fn is_packed(value: &[u8]) -> bool {
 pub fn unpack(value: &[u8], key: &str, secret: &str) -> Result<Object, String> {
     let mut inflated = vec![];
     let json = if is_packed(value) {
-        let mut decoder = GzDecoder::new(value);
+        let mut decoder = MultiGzDecoder::new(value);
         let read = decoder.by_ref().take(MAX_OBJECT as u64 + 1).read_to_end(&mut inflated);
         read.map_err(|error| {
-            let doing = if decoder.header().is_none() { "creating gzip reader for" } else { "decompressing" };
+            let is_begun = decoder.header().is_some() || !inflated.is_empty();
+            let doing = if is_begun { "decompressing" } else { "creating gzip reader for" };
             format!("{doing} key {key:?} in Secret {secret}: {error}")
         })?;
         inflated.as_slice()
@@ -376,6 +377,21 @@ mod tests {
             "it compresses well, but it cannot be unpacked: {refused}"
         );
         assert_eq!(pack("e-1", &[]).unwrap(), Packed::default());
+    }
+
+    /// as the reference's reader, which is Go's
+    #[test]
+    fn unpack_reads_all_members_of_a_gzip_value() {
+        let member = |text: &str| {
+            let mut encoder = GzEncoder::new(vec![], Compression::best());
+            encoder.write_all(text.as_bytes()).unwrap();
+            encoder.finish().unwrap()
+        };
+        let whole = [member("{\"kind\": "), member("\"A\"}")].concat();
+        assert_eq!(unpack(&whole, "k", "n/s").unwrap().kind(), "A");
+        let garbage = [member("{}"), b"more".to_vec()].concat();
+        let got = unpack(&garbage, "k", "n/s").unwrap_err();
+        assert!(got.starts_with("decompressing key \"k\" in Secret n/s: "), "{got}");
     }
 
     #[test]
