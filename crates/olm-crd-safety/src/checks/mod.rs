@@ -27,7 +27,11 @@ pub(crate) struct Pair<'a> {
 impl<'a> Pair<'a> {
     /// Takes a keyword out of both nodes.
     pub(crate) fn take(&mut self, keyword: &str) -> (Option<&'a Value>, Option<&'a Value>) {
-        (present(self.old.remove(keyword)), present(self.new.remove(keyword)))
+        // an empty schema allows every value, so `not: {}` allows none
+        let given = |value: Option<&'a Value>| {
+            if keyword == "not" { value.filter(|value| !value.is_null()) } else { present(value) }
+        };
+        (given(self.old.remove(keyword)), given(self.new.remove(keyword)))
     }
 
     pub(crate) fn corrected(&self) -> bool {

@@ -249,6 +249,9 @@ fn crd_wider_inside_not_and_one_of_is_not_safer() {
     assert!(blocked(&with("not", json!({"maximum": 1})), &with("not", json!({"maximum": 2}))));
     assert!(blocked(&with("oneOf", json!([{"maximum": 1}])), &with("oneOf", json!([{"maximum": 2}]))));
     assert!(!blocked(&with("not", json!({"title": "a"})), &with("not", json!({"title": "b"}))));
+    // nothing satisfies the one with an empty schema
+    assert!(blocked(&with("not", Value::Null), &with("not", json!({}))));
+    assert!(!blocked(&with("not", json!({})), &with("not", Value::Null)));
 }
 
 /// Texts change nothing, wherever they stand; what only looks like a text does: the name of a property, a value.
