@@ -19,7 +19,8 @@ use crate::store::{Section, Served, Store};
 pub(super) fn handle(method: &Method, headers: &HeaderMap, served: &Served, store: &Store) -> Response<Body> {
     let content = &served.content;
     let size = content.jsonl().size();
-    let range = headers.get(header::RANGE);
+    // without a value it is none, as in Go's file server
+    let range = headers.get(header::RANGE).filter(|range| !range.is_empty());
     // Parts are always parts of the plain file, and HEAD describes it (catalogd §7.8, §7.9).
     let mut encoding = Encoding::Identity;
     let mut copy = ContentFile::Plain;

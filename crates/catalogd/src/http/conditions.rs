@@ -40,12 +40,13 @@ fn date(headers: &HeaderMap, name: &HeaderName) -> Option<i64> {
     }
 }
 
-/// Whether a list of tags (`*`, `"a"`, `W/"b"`) names `tag`. Weak tags count only where `weak` is allowed.
+/// Whether a list of tags (`*`, `"a"`, `W/"b"`) names `tag`. Weak tags count only where `weak` is allowed. A header without a value is
+/// none, as in Go's file server.
 fn names(headers: &HeaderMap, name: &HeaderName, tag: &str, weak: bool) -> Option<bool> {
     let mut present = false;
     for value in headers.get_all(name) {
-        present = true;
-        let mut rest = value.to_str().unwrap_or("").trim();
+        present |= !value.is_empty();
+        let mut rest = value.to_str().unwrap_or("").trim_start_matches([',', ' ', '\t']);
         while !rest.is_empty() {
             if rest.starts_with('*') {
                 return Some(true);
@@ -87,7 +88,7 @@ pub(super) fn evaluate(headers: &HeaderMap, validators: &Validators) -> Decision
 /// Whether `If-Range` allows a partial answer; absent allows it.
 #[must_use]
 pub(super) fn range_allowed(headers: &HeaderMap, validators: &Validators) -> bool {
-    let Some(value) = headers.get(header::IF_RANGE) else { return true };
+    let Some(value) = headers.get(header::IF_RANGE).filter(|value| !value.is_empty()) else { return true };
     match value.to_str() {
         Ok(text) if text.starts_with('"') => text == validators.tag,
         Ok(text) if text.starts_with("W/") => false,
@@ -139,6 +140,11 @@ mod tests {
             (&[("if-match", "\"x\"")], Failed),
             (&[("if-match", "\"d\""), ("if-unmodified-since", BEFORE)], Proceed),
             (&[("if-match", "*"), ("if-none-match", "*")], NotModified),
+            (&[("if-none-match", ", \"d\"")], NotModified),
+            (&[("if-match", ",")], Failed),
+            (&[("if-match", "")], Proceed),
+            (&[("if-match", ""), ("if-unmodified-since", BEFORE)], Failed),
+            (&[("if-none-match", ""), ("if-modified-since", DAY)], NotModified),
         ] {
             assert_eq!(evaluate(&headers(pairs), &validators()), want, "{pairs:?}");
         }
@@ -154,6 +160,7 @@ mod tests {
             (BEFORE, false),
             (AFTER, false),
             ("x", false),
+            ("", true),
         ] {
             assert_eq!(range_allowed(&headers(&[("if-range", value)]), &validators()), want, "{value}");
         }

@@ -111,6 +111,7 @@ async fn http_all() {
         ("GET", path, &[("range", "bytes=0-9"), ("if-range", "\"other\""), ("if-none-match", "\"y\"")]),
         ("GET", path, &[("range", "bytes=99999999-")]),
         ("GET", path, &[("range", "bytes=9-1")]),
+        ("HEAD", path, &[("range", "")]),
         ("POST", path, &[]),
         ("OPTIONS", path, &[]),
         ("GET", "/catalogs/cat/api/v1/all/", &[]),
