@@ -65,10 +65,11 @@ impl<'a> Walk<'a, '_> {
                     ("allOf" | "anyOf", Value::Array(list)) => {
                         let list = match before {
                             Some(Value::Array(before)) => reordered(before, list, bounds.cancellation()),
-                            _ => list.iter().collect(),
+                            _ => list.iter().map(Some).collect(),
                         };
                         list.into_iter()
                             .enumerate()
+                            .filter_map(|(i, value)| Some((i, value?)))
                             .for_each(|(i, value)| child(value, None, format!(".{keyword}[{i}]")));
                     }
                     ("oneOf", Value::Array(list)) if is_parity => list
@@ -84,8 +85,9 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// The branches in the order of those `before` that are equal but for texts. Once it is cancelled, the others keep their order.
-fn reordered<'a>(before: &[Value], list: &'a [Value], cancellation: &Cancellation) -> Vec<&'a Value> {
+/// The branches in the order of those `before` that are equal but for texts. The others take the places that are left; where there are
+/// fewer of them, places stay empty. Once it is cancelled, the others keep their order.
+fn reordered<'a>(before: &[Value], list: &'a [Value], cancellation: &Cancellation) -> Vec<Option<&'a Value>> {
     let mut rest: Vec<(&Value, Value)> = list.iter().map(|branch| (branch, without_texts(branch))).collect();
     let mut slots: Vec<Option<&Value>> = Vec::new();
     for old in before.iter().take_while(|_| !cancellation.is_cancelled()) {
@@ -94,9 +96,9 @@ fn reordered<'a>(before: &[Value], list: &'a [Value], cancellation: &Cancellatio
         slots.push(found.map(|at| rest.remove(at).0));
     }
     let mut rest = rest.into_iter().map(|(branch, _)| branch);
-    let mut ordered: Vec<&Value> =
-        slots.into_iter().filter_map(|slot| slot.or_else(|| rest.next())).collect();
-    ordered.extend(rest);
+    let mut ordered: Vec<Option<&Value>> =
+        slots.into_iter().map(|slot| slot.or_else(|| rest.next())).collect();
+    ordered.extend(rest.map(Some));
     ordered
 }
 

@@ -236,6 +236,18 @@ fn crd_wider_at_any_depth_is_allowed_and_narrower_is_not() {
     assert_eq!(corrected(bare.clone(), field.clone()), [added("a")]);
     assert_eq!(corrected(bare.clone(), items), [added("items")]);
     assert_eq!(corrected(field, bare), Vec::<String>::new());
+
+    let all = |branches: Value| {
+        let properties = json!({"n": {"type": "integer", "allOf": branches}});
+        crd("Namespaced", vec![version("v1", true, &properties)], &["v1"], None)
+    };
+    let found = |new: Value| {
+        texts(&compare(&all(json!([{"minimum": 2}, {"maximum": 7}])), &all(new), Policy::default()))
+    };
+    for fewer in [json!([{"minimum": 2}]), json!([{"maximum": 7}]), json!([])] {
+        assert_eq!(found(fewer.clone()), Vec::<String>::new(), "{fewer}");
+    }
+    assert!(!found(json!([{"maximum": 6}])).is_empty());
 }
 
 #[test]
