@@ -80,12 +80,11 @@ fn unless_off(value: Option<&Value>) -> Option<&Value> {
 /// Whether everything that was valid stays valid.
 fn widens(keyword: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
     match keyword {
-        "format" => {
-            let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-            matches!(
-                (text(old).as_str(), text(new).as_str()),
-                (_, "") | ("int32", "int64") | ("float", "double")
-            )
+        "format" => matches!((text(old), text(new)), (_, "") | ("int32", "int64") | ("float", "double")),
+        // an absent one means the same
+        "x-kubernetes-list-type" => matches!((text(old), text(new)), ("", "atomic") | ("atomic", "")),
+        "x-kubernetes-map-type" => {
+            matches!((text(old), text(new)), ("", "granular") | ("granular", ""))
         }
         "exclusiveMaximum" | "exclusiveMinimum" | "uniqueItems" | "multipleOf" => new.is_none(),
         "not" => new.is_none() || old.map(without_texts) == new.map(without_texts),
@@ -99,6 +98,10 @@ fn widens(keyword: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
         "allOf" => branches(new) <= branches(old),
         _ => false,
     }
+}
+
+fn text(value: Option<&Value>) -> &str {
+    value.and_then(Value::as_str).unwrap_or_default()
 }
 
 fn branches(value: Option<&Value>) -> usize {
