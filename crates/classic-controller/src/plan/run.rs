@@ -13,7 +13,7 @@ use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, Su
 use olm_classic::csv::strategy::serving;
 use olm_classic::install_plan::{
     PlanRun, PlannedBundle, StepAction, StepError, StepManifest, StepObserved, StepReference, StepStatus,
-    bundle_objects, decide_step, has_owner_labels, step_object, update_crd, warning_event,
+    bundle_objects, decide_step, has_owner_labels, step_kind, step_object, update_crd, warning_event,
 };
 use olm_classic::operator::{self, label_component};
 use olm_classic::ownership::extension_conflict;
@@ -94,10 +94,8 @@ impl<'a> Run<'a> {
             StepError::from_api(step, &apply::message(error), is_forbidden)
         };
         let mut named = manifest.clone();
-        if olm_classic::install_plan::step_kind(&step.resource.group, &step.resource.kind)
-            .is_some_and(|kind| kind.is_namespaced)
-        {
-            named.set_namespace(self.namespace);
+        if let Some(kind) = step_kind(&step.resource.group, &step.resource.kind) {
+            kind.place(&mut named, self.namespace);
         }
         let mut existing = self.cached(&named);
         if existing.is_none() && self.is_known(&named) {
@@ -477,6 +475,28 @@ mod tests {
     fn plan() -> InstallPlan {
         let spec = json!({"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true});
         serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn cluster_role_with_a_namespace_is_written_without_it() {
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "r", "namespace": "elsewhere"}});
+        let mut step = role_step("a.v1", "r");
+        step.resource.manifest = role.to_string();
+        let apiserver = Apiserver::new(move |method, _| match method {
+            "POST" => {
+                (409, json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409}))
+            }
+            _ => (200, role.clone()),
+        });
+        let (plans, _cache) = super::super::tests::plans(&apiserver);
+        let mut plan = plan();
+        plan.status = Some(InstallPlanStatus { plan: vec![step.clone()], ..InstallPlanStatus::default() });
+        let mut run = Run::new(&plans, &plan, apiserver.client());
+        assert_eq!(run.step(0, &step).await, Ok(StepStatus::Present));
+        let requests = apiserver.requests();
+        assert_eq!(requests.len(), 3, "created, read, replaced: {requests:?}");
+        assert!(requests.iter().all(|it| !it.contains("/namespaces/")), "{requests:?}");
     }
 
     #[tokio::test]

@@ -83,6 +83,18 @@ pub struct StepKind {
     pub handling: Handling,
 }
 
+impl StepKind {
+    /// Puts an object of the kind into the namespace of its plan. One of the whole cluster has none, whatever its manifest names: the
+    /// apiserver ignores it there.
+    pub fn place(&self, object: &mut Object, namespace: &str) {
+        if self.is_namespaced {
+            object.set_namespace(namespace);
+        } else {
+            object.metadata_mut().remove("namespace");
+        }
+    }
+}
+
 const fn kind(kind: &'static str, group: &'static str, is_namespaced: bool, handling: Handling) -> StepKind {
     StepKind { kind, group, is_namespaced, handling }
 }
@@ -294,9 +306,7 @@ pub fn decide_step(
     let mut made = manifest.clone();
     made.set_label("olm.managed", "true");
     let namespace = plan.metadata.namespace.as_deref().unwrap_or_default();
-    if kind.is_namespaced {
-        made.set_namespace(namespace);
-    }
+    kind.place(&mut made, namespace);
     match kind.handling {
         Handling::ClusterServiceVersion => {
             reject_other_owners(plan, manifest, observed.csvs)?;

@@ -15,6 +15,7 @@ fn decide_step_of_each_kind() {
         let group = if kind.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", kind.group) };
         let mut manifest = plain(&group, manifest_kind, "x");
         manifest.0.insert("spec".into(), json!({"versions": []}));
+        manifest.set_namespace("elsewhere");
         let plan = plan_with("Installing", vec![step(kind.kind, kind.group, "x", "Unknown")]);
         let mut observed = StepObserved { owner_uid: Some("uid"), ..StepObserved::default() };
         let new = decide_step(&plan, 0, &manifest, observed).unwrap();
