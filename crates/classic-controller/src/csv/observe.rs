@@ -6,7 +6,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::ResourceExt as _;
-use olm_api::classic::subscription::SubscriptionConfig;
+use olm_api::classic::subscription::{SubscriptionConfig, SubscriptionStatus};
 use olm_api::classic::{ClusterServiceVersion, OperatorGroup, Subscription};
 use olm_classic::csv::requirements::{
     self, Api, Cluster, ObservedApiService, ObservedCrd, ObservedServiceAccount, Requirements,
@@ -58,13 +58,19 @@ impl Csvs {
         self.context.cluster.groups.in_namespace(namespace).into_iter().next()
     }
 
-    /// The Subscription whose CSV this is.
+    /// The Subscription whose CSV this is, or what replaces this one: until then its operator keeps the settings.
     fn subscription(&self, csv: &ClusterServiceVersion) -> Option<std::sync::Arc<Subscription>> {
+        let (cluster, namespace) = (&self.context.cluster, csv.namespace().unwrap_or_default());
+        let here = cluster.subscriptions.in_namespace(&namespace);
+        let find = |name: &str| {
+            let is_it =
+                |status: &SubscriptionStatus| status.installed_csv == name || status.current_csv == name;
+            here.iter().find(|subscription| subscription.status.as_ref().is_some_and(is_it)).cloned()
+        };
         let name = csv.name_any();
-        let here = self.context.cluster.subscriptions.in_namespace(&csv.namespace().unwrap_or_default());
-        here.into_iter().find(|subscription| {
-            let status = subscription.status.as_ref();
-            status.is_some_and(|status| status.installed_csv == name || status.current_csv == name)
+        find(&name).or_else(|| {
+            let csvs = cluster.own_csvs(&namespace);
+            chain::successors(&name, &csvs).find_map(|newer| find(&newer.name_any()))
         })
     }
 
@@ -357,6 +363,32 @@ mod tests {
         let mut created_again = csv.clone();
         created_again.metadata.uid = Some("u".to_owned());
         assert_ne!(csvs.inputs(&created_again), before);
+    }
+
+    #[tokio::test]
+    async fn settings_stay_until_the_newer_version_replaces() {
+        let csv = |name: &str, replaces: &str| -> ClusterServiceVersion {
+            let spec =
+                json!({"displayName": "a", "replaces": replaces, "install": {"strategy": "deployment"}});
+            serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}))
+                .unwrap()
+        };
+        let cluster = crate::cluster::Cluster::new();
+        let csvs = Csvs::new(context("csv", &Apiserver::new(|_, _| (404, json!({}))), &cluster));
+        for (name, replaces) in [("a.v1", ""), ("a.v2", "a.v1"), ("a.v3", "a.v2"), ("b.v1", "")] {
+            let csv = olm_runtime::watched::Object::new(csv(name, replaces));
+            cluster.csvs.insert(format!("ns/{name}"), csv);
+        }
+        let subscription: Subscription = serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": "ns"},
+            "spec": {"name": "a", "source": "c", "sourceNamespace": "ns", "config": {"env": [{"name": "A"}]}},
+            "status": {"currentCSV": "a.v3", "lastUpdated": "2026-01-01T00:00:00Z"},
+        }))
+        .unwrap();
+        cluster.subscriptions.insert("ns/s".to_owned(), olm_runtime::watched::Object::new(subscription));
+        for (name, has_settings) in [("a.v1", true), ("a.v2", true), ("a.v3", true), ("b.v1", false)] {
+            assert_eq!(csvs.config(&csv(name, "")).is_some(), has_settings, "{name}");
+        }
     }
 
     #[tokio::test]
