@@ -123,7 +123,11 @@ pub const EVENTS: &[Event] = &[
         "InterOperatorGroupOwnerConflict",
         "An OperatorGroup with a common namespace has the same API.",
     ),
-    normal(CSV, "DetectedClusterChange", "The rights of the account that installs changed."),
+    normal(
+        CSV,
+        "DetectedClusterChange",
+        "What its install depends on may have changed, such as the rights of the account that installs; after a restart, too.",
+    ),
     normal(CSV, "RequirementsUnknown", "Its requirements are not checked yet."),
     normal(CSV, "RequirementsNotMet", "A requirement is not met; `status.requirementStatus` names it."),
     normal(CSV, "AllRequirementsMet", "Its requirements are met, and it is installed next."),

@@ -54,7 +54,7 @@ pub enum UpgradeGate {
 ///
 /// Success counts until the CSV leaves InstallReady: the next time there, it is installed again. A failure counts until one of its inputs
 /// changes (the CSV, the Subscription's settings, an object that was in the way) or the back-off of the controller ends; one that is not worth
-/// a retry, until the rights of the group's account change. Otherwise it is `NotTried`.
+/// a retry, until an input changes, such as the rights of the group's account. Otherwise, and after a restart, it is `NotTried`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum InstallResult {
     #[default]

@@ -108,19 +108,12 @@ const REPLACING: Option<Phase> = Some(Phase::Replacing);
 
 /// All lines; the first whose guard holds counts.
 pub static TABLE: &[Row] = &[
-    row(
-        0,
-        "account changed",
-        SpecOnly,
-        None,
-        Some((Phase::Pending, Reason::DetectedClusterChange)),
-        |view| {
-            given(
-                is_hopeless(view) && !has_failed(view),
-                "the rights of the operator group's account changed, requirements not yet checked",
-            )
-        },
-    ),
+    row(0, "inputs changed", SpecOnly, None, Some((Phase::Pending, Reason::DetectedClusterChange)), |view| {
+        given(
+            is_hopeless(view) && !has_failed(view),
+            "what the install depends on may have changed, requirements not yet checked",
+        )
+    }),
     row(0, "hopeless", SpecOnly, None, None, |view| given(is_hopeless(view), "")),
     group(1, "no group", Recorded, Reason::NoOperatorGroup, |view| {
         group_failed(view, Reason::NoOperatorGroup)

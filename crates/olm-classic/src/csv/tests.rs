@@ -116,8 +116,8 @@ fn cases() -> Vec<Case> {
     let annotations = [("k".to_owned(), "v".to_owned())].into();
     let text = str::to_owned;
     vec![
-        (0, "account changed", csv("Failed", hopeless), met(),
-            text("Pending/DetectedClusterChange: the rights of the operator group's account changed, requirements not yet checked []")),
+        (0, "inputs changed", csv("Failed", hopeless), met(),
+            text("Pending/DetectedClusterChange: what the install depends on may have changed, requirements not yet checked []")),
         (0, "hopeless", csv("Failed", hopeless), install(failed(false)), text("- []")),
         (1, "no group", csv("", ""), of_group(Reason::NoOperatorGroup), text("Failed/NoOperatorGroup: why []")),
         (2, "several groups", succeeded(), of_group(Reason::TooManyOperatorGroups), text("Failed/TooManyOperatorGroups: why []")),
