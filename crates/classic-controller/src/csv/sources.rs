@@ -235,16 +235,19 @@ fn bound(cluster: &Cluster, subjects: &[Subject], binding: Option<String>) -> BT
     if subjects.is_empty() {
         return BTreeSet::new();
     }
-    named(cluster, |csv| {
-        let namespace = csv.namespace().unwrap_or_default();
+    let csvs = cluster.csvs.all();
+    let groups = cluster.groups.read();
+    let concerned = csvs.iter().filter(|csv| {
+        let namespace = csv.metadata.namespace.as_deref().unwrap_or_default();
         let is_bound = |account: &str| {
-            subjects.iter().any(|subject| is_account(subject, binding.as_deref(), &namespace, account))
+            subjects.iter().any(|subject| is_account(subject, binding.as_deref(), namespace, account))
         };
-        let groups = cluster.groups.in_namespace(&namespace);
-        let mut installing = groups.iter().map(|group| group.spec.service_account_name.as_str());
+        let here = groups.group(namespace).filter_map(Object::ok);
+        let mut installing = here.map(|group| group.spec.service_account_name.as_str());
         named_accounts(csv).any(is_bound)
             || installing.any(|account| !account.is_empty() && is_bound(account))
-    })
+    });
+    concerned.map(|csv| key(csv)).collect()
 }
 
 #[cfg(test)]
