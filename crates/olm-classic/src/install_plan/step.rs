@@ -12,6 +12,7 @@ use olm_core::{Object, go, member_map};
 use serde_json::{Map, Value, json};
 
 use crate::csv::chain::successors;
+use crate::operator_group::keys::COPIED_FROM;
 use crate::ownership::extension_conflict;
 
 olm_core::words! {
@@ -153,6 +154,11 @@ pub enum StepError {
         "ClusterServiceVersion {csv}, which owns {object}, is not there; delete the InstallPlan, a new one is made"
     )]
     NoOwner { csv: String, object: String },
+    #[error(
+        "ClusterServiceVersion {csv} is a copy of the one in namespace {original}, whose OperatorGroup selects this namespace, too; delete \
+         the Subscription, or let that OperatorGroup select other namespaces"
+    )]
+    Copied { csv: String, original: String },
     #[error("error creating csv {csv}: {message}")]
     CreateCsv { csv: String, message: String, is_forbidden: bool },
     /// Also when the object was to be created.
@@ -207,6 +213,7 @@ impl StepError {
             Self::Unsupported { .. } | Self::Manifest { .. } => true,
             Self::OwnedByOthers { .. }
             | Self::NoOwner { .. }
+            | Self::Copied { .. }
             | Self::CreateCsv { .. }
             | Self::Api { .. }
             | Self::NoApi { .. }
@@ -310,6 +317,10 @@ pub fn decide_step(
     match kind.handling {
         Handling::ClusterServiceVersion => {
             reject_other_owners(plan, manifest, observed.csvs)?;
+            // nothing would run here, and the copy goes with its original
+            if let Some(original) = observed.existing.and_then(|it| it.labels().get(COPIED_FROM).copied()) {
+                return Err(StepError::Copied { csv: csv.to_owned(), original: original.to_owned() });
+            }
             Ok(keep_or_create(made, observed.existing))
         }
         Handling::Subscription => {

@@ -57,6 +57,25 @@ fn decide_step_of_each_kind() {
 }
 
 #[test]
+fn decide_step_names_the_original_of_a_copied_csv() {
+    let csv = plain("operators.coreos.com/v1alpha1", "ClusterServiceVersion", "a.v1");
+    let planned = step("ClusterServiceVersion", "operators.coreos.com", "a.v1", "Unknown");
+    let plan = plan_with("Installing", vec![planned]);
+    let mut existing = csv.clone();
+    let decide = |existing: &Object| {
+        let observed = StepObserved { existing: Some(existing), ..StepObserved::default() };
+        decide_step(&plan, 0, &csv, observed)
+    };
+    assert_eq!(decide(&existing), Ok(StepAction::Keep));
+    existing.set_label("olm.copiedFrom", "home");
+    let error = decide(&existing).unwrap_err();
+    let want = "ClusterServiceVersion a.v1 is a copy of the one in namespace home, whose OperatorGroup selects this namespace, too; delete \
+                the Subscription, or let that OperatorGroup select other namespaces";
+    assert_eq!(error.to_string(), want);
+    assert!(!error.is_final(), "the copy may go");
+}
+
+#[test]
 fn pull_secret_is_that_of_the_catalog() {
     for (of, from) in [("olm", Ok("olm")), ("", Ok("olm")), ("ns", Ok("ns")), ("kube-system", Err(()))] {
         let mut planned = step("Secret", "", "x", "Unknown");
