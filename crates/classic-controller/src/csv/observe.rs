@@ -101,7 +101,8 @@ impl Csvs {
     fn gate(&self, csv: &ClusterServiceVersion) -> UpgradeGate {
         let cluster = &self.context.cluster;
         let replaced = format!("{}/{}", csv.namespace().unwrap_or_default(), csv.spec.replaces);
-        if csv.spec.replaces.is_empty() || cluster.csvs.find(&replaced).is_none() {
+        // none replaces itself
+        if replaced == key(csv) || csv.spec.replaces.is_empty() || cluster.csvs.find(&replaced).is_none() {
             return UpgradeGate::Open;
         }
         match operator_condition::upgradeable(cluster.conditions.find(&replaced).as_deref()) {
@@ -319,6 +320,8 @@ fn api_service(service: &APIService) -> ObservedApiService {
 
 #[cfg(test)]
 mod tests {
+    use olm_api::classic::OperatorCondition;
+
     use super::*;
     use crate::testing::{Apiserver, context};
 
@@ -365,14 +368,37 @@ mod tests {
         assert_ne!(csvs.inputs(&created_again), before);
     }
 
+    fn csv(name: &str, replaces: &str) -> ClusterServiceVersion {
+        let spec = json!({"displayName": "a", "replaces": replaces, "install": {"strategy": "deployment"}});
+        serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn observed_gate_is_of_the_replaced_csv_that_is_there() {
+        let cluster = crate::cluster::Cluster::new();
+        let csvs = Csvs::new(context("csv", &Apiserver::new(|_, _| (404, json!({}))), &cluster));
+        let replaced = olm_runtime::watched::Object::new(csv("a.v1", ""));
+        cluster.csvs.insert("ns/a.v1".to_owned(), replaced);
+        let set = json!({"type": "Upgradeable", "status": "False", "reason": "Some", "message": "busy"});
+        for name in ["a.v0", "a.v1"] {
+            let condition: OperatorCondition = serde_json::from_value(json!({
+                "apiVersion": "operators.coreos.com/v2", "kind": "OperatorCondition",
+                "metadata": {"name": name, "namespace": "ns"}, "spec": {"overrides": [set]},
+            }))
+            .unwrap();
+            let condition = olm_runtime::watched::Object::new(condition);
+            cluster.conditions.insert(format!("ns/{name}"), condition);
+        }
+        for (name, replaces, is_open) in
+            [("a.v2", "a.v1", false), ("a.v2", "a.v0", true), ("a.v1", "a.v1", true), ("a.v1", "", true)]
+        {
+            let gate = csvs.gate(&csv(name, replaces));
+            assert_eq!(gate == UpgradeGate::Open, is_open, "{name} replaces {replaces}: {gate:?}");
+        }
+    }
+
     #[tokio::test]
     async fn settings_stay_until_the_newer_version_replaces() {
-        let csv = |name: &str, replaces: &str| -> ClusterServiceVersion {
-            let spec =
-                json!({"displayName": "a", "replaces": replaces, "install": {"strategy": "deployment"}});
-            serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}))
-                .unwrap()
-        };
         let cluster = crate::cluster::Cluster::new();
         let csvs = Csvs::new(context("csv", &Apiserver::new(|_, _| (404, json!({}))), &cluster));
         for (name, replaces) in [("a.v1", ""), ("a.v2", "a.v1"), ("a.v3", "a.v2"), ("b.v1", "")] {
