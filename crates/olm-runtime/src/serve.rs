@@ -283,17 +283,23 @@ impl<S: HttpService> Connection<S> {
         }
         let stream = StallGuard::new(stream, self.limits.stall);
         let accept = acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(SEND_BUFFER)));
-        let stream = tokio::select! {
+        let mut stream = tokio::select! {
             () = self.shutdown.cancelled() => return Ok(()),
             accepted = tokio::time::timeout(self.limits.handshake, accept) => accepted??,
         };
         // HTTP/2 over TLS is always agreed on (RFC 9113 §3.3)
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        if is_http2 {
+            stream.get_mut().0.wait_for_close();
+        }
         self.serve_http(stream, is_http2).await
     }
 
     async fn serve_plain(self, stream: TcpStream, is_http2: bool) -> ConnectionResult {
-        let stream = StallGuard::new(stream, self.limits.stall);
+        let mut stream = StallGuard::new(stream, self.limits.stall);
+        if is_http2 {
+            stream.wait_for_close();
+        }
         self.serve_http(stream, is_http2).await
     }
 
