@@ -132,6 +132,20 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
+    /// cargo takes `strip` of a profile away from each package that has settings of its own there
+    #[test]
+    fn programs_of_a_release_have_no_symbols() {
+        let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml")).unwrap();
+        let manifest: toml::Value = toml::from_str(&text).unwrap();
+        let release = &manifest["profile"]["release"];
+        for program in
+            ["catalogd", "operator-controller", "cluster-operator", "classic-controller", "kubectl-olm"]
+        {
+            let profile = release["package"].get(program).unwrap_or(release);
+            assert_eq!(profile.get("strip").and_then(toml::Value::as_bool), Some(true), "{program}");
+        }
+    }
+
     #[test]
     fn args_of_make_images_are_accepted() {
         let images = |settings: &[&str]| {
