@@ -119,14 +119,17 @@ pub(crate) fn refresh(root: &Path, copy: &Path) -> Result<()> {
     remove_others(copy, Path::new(""), &files, &folders)?;
     for path in files {
         let to = copy.join(path);
-        let content = fs::read(root.join(path)).with_context(|| path.display().to_string())?;
+        let from = root.join(path);
+        let content = fs::read(&from).with_context(|| path.display().to_string())?;
         if fs::read(&to).is_ok_and(|present| present == content) {
+            // tests run the scripts of the copy
+            fs::set_permissions(&to, fs::metadata(&from)?.permissions())?;
             continue;
         }
         if let Some(folder) = to.parent() {
             fs::create_dir_all(folder)?;
         }
-        fs::write(&to, content).with_context(|| to.display().to_string())?;
+        fs::copy(&from, &to).with_context(|| to.display().to_string())?;
     }
     Ok(())
 }
@@ -188,6 +191,8 @@ fn tests(copy: &Path, exercise: &Exercise) -> Result<(bool, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -218,6 +223,8 @@ mod tests {
         write(build_folder(&copy).join("debug/built"));
         write(copy.join("src/of_a_patch.rs"));
 
+        let executable = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o111 != 0;
+        fs::set_permissions(root.join("stays.rs"), fs::Permissions::from_mode(0o755)).unwrap();
         remove("src/foo.rs");
         write(root.join("src/foo/mod.rs"));
         fs::remove_dir_all(root.join("src/bar")).unwrap();
@@ -240,5 +247,6 @@ mod tests {
             assert_eq!(copy.join(path).exists(), want, "{path}");
         }
         assert!(copy.join("src/bar").is_file());
+        assert!(executable(copy.join("stays.rs")) && !executable(copy.join("src/bar")));
     }
 }
