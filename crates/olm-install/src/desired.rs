@@ -452,7 +452,7 @@ mod tests {
             all.insert(annotations::BUNDLE_RELEASE.to_owned(), "2".to_owned());
         };
         assert_eq!(change(&release), (true, false));
-        // with another gate, an explicitly empty release is none
+        // one that the bundle does not give any more
         let without_properties = |set: &mut ClusterObjectSet| {
             set.metadata.annotations.get_or_insert_default().remove(annotations::PROPERTIES);
         };

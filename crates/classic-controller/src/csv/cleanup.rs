@@ -208,6 +208,14 @@ mod tests {
     use crate::cluster::Cluster;
     use crate::testing::{Apiserver, context};
 
+    fn deleted_csv() -> ClusterServiceVersion {
+        serde_json::from_value(json!({
+            "metadata": {"name": "a.v1", "namespace": "ns", "finalizers": [FINALIZER]},
+            "spec": {"displayName": "a", "install": {"strategy": "deployment"}},
+        }))
+        .unwrap()
+    }
+
     #[tokio::test]
     async fn csv_stays_while_another_object_has_the_name_of_a_leftover() {
         for (code, is_released) in [(200, true), (404, true), (409, false)] {
@@ -227,12 +235,7 @@ mod tests {
                 ),
             });
             let csvs = Csvs::new(context("csv", &apiserver, &Cluster::new()));
-            let csv: ClusterServiceVersion = serde_json::from_value(json!({
-                "metadata": {"name": "a.v1", "namespace": "ns", "finalizers": [FINALIZER]},
-                "spec": {"displayName": "a", "install": {"strategy": "deployment"}},
-            }))
-            .unwrap();
-            let next = csvs.release(&csv).await.unwrap();
+            let next = csvs.release(&deleted_csv()).await.unwrap();
             assert_eq!(next == Requeue::OnChange, is_released, "{code}");
             let patches = apiserver.requests().iter().filter(|it| it.starts_with("PATCH")).count();
             assert_eq!(patches, usize::from(is_released), "{code}");
@@ -250,12 +253,7 @@ mod tests {
                 _ => (200, json!({"apiVersion": "v1", "kind": "Any", "metadata": {"name": "any"}})),
             });
             let csvs = Csvs::new(context("csv", &apiserver, &Cluster::new()));
-            let csv: ClusterServiceVersion = serde_json::from_value(json!({
-                "metadata": {"name": "a.v1", "namespace": "ns", "finalizers": [FINALIZER]},
-                "spec": {"displayName": "a", "install": {"strategy": "deployment"}},
-            }))
-            .unwrap();
-            let next = csvs.release(&csv).await.unwrap();
+            let next = csvs.release(&deleted_csv()).await.unwrap();
             assert_eq!(next == Requeue::OnChange, is_released, "{next:?}");
             let requests = apiserver.requests();
             assert_eq!(requests.iter().any(|it| it.starts_with("PATCH")), is_released, "{requests:?}");
