@@ -179,15 +179,8 @@ impl<'a> Rules<'a> {
         let refuses = self.request.environment.constraints == EnvironmentConstraints::Refuse;
         let counts = |rule: Ineligible| applies(rule) && !(refuses && rule == Ineligible::EnvironmentNotMet);
         let version = self.graph.version(bundle).ok();
-        let violated = |rule| (counts(rule) && self.violates(bundle, version, rule)).then_some(rule);
-        // without a loop each check is compiled for its condition
-        let [first, second, third, fourth, fifth] = Ineligible::ALL;
-        let rule = violated(first)
-            .or_else(|| violated(second))
-            .or_else(|| violated(third))
-            .or_else(|| violated(fourth))
-            .or_else(|| violated(fifth));
-        if let Some(rule) = rule {
+        let is_violated = |rule: &Ineligible| counts(*rule) && self.violates(bundle, version, *rule);
+        if let Some(rule) = Ineligible::ALL.into_iter().find(is_violated) {
             return Decision::Ineligible(rule);
         }
         let Some(installed) = &self.request.installed else { return Decision::Kept(Via::FirstInstall) };
