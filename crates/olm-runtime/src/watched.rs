@@ -1,7 +1,7 @@
 //! The objects of one kind as a watch shows them, each reduced to what the process needs of it.
 //!
 //! [`Table`] is the state and applies events without IO. [`Watched`] is a table that several tasks share and that a watch keeps
-//! up to date. [`Objects`] is the table of one of the project's own kinds.
+//! up to date. [`Objects`] is the table of one of the project's own kinds. [`single`] shows one object without a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -369,33 +369,57 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Watched<K, V> {
         V: Send + Sync + 'static,
     {
         let table = self.clone();
-        let url = api.resource_url().to_owned();
+        let mut log = Log::new(api.resource_url().to_owned());
         let events = watcher(api, config).backoff(backoff::of_watch());
-        let mut is_interrupted = false;
         events.flat_map(move |event| {
+            // that it begins is no success yet
+            if !matches!(event, Ok(Event::Init)) {
+                log.record(event.as_ref().err());
+            }
             let changes = match event {
-                Ok(event) => {
-                    // that it begins is no success yet
-                    if is_interrupted && !matches!(event, Event::Init) {
-                        tracing::info!(resource = url, "watch continues");
-                        is_interrupted = false;
-                    }
-                    table.apply(event, &row)
-                }
-                Err(error) => {
-                    let why = chain(&error);
-                    if is_interrupted {
-                        tracing::debug!(resource = url, error = why, "watch is still interrupted");
-                    } else {
-                        tracing::warn!(resource = url, error = why, "watch interrupted");
-                    }
-                    is_interrupted = true;
+                Ok(event) => table.apply(event, &row),
+                Err(_) => {
                     table.0.interruptions.send_modify(|count| *count += 1);
                     Vec::new()
                 }
             };
             futures::stream::iter(changes)
         })
+    }
+}
+
+/// The object of this name, `None` while there is none: at first, after each later listing, and at each change. A watch that fails gives
+/// its error, which is logged already, and is started again with the wait of [`backoff::of_watch`].
+pub fn single<K>(api: Api<K>, name: &str) -> impl Stream<Item = watcher::Result<Option<K>>> + Send + use<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut log = Log::new(format!("{}/{name}", api.resource_url()));
+    let changes = watcher::watch_object(api, name).backoff(backoff::of_watch());
+    changes.inspect(move |change| log.record(change.as_ref().err()))
+}
+
+/// Logs that a watch is interrupted, and that it continues.
+struct Log {
+    resource: String,
+    is_interrupted: bool,
+}
+
+impl Log {
+    fn new(resource: String) -> Self {
+        Self { resource, is_interrupted: false }
+    }
+
+    fn record(&mut self, error: Option<&watcher::Error>) {
+        let was_interrupted = std::mem::replace(&mut self.is_interrupted, error.is_some());
+        match error.map(|error| chain(error)) {
+            Some(error) if was_interrupted => {
+                tracing::debug!(resource = self.resource, error, "watch is still interrupted");
+            }
+            Some(error) => tracing::warn!(resource = self.resource, error, "watch interrupted"),
+            None if was_interrupted => tracing::info!(resource = self.resource, "watch continues"),
+            None => {}
+        }
     }
 }
 

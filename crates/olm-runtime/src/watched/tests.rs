@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::convert::Infallible;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -168,6 +169,39 @@ fn deleted_object_is_not_kept() {
     let content = Arc::downgrade(deleted.ok().unwrap());
     drop(objects.apply(Event::Delete(deleted), |object| ("a".to_owned(), object)));
     assert!(content.upgrade().is_none());
+}
+
+/// Each watch ends with an error, and the next list shows the change.
+#[tokio::test(start_paused = true)]
+async fn single_object_is_shown_when_listed_and_at_each_change() {
+    let status = |code: u16| json!({"kind": "Status", "status": "Failure", "reason": "X", "code": code});
+    let expired = json!({"type": "ERROR", "object": status(410)});
+    let list = |items: serde_json::Value| json!({"metadata": {"resourceVersion": "1"}, "items": items});
+    let there = json!([{"metadata": {"name": "c", "namespace": "n", "uid": "u", "resourceVersion": "1"}}]);
+    let none = || (200_u16, list(json!([])));
+    let mut lists = VecDeque::from([none(), (403, status(403)), (200, list(there)), none()]);
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&requests);
+    let apiserver = tower::service_fn(move |request: http::Request<Body>| {
+        let uri = request.uri().to_string();
+        let is_watch = uri.contains("watch=true");
+        record.lock().push(uri);
+        let answer = if is_watch { Some((200, expired.clone())) } else { lists.pop_front() };
+        async move {
+            let Some((code, body)) = answer else { return std::future::pending().await };
+            http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()))
+        }
+    });
+    let api: Api<ConfigMap> = Api::namespaced(Client::new(apiserver, "default"), "n");
+    let name = |object: Option<ConfigMap>| object.and_then(|it| it.metadata.name);
+    let changes = single(api, "c").map(|change| change.map(name).map_err(drop));
+    let shown: Vec<_> = changes.take(6).collect().await;
+    assert_eq!(shown, [Ok(None), Err(()), Err(()), Ok(Some("c".to_owned())), Err(()), Ok(None)]);
+    let requests = requests.lock();
+    let names_it = |uri: &String| {
+        uri.starts_with("/api/v1/namespaces/n/configmaps?") && uri.contains("fieldSelector=metadata.name%3Dc")
+    };
+    assert!(requests.iter().all(names_it), "{requests:?}");
 }
 
 #[tokio::test]
