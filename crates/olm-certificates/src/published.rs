@@ -2,17 +2,17 @@
 //!
 //! It reads what [`super::SelfIssued`] publishes (`ca.crt`), and what OpenShift's service CA injects (`service-ca.crt`).
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 
 use olm_runtime::tls::{TlsError, certificates};
-use olm_runtime::{Shutdown, backoff, error_text};
+use olm_runtime::{Shutdown, watched};
 
 use crate::self_issued::CA_KEY;
 
@@ -40,20 +40,10 @@ impl PublishedCa {
     /// Follows the ConfigMap until shutdown.
     pub async fn watch(self: Arc<Self>, client: Client, stop: Shutdown) {
         let maps: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
-        let mut changes = watcher::watch_object(maps, &self.name).backoff(backoff::of_watch()).boxed();
-        loop {
-            let change = tokio::select! {
-                () = stop.cancelled() => return,
-                change = changes.next() => change,
-            };
-            match change {
-                None => return,
-                Some(Ok(map)) => self.take(map.as_ref()),
-                Some(Err(error)) => tracing::warn!(
-                    config_map = self.title(),
-                    error = error_text::chain(&error),
-                    "cannot watch the ConfigMap with the CA"
-                ),
+        let mut changes = pin!(watched::single(maps, &self.name).take_until(stop.cancelled()));
+        while let Some(change) = changes.next().await {
+            if let Ok(map) = change {
+                self.take(map.as_ref());
             }
         }
     }

@@ -18,13 +18,12 @@ use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::core::ObjectMeta;
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use olm_runtime::apply::message;
 use olm_runtime::args::SelfIssuing;
 use olm_runtime::tls::{ServingPair, TlsError};
-use olm_runtime::{Shutdown, backoff, error_text};
+use olm_runtime::{Shutdown, error_text, watched};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -106,8 +105,8 @@ impl SelfIssued {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         Self {
-            secret_changes: watcher::watch_object(secrets, &spec.name).backoff(backoff::of_watch()).boxed(),
-            map_changes: watcher::watch_object(maps.clone(), &spec.name).backoff(backoff::of_watch()).boxed(),
+            secret_changes: watched::single(secrets, &spec.name).boxed(),
+            map_changes: watched::single(maps.clone(), &spec.name).boxed(),
             keeper: Keeper { spec, executor: Executor::new(client.clone(), MANAGER), maps },
             secret: None,
             map: None,
@@ -168,13 +167,11 @@ impl SelfIssued {
             };
             tokio::select! {
                 () = stop.cancelled() => return None,
-                Some(change) = self.secret_changes.next() => match change {
-                    Ok(secret) => self.secret = Some(secret),
-                    Err(error) => self.unseen("Secret", &error),
+                Some(change) = self.secret_changes.next() => if let Ok(secret) = change {
+                    self.secret = Some(secret);
                 },
-                Some(change) = self.map_changes.next() => match change {
-                    Ok(map) => self.map = Some(map),
-                    Err(error) => self.unseen("ConfigMap", &error),
+                Some(change) = self.map_changes.next() => if let Ok(map) = change {
+                    self.map = Some(map);
                 },
                 () = timer => {}
             }
@@ -198,16 +195,6 @@ impl SelfIssued {
             }
             return Some(outcome.map(|(current, _)| current));
         }
-    }
-
-    fn unseen(&self, kind: &str, error: &watcher::Error) {
-        let error = error_text::chain(error);
-        tracing::warn!(
-            kind,
-            name = self.keeper.spec.title(),
-            error,
-            "cannot watch the serving certificate's object"
-        );
     }
 }
 
