@@ -11,15 +11,14 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::classic::catalog_source::ConfigMapReference;
 use olm_api::classic::{CatalogSource, Time};
 use olm_catalog::registry::Registry;
 use olm_classic::catalog_source::{ConnectionState, SNAPSHOT_LIFETIME};
-use olm_runtime::backoff as runtime_backoff;
 use olm_runtime::controller::Waker;
 use olm_runtime::error_text::chain;
+use olm_runtime::watched;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Notify, watch};
@@ -260,16 +259,15 @@ impl Keeping {
     }
 
     pub(super) async fn config_map(&self, api: &Api<ConfigMap>, name: &str, source: &CatalogSource) {
-        let changes = watcher::watch_object(api.clone(), name).backoff(runtime_backoff::of_watch());
-        let mut changes = pin!(changes);
+        let mut changes = pin!(watched::single(api.clone(), name));
         while let Some(change) = changes.next().await {
             let found = match change {
                 Ok(found) => found,
                 Err(error) => {
-                    let problem = chain(&error);
-                    tracing::info!(catalog = self.key, error = problem, "cannot watch the ConfigMap");
                     // what was found before counts; until then Subscriptions report why there is nothing
                     if self.link.borrow().state == ConnectionState::Connecting {
+                        let problem = chain(&error);
+                        tracing::info!(catalog = self.key, error = problem, "cannot watch the ConfigMap");
                         self.set(ConnectionState::Connecting, None, Some(CatalogError::Source(problem)));
                     }
                     continue;
