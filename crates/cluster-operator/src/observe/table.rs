@@ -8,11 +8,10 @@ use futures::stream::{BoxStream, StreamExt as _};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::{DynamicResourceScope, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::watcher;
-use kube::runtime::{WatchStreamExt as _, watcher::watch_object};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use olm_api::openshift::CLUSTER_OPERATOR;
 use olm_runtime::controller::Waker;
-use olm_runtime::watched::Watched;
+use olm_runtime::watched::{self, Watched};
 use serde_json::Value;
 
 /// The state of a kind.
@@ -138,14 +137,9 @@ impl Source {
         );
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &definitions);
         let name = format!("{}.{}", self.resource.plural, self.resource.group);
-        watch_object(api, &name)
-            .backoff(olm_runtime::backoff::of_watch())
-            .filter_map(move |found| {
-                let found = found.inspect_err(|error| {
-                    tracing::warn!(definition = name, %error, "watch interrupted");
-                });
-                std::future::ready(found.ok().map(|object| object.is_some_and(|it| is_established(&it))))
-            })
+        let is_served = |object: Option<DynamicObject>| object.is_some_and(|it| is_established(&it));
+        watched::single(api, &name)
+            .filter_map(move |found| std::future::ready(found.ok().map(is_served)))
             .boxed()
     }
 
