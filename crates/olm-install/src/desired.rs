@@ -213,7 +213,7 @@ const REVISION_ANNOTATIONS: [&str; 6] = [
 #[must_use]
 pub(crate) fn same_settings(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> bool {
     let (theirs, ours) = (stored.annotations(), desired.annotations());
-    // one that is not desired any more is taken out, as by any apply
+    // one that is not desired any more is removed by an apply, unless another client owns it
     let is_same = |key: &str| theirs.get(key) == ours.get(key);
     REVISION_ANNOTATIONS.into_iter().all(is_same)
         && stored.spec.progress_deadline_minutes == desired.spec.progress_deadline_minutes

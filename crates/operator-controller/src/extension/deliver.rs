@@ -20,8 +20,8 @@ use olm_resolver::{Resolution, Skipped};
 use super::context::Context;
 use super::dependencies;
 use super::result::Notice;
-use super::state::{PerExtension, Verified};
-use super::writer::{StepError, WriteError};
+use super::state::{PerExtension, States, UnchangedApply, Verified};
+use super::writer::{RevisionWriter, StepError, WriteError};
 use crate::recorded::Recorded;
 
 /// The result of an executed plan.
@@ -81,7 +81,7 @@ pub(crate) async fn deliver(
     let written = match &plan.change {
         Change::Keep => None,
         Change::Update(set) => match newest {
-            Some(newest) => Some(context.writer.update(set, newest).await?),
+            Some(newest) => apply_settings(&context.states, &context.writer, request, set, newest).await?,
             None => None,
         },
         Change::Restore(numbered) => match newest {
@@ -118,6 +118,27 @@ pub(crate) async fn deliver(
     let is_reported = verified.is_some_and(|verified| verified.bundle.reference == bundle.reference);
     notices.extend(plan.notices.into_iter().filter(|it| it.reason != IMAGE_IGNORED || !is_reported));
     Ok(Delivered { written, notices, issuer: plan.issuer, unread })
+}
+
+/// Applies settings to the newest revision, unless the same apply to the same version of it changed nothing before. `None` if nothing
+/// was sent.
+async fn apply_settings(
+    states: &States,
+    writer: &RevisionWriter,
+    request: &ExtensionRequest,
+    set: &ClusterObjectSet,
+    newest: &ClusterObjectSet,
+) -> Result<Option<ClusterObjectSet>, WriteError> {
+    let apply = UnchangedApply { applied: set.clone(), resource_version: newest.resource_version() };
+    let (name, uid) = (&request.name, &request.uid);
+    if states.update(name, uid, |state| state.unchanged.as_ref() == Some(&apply)) {
+        return Ok(None);
+    }
+    let written = writer.update(set, newest).await?;
+    if written.resource_version() == apply.resource_version {
+        states.update(name, uid, |state| state.unchanged = Some(apply));
+    }
+    Ok(Some(written))
 }
 
 /// Observes with the caches of the process, and registers what the extension waits for.
@@ -195,4 +216,55 @@ impl Observer for ClusterObserver<'_> {
 
 fn not_written(error: WriteError) -> PassError {
     PassError::new(Class::Transient, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_api::annotations;
+    use olm_install::resolution::validate;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::secret_cache::SecretCache;
+    use crate::testing::Apiserver;
+
+    /// Server-side apply removes the annotation of a release only if this controller set it.
+    #[tokio::test]
+    async fn deliver_repeats_no_apply_that_changed_nothing() {
+        let extension = serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "demo", "uid": "u1"},
+            "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
+        }));
+        let request = validate(&extension.unwrap()).unwrap();
+        let set = |version: &str, annotations: Value, deadline: Value| -> ClusterObjectSet {
+            let spec = json!({"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent",
+                "progressDeadlineMinutes": deadline});
+            let metadata = json!({"name": "demo-1", "uid": "r1", "resourceVersion": version, "annotations": annotations});
+            let set = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": metadata, "spec": spec});
+            serde_json::from_value(set).unwrap()
+        };
+        let (release, none) = (json!({annotations::BUNDLE_RELEASE: "2"}), json!({}));
+        for (case, answered, remaining, version, deadline, sent) in [
+            ("of another client", "7", &release, "7", json!(null), 1),
+            ("of another client, and the revision changed since", "7", &release, "9", json!(null), 2),
+            ("of another client, and other settings", "7", &release, "7", json!(30), 2),
+            ("of this controller, and set again", "8", &none, "8", json!(null), 2),
+        ] {
+            let answer = serde_json::to_value(set(answered, remaining.clone(), json!(null))).unwrap();
+            let apiserver = Apiserver::new(move |_, _| (200, answer.clone()));
+            let writer = RevisionWriter::new(apiserver.client(), "olmv1-system", SecretCache::default());
+            let states = States::default();
+            for (version, deadline) in [("7", json!(null)), (version, deadline)] {
+                let desired = set("", none.clone(), deadline);
+                let newest = set(version, release.clone(), json!(null));
+                apply_settings(&states, &writer, &request, &desired, &newest).await.unwrap();
+            }
+            let requests = apiserver.requests();
+            assert_eq!(requests.len(), sent, "{case}: {requests:?}");
+            assert!(
+                !requests.iter().any(|line| line.contains(annotations::BUNDLE_RELEASE)),
+                "{case}: {requests:?}"
+            );
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use olm_api::ClusterObjectSet;
 use olm_install::resolution::{BundleFacts, PassError};
 use olm_resolver::Needed;
 use parking_lot::Mutex;
@@ -22,6 +23,8 @@ pub struct PerExtension {
     pub recorded: Option<Recorded>,
     /// What its active revisions were rendered from, by UID, as found with that.
     pub inputs: HashMap<String, String>,
+    /// The last apply of settings that changed nothing.
+    pub(crate) unchanged: Option<UnchangedApply>,
     /// Since when its status is held back.
     pub(crate) debounce: Debounce,
     /// The last write of its status failed, though it may have been executed.
@@ -47,6 +50,14 @@ pub struct Verified {
     pub bundle: BundleFacts,
     /// The account whose rights were checked.
     pub account: Option<String>,
+}
+
+/// An apply that changed nothing of a revision: it removes no annotation that another client owns.
+#[derive(Debug, PartialEq)]
+pub(crate) struct UnchangedApply {
+    pub(crate) applied: ClusterObjectSet,
+    /// The version of the revision, before and after.
+    pub(crate) resource_version: Option<String>,
 }
 
 /// A bundle whose objects do not fit into a revision: too many of them, or one too large for a Secret. What a bundle renders to
