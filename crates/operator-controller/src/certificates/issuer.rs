@@ -38,7 +38,7 @@ pub(super) struct Issuer {
     pub(super) context: Context,
     pub(super) cluster: Cluster,
     pub(super) executor: Executor,
-    /// What revisions consist of, by UID: it never changes.
+    /// What the objects of each revision need of certificates, by its UID: its content never changes. The objects are not kept.
     pub(super) contents: Mutex<HashMap<String, Arc<Content>>>,
 }
 
