@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client, Resource};
 use olm_api::classic::install_plan::Step;
 use olm_api::classic::{ClusterServiceVersion, InstallPlan, InstallPlanStatus, Subscription};
@@ -102,8 +102,8 @@ impl<'a> Run<'a> {
             // what cannot be read is reported when it cannot be created either
             existing = request::read(self.client_of(&named), &named).await.ok().flatten();
         }
-        let subscriptions = match (named.kind(), &existing) {
-            ("Subscription", None) => self.subscriptions().await.map_err(|error| failed(&error))?,
+        let subscribed = match (named.kind(), &existing) {
+            ("Subscription", None) => self.subscribed_packages().await.map_err(|error| failed(&error))?,
             _ => Vec::new(),
         };
         for _ in 0..ATTEMPTS {
@@ -113,7 +113,7 @@ impl<'a> Run<'a> {
                 existing: existing.as_ref(),
                 owner_uid: self.owner_uid(&step.resolving, &csvs),
                 csvs: &csvs,
-                subscriptions: &subscriptions,
+                subscribed: &subscribed,
                 global_namespace: &self.plans.context.settings.global_namespace,
             };
             let action = decide_step(self.plan, index, &manifest, observed)?;
@@ -154,10 +154,13 @@ impl<'a> Run<'a> {
         here.iter().filter(waits).map(|it| operator::label(&name(it))).collect()
     }
 
-    /// Those of the namespace as the apiserver has them: the watch may not show yet to what a user has just subscribed.
-    async fn subscriptions(&self) -> Result<Vec<Subscription>, kube::Error> {
-        let api: Api<Subscription> = Api::namespaced(self.plans.context.client.clone(), self.namespace);
-        Ok(api.list(&ListParams::default()).await?.items)
+    /// The packages of all Subscriptions of the namespace, also of those that do not fit their type, as the apiserver has them: the watch
+    /// may not show yet to what a user has just subscribed.
+    async fn subscribed_packages(&self) -> Result<Vec<String>, kube::Error> {
+        let (client, resource) = (self.plans.context.client.clone(), ApiResource::erase::<Subscription>(&()));
+        let api: Api<DynamicObject> = Api::namespaced_with(client, self.namespace, &resource);
+        let found = api.list(&ListParams::default()).await?.items;
+        Ok(found.iter().filter_map(|it| it.data["spec"]["name"].as_str().map(str::to_owned)).collect())
     }
 
     fn owner_uid<'b>(&'b self, csv: &str, csvs: &'b [Arc<ClusterServiceVersion>]) -> Option<&'b str> {
@@ -497,6 +500,37 @@ mod tests {
         let requests = apiserver.requests();
         assert_eq!(requests.len(), 3, "created, read, replaced: {requests:?}");
         assert!(requests.iter().all(|it| !it.contains("/namespaces/")), "{requests:?}");
+    }
+
+    #[tokio::test]
+    async fn unreadable_subscription_counts_as_subscribed() {
+        let subscription = |name: &str, spec: Value| {
+            json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription", "metadata": {"name": name, "namespace": "ns"},
+                "spec": spec})
+        };
+        let unreadable = subscription("mine", json!({"name": "pear", "source": 1}));
+        let bare = subscription("bare", Value::Null);
+        let list = json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "SubscriptionList", "metadata": {},
+            "items": [bare, unreadable]});
+        let created = subscription("other", json!({}));
+        let apiserver = Apiserver::new(move |method, _| match method {
+            "GET" => (200, list.clone()),
+            _ => (201, created.clone()),
+        });
+        let (plans, _cache) = super::super::tests::plans(&apiserver);
+        for (package, want) in [("pear", StepStatus::Present), ("apple", StepStatus::Created)] {
+            let name = format!("{package}-stable-s-olm");
+            let mut step = role_step("a.v1", &name);
+            (step.resource.group, step.resource.kind) =
+                ("operators.coreos.com".to_owned(), "Subscription".to_owned());
+            let spec = json!({"name": package, "source": "s", "sourceNamespace": "olm"});
+            step.resource.manifest = subscription(&name, spec).to_string();
+            let mut plan = plan();
+            plan.status =
+                Some(InstallPlanStatus { plan: vec![step.clone()], ..InstallPlanStatus::default() });
+            let mut run = Run::new(&plans, &plan, apiserver.client());
+            assert_eq!(run.step(0, &step).await, Ok(want), "{package}");
+        }
     }
 
     #[tokio::test]

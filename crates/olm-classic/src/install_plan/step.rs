@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use olm_api::classic::cluster_service_version::CustomResourceDefinitions;
 use olm_api::classic::install_plan::Step;
-use olm_api::classic::{ClusterServiceVersion, InstallPlan, Subscription};
+use olm_api::classic::{ClusterServiceVersion, InstallPlan};
 use olm_core::{Object, go, member_map};
 use serde_json::{Map, Value, json};
 
@@ -267,8 +267,8 @@ pub struct StepObserved<'a> {
     pub owner_uid: Option<&'a str>,
     /// The ClusterServiceVersions of the namespace.
     pub csvs: &'a [Arc<ClusterServiceVersion>],
-    /// The Subscriptions of the namespace, for a step that makes one.
-    pub subscriptions: &'a [Subscription],
+    /// The packages that Subscriptions of the namespace name, for a step that makes one.
+    pub subscribed: &'a [String],
     /// Its catalogs are available everywhere.
     pub global_namespace: &'a str,
 }
@@ -327,8 +327,7 @@ pub fn decide_step(
             made.set_annotation("olm.generated-by", plan.metadata.name.as_deref().unwrap_or_default());
             // two Subscriptions to a package cannot be resolved, and the user may have subscribed since the plan was made
             let package = manifest.0.get("spec").and_then(|spec| spec["name"].as_str());
-            let is_subscribed =
-                observed.subscriptions.iter().any(|other| Some(other.spec.package.as_str()) == package);
+            let is_subscribed = observed.subscribed.iter().any(|other| Some(other.as_str()) == package);
             Ok(if is_subscribed { StepAction::Keep } else { keep_or_create(made, observed.existing) })
         }
         Handling::PullSecret if observed.existing.is_some() => Ok(StepAction::Keep),

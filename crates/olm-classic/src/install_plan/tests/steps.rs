@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use olm_api::classic::{ClusterServiceVersion, Subscription};
+use olm_api::classic::ClusterServiceVersion;
 use olm_core::Object;
 use serde_json::{Value, json};
 
@@ -222,18 +222,16 @@ fn shared_role_has_not_all_owner_labels() {
 
 #[test]
 fn dependency_is_subscribed_to_once() {
-    let subscription = |name: &str, package: &str| {
-        json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription", "metadata": {"name": name},
-            "spec": {"name": package, "source": "s", "sourceNamespace": "olm"}})
-    };
-    let manifest = object(subscription("pear-stable-s-olm", "pear"));
+    let manifest = object(
+        json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription", "metadata": {"name": "pear-stable-s-olm"},
+            "spec": {"name": "pear", "source": "s", "sourceNamespace": "olm"}}),
+    );
     let plan = plan_with(
         "Installing",
         vec![step("Subscription", "operators.coreos.com", "pear-stable-s-olm", "Unknown")],
     );
     for (package, want) in [("pear", "Present"), ("apple", "Created"), ("", "Created")] {
-        let of_user: Subscription = typed("v1alpha1", "Subscription", subscription("mine", package));
-        let observed = StepObserved { subscriptions: &[of_user], ..StepObserved::default() };
+        let observed = StepObserved { subscribed: &[package.to_owned()], ..StepObserved::default() };
         let action = decide_step(&plan, 0, &manifest, observed).unwrap();
         assert_eq!(action.status().as_str(), want, "{package}");
     }
