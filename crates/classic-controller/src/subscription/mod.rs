@@ -126,12 +126,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     use olm_classic::subscription::ResolutionFact;
-    use olm_runtime::watched::Object as Cached;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    use super::testing::subscriptions;
+    use super::testing::{subscribed, subscriptions};
     use super::*;
-    use crate::cluster::Cluster;
     use crate::testing::Apiserver;
 
     #[tokio::test]
@@ -149,13 +147,7 @@ mod tests {
             (ResolutionFact::Resolved, unpacked("EnsureInstallPlanFailed"), None),
         ] {
             let apiserver = Apiserver::new(|_, _| (201, json!({"metadata": {"name": "e"}})));
-            let cluster = Cluster::new();
-            let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}});
-            cluster.groups.insert("ns/g".to_owned(), Cached::new(serde_json::from_value(group).unwrap()));
-            let spec = json!({"name": "a", "source": "a", "sourceNamespace": "ns"});
-            let subscription = json!({"metadata": {"namespace": "ns", "name": "a"}, "spec": spec});
-            let subscription = Cached::new(serde_json::from_value(subscription).unwrap());
-            cluster.subscriptions.insert("ns/a".to_owned(), subscription);
+            let cluster = subscribed(&["a"], &Value::Null);
             let subscriptions = subscriptions(&apiserver, &cluster);
             let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
             let attempt = Attempt {

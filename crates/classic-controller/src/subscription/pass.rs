@@ -354,9 +354,8 @@ mod tests {
     use olm_runtime::watched::Object as Cached;
     use serde_json::{Value, json};
 
-    use super::super::testing::subscriptions;
+    use super::super::testing::{subscribed, subscriptions};
     use super::*;
-    use crate::cluster::Cluster;
     use crate::testing::Apiserver;
 
     #[tokio::test]
@@ -378,13 +377,7 @@ mod tests {
             (500, json!({}), false),
         ] {
             let apiserver = Apiserver::new(move |_, _| (code, live.clone()));
-            let cluster = Cluster::new();
-            let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}});
-            cluster.groups.insert("ns/g".to_owned(), Cached::new(serde_json::from_value(group).unwrap()));
-            let spec = json!({"name": "a", "source": "a", "sourceNamespace": "ns"});
-            let subscription = json!({"metadata": {"namespace": "ns", "name": "a"}, "spec": spec});
-            let subscription = Cached::new(serde_json::from_value(subscription).unwrap());
-            cluster.subscriptions.insert("ns/a".to_owned(), subscription);
+            let cluster = subscribed(&["a"], &Value::Null);
             let cached = Cached::new(serde_json::from_value(csv("u", Value::Null)).unwrap());
             cluster.csvs.insert("ns/a.v1".to_owned(), cached);
             let subscriptions = subscriptions(&apiserver, &cluster);
@@ -418,21 +411,14 @@ mod tests {
             (500, json!({}), false),
         ] {
             let apiserver = Apiserver::new(move |_, _| (code, live.clone()));
-            let cluster = Cluster::new();
-            let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}});
-            cluster.groups.insert("ns/g".to_owned(), Cached::new(serde_json::from_value(group).unwrap()));
+            let status = json!({"state": "UpgradePending", "currentCSV": "a.v1", "installPlanRef": {"name": "p"},
+                "lastUpdated": "2026-01-01T00:00:00Z"});
+            let cluster = subscribed(&["a"], &status);
             let plan = json!({
                 "metadata": {"namespace": "ns", "name": "p"}, "status": {"phase": "Complete", "catalogSources": []},
                 "spec": {"clusterServiceVersionNames": ["a.v1"], "approval": "Automatic", "approved": true, "generation": 1},
             });
             cluster.plans.insert("ns/p".to_owned(), Cached::new(serde_json::from_value(plan).unwrap()));
-            let subscription = json!({
-                "metadata": {"namespace": "ns", "name": "a"}, "spec": {"name": "a", "source": "a", "sourceNamespace": "ns"},
-                "status": {"state": "UpgradePending", "currentCSV": "a.v1", "installPlanRef": {"name": "p"},
-                    "lastUpdated": "2026-01-01T00:00:00Z"},
-            });
-            let subscription = Cached::new(serde_json::from_value(subscription).unwrap());
-            cluster.subscriptions.insert("ns/a".to_owned(), subscription);
             let subscriptions = subscriptions(&apiserver, &cluster);
             let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
             let catalogs = observed.catalog_facts();
@@ -445,17 +431,11 @@ mod tests {
     #[tokio::test]
     async fn bundle_that_cannot_be_read_stops_only_its_catalog() {
         let apiserver = Apiserver::new(|_, _| (404, json!({})));
-        let cluster = Cluster::new();
-        let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}});
-        cluster.groups.insert("ns/g".to_owned(), Cached::new(serde_json::from_value(group).unwrap()));
+        let cluster = subscribed(&["a", "z"], &Value::Null);
         for name in ["a", "z"] {
-            let metadata = json!({"namespace": "ns", "name": name});
-            let source = json!({"metadata": metadata, "spec": {"sourceType": "grpc", "image": name}});
-            let spec = json!({"name": name, "channel": "stable", "source": name, "sourceNamespace": "ns"});
-            let subscription = json!({"metadata": metadata, "spec": spec});
-            let key = format!("ns/{name}");
-            cluster.catalogs.insert(key.clone(), Cached::new(serde_json::from_value(source).unwrap()));
-            cluster.subscriptions.insert(key, Cached::new(serde_json::from_value(subscription).unwrap()));
+            let source = json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"sourceType": "grpc", "image": name}});
+            let source = Cached::new(serde_json::from_value(source).unwrap());
+            cluster.catalogs.insert(format!("ns/{name}"), source);
         }
         let subscriptions = subscriptions(&apiserver, &cluster);
         let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");

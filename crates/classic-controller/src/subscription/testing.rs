@@ -1,4 +1,4 @@
-//! The controller of Subscriptions for tests, with images in memory.
+//! The controller of Subscriptions for tests, with images in memory, and what it reads.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use olm_api::classic::CatalogSource;
 use olm_core::Object;
-use serde_json::json;
+use olm_runtime::watched;
+use serde_json::{Value, json};
 
 use super::{NAME, Solved, Subscriptions, Unpacks, metrics};
 use crate::catalog::Catalogs;
@@ -67,6 +68,22 @@ impl CatalogContent for Content {
         ];
         Ok(lines.map(|line| format!("{line}\n")).concat().into_bytes())
     }
+}
+
+/// A cluster with an OperatorGroup and Subscriptions of these names in namespace `ns`. Each is to the package of its name in the catalog of
+/// its name, and has this status.
+pub(super) fn subscribed(names: &[&str], status: &Value) -> Arc<Cluster> {
+    let cluster = Cluster::new();
+    let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}});
+    cluster.groups.insert("ns/g".to_owned(), watched::Object::new(serde_json::from_value(group).unwrap()));
+    for name in names {
+        let spec = json!({"name": name, "channel": "stable", "source": name, "sourceNamespace": "ns"});
+        let subscription =
+            json!({"metadata": {"namespace": "ns", "name": name}, "spec": spec, "status": status});
+        let subscription = watched::Object::new(serde_json::from_value(subscription).unwrap());
+        cluster.subscriptions.insert(format!("ns/{name}"), subscription);
+    }
+    cluster
 }
 
 /// The controller with the images of [`Registry`].
