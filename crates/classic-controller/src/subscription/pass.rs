@@ -10,7 +10,7 @@ use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use olm_api::classic::{ClusterServiceVersion, InstallPlan};
-use olm_classic::install_plan::{PlannedBundle, REQUEUE, UnpackNext, UnpackSettings, bundle_lookup};
+use olm_classic::install_plan::{PlannedBundle, REQUEUE, UnpackNext, UnpackSettings};
 use olm_classic::subscription::{
     Conclusion, NamespaceFacts, Pass, PassError, Resolution, ResolutionFact, StateRule, StatusValues,
     UnpackFact, begin_pass, conclude_pass, is_awaiting, is_confirmed, needs_confirmation, new_bundles,
@@ -300,10 +300,9 @@ impl Subscriptions {
             };
             let mut unpacked = None;
             if !content.image.is_empty() {
-                let lookup = bundle_lookup(chosen, &content.image, String::new());
                 let (decision, objects) = self.unpacks.step(
                     source,
-                    &lookup,
+                    &content.image,
                     settings,
                     &observed.namespace,
                     &observed.subscriptions,

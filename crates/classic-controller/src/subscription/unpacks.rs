@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use olm_api::classic::install_plan::BundleLookup;
 use olm_api::classic::{CatalogSource, Subscription};
 use olm_classic::install_plan::{
     UnpackDecision, UnpackNext, UnpackObserved, UnpackSettings, decide_unpack, reported_unpack,
@@ -78,25 +77,23 @@ impl Unpacks {
     pub(crate) fn step(
         &self,
         source: &Arc<CatalogSource>,
-        lookup: &BundleLookup,
+        image: &str,
         settings: UnpackSettings,
         namespace: &str,
         subscriptions: &[Arc<Subscription>],
     ) -> (UnpackDecision, Option<Arc<Vec<Object>>>) {
         let now = Timestamp::now();
-        let key = (watched::key(&source.metadata), lookup.path.clone());
+        let key = (watched::key(&source.metadata), image.to_owned());
         let mut states = self.states.lock();
         evict(&mut states);
         // statuses count for what an earlier process has begun: those of this one may be about another catalog, which a user replaced
         let is_begun =
             states.iter().any(|((_, image), state)| *image == key.1 && state.namespaces.contains(namespace));
         if !is_begun && !states.contains_key(&key) {
-            let progress = match reported_unpack(&lookup.path, subscriptions, settings, now) {
+            let progress = match reported_unpack(image, subscriptions, settings, now) {
                 UnpackObserved::Running { since, problem } => Some(Progress::Running { since, problem }),
                 UnpackObserved::Failed { at, message } => Some(Progress::Failed { at, message }),
-                UnpackObserved::CatalogMissing | UnpackObserved::NotStarted | UnpackObserved::Unpacked => {
-                    None
-                }
+                UnpackObserved::NotStarted | UnpackObserved::Unpacked => None,
             };
             if let Some(progress) = progress {
                 states.insert(key.clone(), self.begin(&key, source, progress));
@@ -121,7 +118,7 @@ impl Unpacks {
                 }
             }
         };
-        let decision = decide_unpack(lookup, &observed, settings, now);
+        let decision = decide_unpack(image, &observed, settings, now);
         match decision.next {
             UnpackNext::Start => {
                 let earlier = states.remove(&key).map(|state| state.namespaces).unwrap_or_default();
@@ -255,8 +252,7 @@ mod tests {
     use futures::FutureExt as _;
     use futures::future::BoxFuture;
     use olm_api::classic::Time;
-    use olm_classic::install_plan::{UnpackRule, bundle_lookup};
-    use olm_solver::ChosenBundle;
+    use olm_classic::install_plan::UnpackRule;
     use serde_json::json;
 
     use super::*;
@@ -292,12 +288,7 @@ mod tests {
         )
     }
 
-    fn lookup() -> BundleLookup {
-        let [namespace, catalog, channel, name, package, replaces] =
-            ["ns", "c", "stable", "a.v1", "a", ""].map(str::to_owned);
-        let chosen = ChosenBundle { namespace, catalog, channel, name, package, replaces };
-        bundle_lookup(&chosen, "registry.example.com/a:v1", String::new())
-    }
+    const IMAGE: &str = "registry.example.com/a:v1";
 
     #[tokio::test(start_paused = true)]
     async fn unpack_ends_when_no_namespace_asks() {
@@ -305,7 +296,7 @@ mod tests {
         let images: Arc<dyn ImageSource> = Arc::clone(&down) as _;
         let unpacks = Unpacks::new(&images);
         let pulls = || down.0.lock().values().sum::<usize>();
-        let ask = || unpacks.step(&source("u", 1), &lookup(), UnpackSettings::default(), "ns", &[]);
+        let ask = || unpacks.step(&source("u", 1), IMAGE, UnpackSettings::default(), "ns", &[]);
         for _ in 0..60 {
             ask();
             tokio::time::sleep(Duration::from_secs(5)).await;
@@ -324,14 +315,13 @@ mod tests {
 
     /// A Subscription that has reported the bundle for so many seconds.
     fn reporting((type_, reason): (&str, &str), seconds: u64) -> Arc<Subscription> {
-        let image = lookup().path;
         let text = match type_ {
             "BundleUnpackFailed" => {
                 format!(
-                    "bundle image {image} cannot be unpacked: no such image; it is tried again after 300 s"
+                    "bundle image {IMAGE} cannot be unpacked: no such image; it is tried again after 300 s"
                 )
             }
-            _ => format!("unpacking of bundle image {image}: still running"),
+            _ => format!("unpacking of bundle image {IMAGE}: still running"),
         };
         let condition = json!({"type": type_, "status": "True", "reason": reason, "message": text});
         let status = json!({"lastUpdated": "2026-01-01T00:00:00Z", "conditions": [condition]});
@@ -361,7 +351,7 @@ mod tests {
             let subscription = reporting(reported, seconds);
             let reports = [Arc::clone(&subscription)];
             let ask = |reports: &[Arc<Subscription>]| {
-                unpacks.step(&source("u", 1), &lookup(), UnpackSettings::default(), "ns", reports).0
+                unpacks.step(&source("u", 1), IMAGE, UnpackSettings::default(), "ns", reports).0
             };
             let decision = ask(&reports);
             assert_eq!(decision.rule, rule, "{reported:?} for {seconds} s");
@@ -388,7 +378,7 @@ mod tests {
             let mut source = CatalogSource::clone(&source("u", 1));
             source.metadata.name = Some(catalog.to_owned());
             let source = Arc::new(source);
-            let (decision, _) = unpacks.step(&source, &lookup(), UnpackSettings::default(), "ns", &reports);
+            let (decision, _) = unpacks.step(&source, IMAGE, UnpackSettings::default(), "ns", &reports);
             assert_eq!(decision.rule, rule, "{catalog}");
         }
     }
@@ -398,7 +388,7 @@ mod tests {
         let images: Arc<dyn ImageSource> = Arc::new(Down::default());
         let unpacks = Unpacks::new(&images);
         let reports = [reporting(FAILED, 60)];
-        unpacks.step(&source("u", 1), &lookup(), UnpackSettings::default(), "ns", &reports);
+        unpacks.step(&source("u", 1), IMAGE, UnpackSettings::default(), "ns", &reports);
         for (seconds, left) in [(RETENTION.as_secs(), 1), (300, 0)] {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             unpacks.evict();
@@ -421,7 +411,7 @@ mod tests {
             ("created again", 2, "c", wait),
         ] {
             let source = source(uid, generation);
-            let (decision, _) = unpacks.step(&source, &lookup(), UnpackSettings::default(), namespace, &[]);
+            let (decision, _) = unpacks.step(&source, IMAGE, UnpackSettings::default(), namespace, &[]);
             assert_eq!(decision.next, next, "{uid} {generation}");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

@@ -250,13 +250,8 @@ fn step_reference(bundle: &PlannedBundle<'_>) -> Result<StepReference, PlanError
 }
 
 fn lookup(bundle: &PlannedBundle<'_>) -> Option<Result<BundleLookup, PlanError>> {
-    let image = bundle.image?;
-    Some(properties_text(bundle).map(|properties| bundle_lookup(bundle.chosen, image, properties)))
-}
-
-/// The lookup of a bundle that is an image; `properties` are those of the bundle, as JSON.
-pub fn bundle_lookup(chosen: &ChosenBundle, image: &str, properties: String) -> BundleLookup {
-    BundleLookup {
+    let (chosen, image) = (bundle.chosen, bundle.image?);
+    Some(properties_text(bundle).map(|properties| BundleLookup {
         path: image.to_owned(),
         identifier: chosen.name.clone(),
         replaces: chosen.replaces.clone(),
@@ -268,7 +263,7 @@ pub fn bundle_lookup(chosen: &ChosenBundle, image: &str, properties: String) -> 
         conditions: Vec::new(),
         properties,
         unknown: Default::default(),
-    }
+    }))
 }
 
 /// ClusterServiceVersions, then CustomResourceDefinitions, then the rest.

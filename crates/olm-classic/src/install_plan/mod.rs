@@ -18,9 +18,7 @@ mod unpack;
 
 pub use approval::Approval;
 pub use crd::{CrdUpdate, CrdUpdateError, check_object, judged_versions, object_judge, update_crd};
-pub use make::{
-    PROPERTIES_ANNOTATION, PlanError, PlanRequest, PlannedBundle, bundle_lookup, bundle_objects, install_plan,
-};
+pub use make::{PROPERTIES_ANNOTATION, PlanError, PlanRequest, PlannedBundle, bundle_objects, install_plan};
 pub use phase::{
     AccountError, PLAN_ROWS, PlanDecision, PlanNext, PlanObserved, PlanPhase, PlanRow, PlanRule, PlanRun,
     REQUEUE, RETRY_WINDOW, WAITING_EVENT, failed_wait, next_phase, plan_account, plan_wait,

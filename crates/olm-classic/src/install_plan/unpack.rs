@@ -1,4 +1,4 @@
-//! Bundles that are images: what the lookup of one reports, and when it is tried again.
+//! Bundles that are images: how far one is, and when it is tried again. No InstallPlan reports that: it is made when all are unpacked.
 //!
 //! Rule: classic-apis §5.5 and §13. Whether a Job or the controller itself reads the image is the caller's matter.
 
@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use olm_api::ConditionStatus;
-use olm_api::classic::install_plan::BundleLookup;
 use olm_api::classic::subscription::SubscriptionCondition;
-use olm_api::classic::{ClassicCondition, OperatorGroup, Subscription};
-use olm_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use olm_api::classic::{OperatorGroup, Subscription};
 use olm_api::k8s_openapi::jiff::Timestamp;
 use olm_core::go::GoDuration;
 
@@ -83,7 +81,6 @@ impl UnpackSettings {
 /// What is there of the content of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnpackObserved {
-    CatalogMissing,
     NotStarted,
     Running {
         since: Timestamp,
@@ -99,7 +96,6 @@ pub enum UnpackObserved {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UnpackRule {
-    CatalogMissing,
     Starts,
     Waits,
     DeadlineExceeded,
@@ -113,47 +109,21 @@ pub enum UnpackRule {
 pub struct UnpackRow {
     pub rule: UnpackRule,
     pub guard: &'static str,
-    /// Condition and reason of the lookup; `None`: it has no conditions any more.
-    pub condition: Option<(&'static str, &'static str)>,
     /// A shared record shows it; the others are in the specification only.
     pub is_recorded: bool,
 }
 
-const PENDING: &str = "BundleLookupPending";
-const FAILED: &str = "BundleLookupFailed";
-
-pub const UNPACK_ROWS: [UnpackRow; 7] = [
-    row(UnpackRule::Unpacked, "the content is there", None, true),
-    row(
-        UnpackRule::CatalogMissing,
-        "the CatalogSource is gone",
-        Some((PENDING, "CatalogSourceMissing")),
-        false,
-    ),
-    row(UnpackRule::Starts, "nothing was started", Some((PENDING, "JobNotStarted")), true),
-    row(UnpackRule::Waits, "it runs", Some((PENDING, "JobIncomplete")), true),
-    row(
-        UnpackRule::DeadlineExceeded,
-        "it runs longer than allowed",
-        Some((FAILED, "DeadlineExceeded")),
-        true,
-    ),
-    row(
-        UnpackRule::Retries,
-        "it failed, and the retry interval is over",
-        Some((PENDING, "JobNotStarted")),
-        false,
-    ),
-    row(UnpackRule::Failed, "it failed", Some((FAILED, "JobFailed")), false),
+pub const UNPACK_ROWS: [UnpackRow; 6] = [
+    row(UnpackRule::Unpacked, "the content is there", true),
+    row(UnpackRule::Starts, "nothing was started", true),
+    row(UnpackRule::Waits, "it runs", true),
+    row(UnpackRule::DeadlineExceeded, "it runs longer than allowed", true),
+    row(UnpackRule::Retries, "it failed, and the retry interval is over", false),
+    row(UnpackRule::Failed, "it failed", false),
 ];
 
-const fn row(
-    rule: UnpackRule,
-    guard: &'static str,
-    condition: Option<(&'static str, &'static str)>,
-    is_recorded: bool,
-) -> UnpackRow {
-    UnpackRow { rule, guard, condition, is_recorded }
+const fn row(rule: UnpackRule, guard: &'static str, is_recorded: bool) -> UnpackRow {
+    UnpackRow { rule, guard, is_recorded }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,7 +139,6 @@ pub enum UnpackNext {
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnpackDecision {
     pub rule: UnpackRule,
-    pub lookup: BundleLookup,
     pub next: UnpackNext,
     /// For the Subscriptions: what happens, or the failure.
     pub message: String,
@@ -180,11 +149,7 @@ impl UnpackDecision {
     pub fn is_failed(&self) -> bool {
         match self.rule {
             UnpackRule::DeadlineExceeded | UnpackRule::Failed => true,
-            UnpackRule::CatalogMissing
-            | UnpackRule::Starts
-            | UnpackRule::Waits
-            | UnpackRule::Retries
-            | UnpackRule::Unpacked => false,
+            UnpackRule::Starts | UnpackRule::Waits | UnpackRule::Retries | UnpackRule::Unpacked => false,
         }
     }
 }
@@ -242,26 +207,13 @@ fn age(since: Timestamp, now: Timestamp) -> Duration {
 
 /// What to do for a bundle that is an image.
 pub fn decide_unpack(
-    lookup: &BundleLookup,
+    image: &str,
     observed: &UnpackObserved,
     settings: UnpackSettings,
     now: Timestamp,
 ) -> UnpackDecision {
-    let source = format!(
-        "{}/{}",
-        lookup.catalog_source_ref.namespace.as_deref().unwrap_or_default(),
-        lookup.catalog_source_ref.name.as_deref().unwrap_or_default()
-    );
-    let image = &lookup.path;
     let (rule, next, message) = match observed {
         UnpackObserved::Unpacked => (UnpackRule::Unpacked, UnpackNext::Use, String::new()),
-        UnpackObserved::CatalogMissing => (
-            UnpackRule::CatalogMissing,
-            UnpackNext::Wait(REQUEUE),
-            format!(
-                "CatalogSource {source} of bundle image {image} is missing; create it, or delete the Subscription"
-            ),
-        ),
         UnpackObserved::NotStarted => {
             (UnpackRule::Starts, UnpackNext::Start, format!("bundle image {image} is about to be unpacked"))
         }
@@ -298,37 +250,5 @@ pub fn decide_unpack(
             }
         }
     };
-    let row = UNPACK_ROWS.iter().find(|row| row.rule == rule).and_then(|row| row.condition);
-    let mut new = lookup.clone();
-    new.conditions = Vec::new();
-    if let Some((type_, reason)) = row {
-        let not_persisted = ("BundleLookupNotPersisted", "BundleNotUnpacked", "");
-        for (type_, reason, message) in [not_persisted, (type_, reason, message.as_str())] {
-            new.conditions.push(condition(lookup, type_, reason, message, now));
-        }
-    }
-    UnpackDecision { rule, lookup: new, next, message }
-}
-
-/// The times of an observation that does not change stay.
-fn condition(
-    lookup: &BundleLookup,
-    type_: &str,
-    reason: &str,
-    message: &str,
-    now: Timestamp,
-) -> ClassicCondition {
-    let old = lookup.conditions.iter().find(|condition| condition.type_ == type_);
-    match old {
-        Some(old) if old.reason == reason && old.message == message => old.clone(),
-        old => ClassicCondition {
-            type_: type_.to_owned(),
-            status: ConditionStatus::True,
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-            last_update_time: Some(Time(now)),
-            last_transition_time: old.map_or(Some(Time(now)), |old| old.last_transition_time.clone()),
-            unknown: Default::default(),
-        },
-    }
+    UnpackDecision { rule, next, message }
 }

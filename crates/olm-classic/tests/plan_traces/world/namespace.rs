@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use olm_api::classic::install_plan::BundleLookup;
 use olm_api::classic::{CatalogSource, InstallPlanStatus};
 use olm_classic::install_plan::{PlannedBundle, UnpackNext, UnpackObserved, UnpackSettings, decide_unpack};
 use olm_classic::subscription::{
@@ -12,7 +11,7 @@ use olm_classic::subscription::{
     conditions, deprecation_messages, expired_plans, is_awaiting, new_bundles, new_status, next_state,
     planned_statuses, resolution_failure, resolve, solver_namespace,
 };
-use olm_solver::{ChosenBundle, Limits, Solution};
+use olm_solver::{Limits, Solution};
 use serde_json::json;
 
 use super::{World, typed};
@@ -128,8 +127,8 @@ impl World<'_> {
                 image: bundle.image.as_deref(),
             })
             .collect();
-        for bundle in &bundles {
-            if let Some(changed) = self.unpack(&bundle.0, &bundle.1) {
+        for (_, bundle) in &bundles {
+            if let Some(changed) = self.unpack(bundle) {
                 return changed;
             }
         }
@@ -139,20 +138,11 @@ impl World<'_> {
     }
 
     /// `None`: the bundle is there.
-    fn unpack(&mut self, chosen: &ChosenBundle, bundle: &crate::scenario::Bundle) -> Option<bool> {
+    fn unpack(&mut self, bundle: &crate::scenario::Bundle) -> Option<bool> {
         let image = bundle.image.clone()?;
         let known = self.unpacking.get(&image).cloned().unwrap_or(UnpackObserved::NotStarted);
-        let lookup = BundleLookup {
-            path: image.clone(),
-            identifier: chosen.name.clone(),
-            replaces: String::new(),
-            catalog_source_ref: Default::default(),
-            conditions: Vec::new(),
-            properties: String::new(),
-            unknown: Default::default(),
-        };
         let settings = UnpackSettings::default().for_group(&self.groups[0]).unwrap();
-        let decision = decide_unpack(&lookup, &known, settings, self.now);
+        let decision = decide_unpack(&image, &known, settings, self.now);
         self.reached.unpacks.insert(decision.rule);
         let before = self.unpack.clone();
         self.unpack = if decision.is_failed() {
