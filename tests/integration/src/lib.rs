@@ -7,6 +7,7 @@ pub mod classic;
 pub mod extension;
 pub mod inventory;
 pub mod package;
+pub mod quarantine;
 pub mod report;
 pub mod sample;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kube::api::Api;
 use olm_api::{ClusterCatalog, condition};
+use olm_integration::quarantine::kill_twice_while_reading;
 use olm_kit::{Cluster, Process, Program, Wait, eventually};
 use serde_json::json;
 
@@ -78,17 +79,8 @@ async fn quarantine_holds_for_replicas_until_it_is_lifted() -> Result<()> {
 
     // killed twice, each time in the middle of the image
     let mut first = replica()?.launch()?;
-    for deaths in ["1", "2"] {
-        let record = first.cache().join("attempts").join(&digest);
-        eventually(&format!("attempt {deaths} is recorded"), LIMIT, || async {
-            let recorded = std::fs::read_to_string(&record).unwrap_or_default();
-            ensure!(recorded == deaths, "{recorded:?}");
-            Ok(())
-        })
-        .await?;
-        first.kill9();
-        first.relaunch()?;
-    }
+    let record = first.cache().join("attempts").join(&digest);
+    kill_twice_while_reading(&mut first, &record).await?;
     for name in NAMES {
         let message = until_quarantined(&api, name, true).await?;
         let why = format!("catalogd ended 2 times without a shutdown while it read the image {digest}");

@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use olm_kit::{BundleImage, Crd, Request, Wait};
 use rand::Rng as _;
 use rand::rngs::StdRng;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::package::{LIMIT, Package};
 use crate::runs::Case;
@@ -73,17 +73,22 @@ pub(crate) async fn serve(site: &Site, package: &Package) -> Result<()> {
             .crds([package.crd(), gadget.clone()])
             .extra(map("stays"))
             .extra(map(own))
-            .webhook(json!({
-                "type": "ValidatingAdmissionWebhook", "generateName": format!("v.{}.example.com", package.name),
-                "deploymentName": format!("{}-ctrl", package.name), "containerPort": 443, "targetPort": 9443,
-                "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
-                "rules": [{"apiGroups": [format!("{}.example.com", package.name)], "apiVersions": ["v1"],
-                    "operations": ["CREATE"], "resources": ["gadgets"]}],
-            }))
+            .webhook(webhook(package))
     };
     package
         .serve(&site.registry, [("1.0.0", bundle("1.0.0", "goes")), ("1.1.0", bundle("1.1.0", "comes"))])
         .await
+}
+
+/// A webhook for the resources of one of the CRDs.
+pub(crate) fn webhook(package: &Package) -> Value {
+    json!({
+        "type": "ValidatingAdmissionWebhook", "generateName": format!("v.{}.example.com", package.name),
+        "deploymentName": format!("{}-ctrl", package.name), "containerPort": 443, "targetPort": 9443,
+        "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+        "rules": [{"apiGroups": [format!("{}.example.com", package.name)], "apiVersions": ["v1"],
+            "operations": ["CREATE"], "resources": ["gadgets"]}],
+    })
 }
 
 /// A resource of the package's CRD, as a user makes it after an install.

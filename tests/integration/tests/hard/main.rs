@@ -16,6 +16,7 @@ mod late_watches;
 mod outages;
 mod package;
 mod proxy;
+mod quarantine;
 mod refused;
 mod replicas;
 mod runs;

@@ -1,4 +1,4 @@
-//! Between the controllers and the apiserver: passes everything on, and makes the watches of chosen kinds late.
+//! Between the controllers and the apiserver: passes everything on, and makes the watches of chosen kinds late, or the list of API groups.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,17 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 use http::StatusCode;
-use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
+use http::header::{ACCEPT, CONNECTION, HOST, TRANSFER_ENCODING};
+use http::request::Parts;
 use http_body_util::{BodyExt as _, BodyStream, StreamBody};
 use kube::Client;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+
+/// The list of API groups, for [`Proxy::hold`]. operator-controller gets it while it renders a bundle with webhooks, and only then.
+pub(crate) const GROUPS: &str = "/apis";
 
 /// A running proxy; it ends with the runtime of the test.
 pub(crate) struct Proxy {
@@ -54,15 +58,15 @@ impl Proxy {
         Ok(Self { kubeconfig: path, held })
     }
 
-    /// From now on the watches of these kinds show nothing; other requests are answered as ever.
-    pub(crate) fn hold(&self, plurals: &[&str]) {
-        self.held.send_modify(|held| held.extend(plurals.iter().map(|plural| (*plural).to_owned())));
+    /// From now on the watches of these kinds show nothing, and requests for these paths get no body; other requests are answered as ever.
+    pub(crate) fn hold(&self, names: &[&str]) {
+        self.held.send_modify(|held| held.extend(names.iter().map(|name| (*name).to_owned())));
     }
 
-    /// The watches of this kind show what they held back, in order.
-    pub(crate) fn release(&self, plural: &str) {
+    /// The watches of this kind, or the responses to requests for this path, show what they held back, in order.
+    pub(crate) fn release(&self, name: &str) {
         self.held.send_modify(|held| {
-            held.remove(plural);
+            held.remove(name);
         });
     }
 }
@@ -75,6 +79,7 @@ async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Res
 
 async fn respond(upstream: &Upstream, request: Request) -> Result<Response> {
     let (parts, body) = request.into_parts();
+    let name = name_of(&parts);
     let target = parts.uri.path_and_query().context("no path")?.as_str();
     let mut forwarded = http::Request::builder().method(parts.method).uri(target);
     for (name, value) in &parts.headers {
@@ -82,20 +87,31 @@ async fn respond(upstream: &Upstream, request: Request) -> Result<Response> {
             forwarded = forwarded.header(name, value);
         }
     }
-    let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
-    let plural = parts.uri.path().rsplit('/').next().filter(|_| is_watch).unwrap_or_default().to_owned();
     let body = body.collect().await?.to_bytes().to_vec();
     let (mut head, body) = upstream.client.send(forwarded.body(body.into())?).await?.into_parts();
     head.headers.remove(TRANSFER_ENCODING);
     head.headers.remove(CONNECTION);
     let held = upstream.held.clone();
     let frames = BodyStream::new(body).then(move |frame| {
-        let (mut held, plural) = (held.clone(), plural.clone());
+        let (mut held, name) = (held.clone(), name.clone());
         async move {
             // an error means that the test has ended
-            let _ = held.wait_for(|held| !held.contains(&plural)).await;
+            let _ = held.wait_for(|held| !held.contains(&name)).await;
             frame
         }
     });
     Ok(Response::from_parts(head, Body::new(StreamBody::new(frames))))
+}
+
+/// The name by which a response is held: the plural of a watch, or the path of another request.
+fn name_of(request: &Parts) -> String {
+    let path = request.uri.path();
+    let is_watch = request.uri.query().is_some_and(|query| query.contains("watch=true"));
+    let accepted = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    match path.rsplit('/').next() {
+        Some(plural) if is_watch => plural.to_owned(),
+        // the APIs of all groups have the path of the list of groups
+        _ if accepted.contains("apidiscovery") => String::new(),
+        _ => path.to_owned(),
+    }
 }

@@ -30,8 +30,7 @@ impl Site {
     /// With one operator-controller.
     pub(crate) async fn start() -> Result<Self> {
         let mut site = Self::without_controller().await?;
-        let program = site.program(&site.kubeconfig(0).await?)?;
-        site.controllers.push(program.start().await?);
+        site.start_controller().await?;
         Ok(site)
     }
 
@@ -65,6 +64,13 @@ impl Site {
         let (cluster, registry) = tokio::try_join!(Cluster::start_for_olm(&options), Registry::start())?;
         let catalogd = Program::catalogd(&cluster)?.start().await?;
         Ok(Self { controllers: Vec::new(), catalogd, registry, cluster })
+    }
+
+    /// Starts another operator-controller, with an account and a cache of its own. It elects no leader.
+    pub(crate) async fn start_controller(&mut self) -> Result<()> {
+        let program = self.program(&self.kubeconfig(self.controllers.len()).await?)?;
+        self.controllers.push(program.start().await?);
+        Ok(())
     }
 
     async fn kubeconfig(&self, replica: usize) -> Result<PathBuf> {
