@@ -140,7 +140,8 @@ async fn resolve_and_deliver(
         Err(StepError::Failed(error)) => (states, Progress::Failed(error)),
     };
     let resolution::Resolved { deprecations, upgrade, .. } = resolved;
-    Ok(PassResult { deprecations, upgrade, unread, ..PassResult::unchanged(states, progress) })
+    // each field, so that the compiler names this line when one is added
+    Ok(PassResult { revisions: states, deprecations, upgrade, progress, unread })
 }
 
 /// The progress of a pass that delivered its bundle. The `reported` error holds until certificates are checked.
