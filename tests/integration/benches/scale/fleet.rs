@@ -20,13 +20,15 @@ use olm_kit::{
 };
 use serde_json::{Value, json};
 
-use crate::{ACCOUNT, Bench, LIMIT, MIB, account, name, start};
+use crate::{ACCOUNT, Bench, LIMIT, MIB, account, name, start, until_idle};
 
 /// How long nothing may be asked.
 const REST: Duration = Duration::from_secs(60);
 /// How long the requests after a restart of the apiserver are counted.
 const AFTERMATH: Duration = Duration::from_secs(60);
 const NAMESPACES: usize = 20;
+/// The leases of operator-controller and of catalogd.
+const LEASES: [&str; 2] = ["9c4404e7.operatorframework.io", "catalogd-operator-lock"];
 const CONTROLLER: &str = "controller-operator-cluster-extension-controller";
 
 fn namespace(index: usize) -> String {
@@ -92,6 +94,7 @@ pub(crate) async fn measure(size: usize, catalogs: usize, bounds: &mut Bounds) -
     bounds.add(&group, "writes of a restart", "", again.writes as f64, 0.0);
     let most = installed.resident.max(restarted.resident) as f64 / MIB;
     bounds.add(&group, "resident memory", "MiB", most, 200.0);
+    standby(&bench.cluster, catalogs).await?;
 
     let passes = bench.passes(&kubeconfig).await?;
     let (cpu, before) = (bench.process.cpu()?, bench.mark()?.requests);
@@ -106,6 +109,33 @@ pub(crate) async fn measure(size: usize, catalogs: usize, bounds: &mut Bounds) -
     bounds.add(&group, "passes after an update of one package in one catalog", "", woken as f64, 1.0);
 
     bench.restart_apiserver(&group, bounds).await
+}
+
+/// Prints the resident memory of a replica of each program that does not lead, beside those that work.
+async fn standby(cluster: &Cluster, catalogs: usize) -> Result<()> {
+    // the programs that are measured elect no leader, because the requests for a lease would count
+    for lease in LEASES {
+        let held = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": lease, "namespace": SYSTEM_NAMESPACE},
+            "spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600}});
+        cluster.apply(&held.to_string()).await?;
+    }
+    let controller = Program::operator_controller(cluster)?.flag("--leader-elect", "true").start().await?;
+    let catalogd = Program::catalogd(cluster)?.flag("--leader-elect", "true").start().await?;
+    eventually("catalogd has all catalogs", LIMIT, || async {
+        let has = std::fs::read_dir(catalogd.cache().join("names"))?.count();
+        ensure!(has >= catalogs, "{has} of {catalogs}");
+        Ok(())
+    })
+    .await?;
+    let mut resident = Vec::new();
+    for process in [&controller, &catalogd] {
+        until_idle(process).await?;
+        ensure!(!process.log_text().contains("became leader"), "{} leads", process.name());
+        resident.push(format!("{} {:.1} MiB", process.name(), process.memory()?.resident as f64 / MIB));
+    }
+    println!("fleet: replicas that do not lead: {}", resident.join(", "));
+    Ok(())
 }
 
 /// Whether one of the two programs sent it.

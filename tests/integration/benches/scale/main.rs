@@ -428,17 +428,21 @@ impl Bench {
         Ok(())
     }
 
-    /// Waits until the process has used almost no CPU for a second; returns when its work ended.
     async fn wait_until_idle(&self) -> Result<Instant> {
-        let (mut since, mut cpu) = (Instant::now(), self.process.cpu()?);
-        while since.elapsed() < Duration::from_secs(1) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            let now = self.process.cpu()?;
-            // a clock tick now and then is the runtime's own
-            if now > cpu + Duration::from_millis(15) {
-                (since, cpu) = (Instant::now(), now);
-            }
-        }
-        Ok(since)
+        until_idle(&self.process).await
     }
+}
+
+/// Waits until the process has used almost no CPU for a second; returns when its work ended.
+async fn until_idle(process: &Process) -> Result<Instant> {
+    let (mut since, mut cpu) = (Instant::now(), process.cpu()?);
+    while since.elapsed() < Duration::from_secs(1) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = process.cpu()?;
+        // a clock tick now and then is the runtime's own
+        if now > cpu + Duration::from_millis(15) {
+            (since, cpu) = (Instant::now(), now);
+        }
+    }
+    Ok(since)
 }
