@@ -301,12 +301,11 @@ pub(crate) fn is_race(error: &kube::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::convert::Infallible;
     use std::sync::Arc;
 
-    use http::{Method, Request, Response};
+    use http::Method;
     use k8s_openapi::jiff::SignedDuration;
-    use kube::client::Body;
+    use olm_runtime::testing::{client, failure, failure_with};
     use parking_lot::Mutex;
     use serde_json::json;
 
@@ -333,24 +332,18 @@ mod tests {
     async fn executor_takes_the_certificate_of_a_faster_replica() {
         let current = generation(Timestamp::now(), SignedDuration::from_hours(1000));
         let state = CertificateState { current, next: None, previous: String::new() };
-        let status = |code: u16, reason: &str| {
-            let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason});
-            (code, status)
-        };
-        let mut answers = VecDeque::from([
-            status(404, "NotFound"),
-            status(409, "AlreadyExists"),
+        let answers = Mutex::new(VecDeque::from([
+            failure(404, "NotFound"),
+            failure(409, "AlreadyExists"),
             (200, json!(secret::created(&spec(), ObjectMeta::default(), &state))),
-        ]);
+        ]));
         let requests = Arc::new(Mutex::new(Vec::new()));
         let recorded = Arc::clone(&requests);
-        let service = tower::service_fn(move |request: Request<Body>| {
+        let client = client(move |request| {
             recorded.lock().push(request.method().clone());
-            let (code, body) = answers.pop_front().unwrap();
-            let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-            async move { Ok::<_, Infallible>(answer.unwrap()) }
+            std::future::ready(answers.lock().pop_front().unwrap())
         });
-        let executor = Executor::new(Client::new(service, "default"), "test");
+        let executor = Executor::new(client, "test");
         let (found, _) = executor.keep(&spec(), &AnyOwner, &[]).await.unwrap();
         assert_eq!(found, state);
         assert_eq!(*requests.lock(), [Method::GET, Method::POST, Method::GET]);
@@ -360,16 +353,13 @@ mod tests {
     #[tokio::test]
     async fn executor_takes_failed_writes_for_no_dispute() {
         for (code, message) in [(500, "InternalError"), (404, "namespaces \"x\" not found")] {
-            let service = tower::service_fn(move |request: Request<Body>| async move {
+            let client = client(move |request| {
                 let is_read = request.method() == Method::GET;
                 let (code, message) = if is_read { (404, "NotFound") } else { (code, message) };
                 let reason = if code == 404 { "NotFound" } else { "InternalError" };
-                let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message});
-                let answer =
-                    Response::builder().status(code).body(Body::from(status.to_string().into_bytes()));
-                Ok::<_, Infallible>(answer.unwrap())
+                std::future::ready(failure_with(code, reason, message))
             });
-            let executor = Executor::new(Client::new(service, "default"), "test").slow_when_disputed();
+            let executor = Executor::new(client, "test").slow_when_disputed();
             for attempt in 0..2 * MAX_WRITES {
                 let error = executor.keep(&spec(), &AnyOwner, &[]).await.unwrap_err();
                 assert!(matches!(error, ExecutorError::Failed(_)), "{attempt}: {error}");

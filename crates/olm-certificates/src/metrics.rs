@@ -66,21 +66,15 @@ impl MetricsServer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use http::{Request, Response};
     use k8s_openapi::jiff::SignedDuration;
-    use kube::client::Body;
     use olm_runtime::args::SelfIssuing;
+    use olm_runtime::testing;
 
     use super::*;
 
     #[tokio::test]
     async fn metrics_server_serves_profiles_without_metrics() {
-        let apiserver = tower::service_fn(|_: Request<Body>| {
-            std::future::pending::<Result<Response<Body>, Infallible>>()
-        });
-        let client = Client::new(apiserver, "n");
+        let client = testing::client(|_| std::future::pending());
         let flags = SelfIssuing {
             secret: "s".to_owned(),
             names: Vec::new(),

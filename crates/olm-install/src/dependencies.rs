@@ -301,9 +301,7 @@ fn properties(text: &str) -> Vec<Property> {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use kube::client::Body;
+    use olm_runtime::testing;
     use serde_json::json;
 
     use super::*;
@@ -343,7 +341,7 @@ mod tests {
 
     #[tokio::test]
     async fn dependencies_pass_over_csvs_that_cannot_be_read() {
-        let server = tower::service_fn(|_: http::Request<Body>| async {
+        let client = testing::client(|_| async {
             let csv = |name: &str, install: Value| {
                 let recorded = format!(
                     r#"{{"properties":[{{"type":"olm.package","value":{{"packageName":"{name}","version":"1.2.0"}}}}]}}"#
@@ -355,10 +353,9 @@ mod tests {
             };
             let items =
                 json!([csv("red", json!("deployment")), csv("blue", json!({"strategy": "deployment"}))]);
-            let list = json!({"metadata": {"resourceVersion": "1"}, "items": items});
-            Ok::<_, Infallible>(http::Response::new(Body::from(list.to_string().into_bytes())))
+            (200, json!({"metadata": {"resourceVersion": "1"}, "items": items}))
         });
-        let found = of_classic(&Client::new(server, "default")).await.unwrap();
+        let found = of_classic(&client).await.unwrap();
         let names: Vec<String> = found.iter().map(|it| it.package.to_string()).collect();
         assert_eq!(names, ["blue"]);
     }

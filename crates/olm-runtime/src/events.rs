@@ -264,6 +264,7 @@ impl Sent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     #[test]
     fn events_are_not_repeated_within_the_window() {
@@ -334,21 +335,13 @@ mod tests {
     /// Sends one event after the other; the notes that the apiserver received, and the log.
     async fn sent(all: &[(bool, &str)], whole: bool) -> (Vec<String>, Vec<String>) {
         let received = Arc::new(Mutex::new(Vec::new()));
-        let apiserver = {
-            let received = Arc::clone(&received);
-            tower::service_fn(move |request: http::Request<kube::client::Body>| {
-                let received = Arc::clone(&received);
-                async move {
-                    let body = request.into_body().collect_bytes().await?;
-                    let event: serde_json::Value = serde_json::from_slice(&body)?;
-                    received.lock().push(event["note"].as_str().unwrap_or_default().to_owned());
-                    Ok::<_, Box<dyn std::error::Error + Send + Sync>>(http::Response::new(
-                        kube::client::Body::from(body.to_vec()),
-                    ))
-                }
-            })
-        };
-        let events = Events::new(Client::new(apiserver, "default"), "test", None);
+        let notes = Arc::clone(&received);
+        let client = testing::client(move |request| {
+            let event: serde_json::Value = serde_json::from_slice(request.body()).unwrap();
+            notes.lock().push(event["note"].as_str().unwrap_or_default().to_owned());
+            std::future::ready((200, event))
+        });
+        let events = Events::new(client, "test", None);
         let about =
             ObjectReference { kind: Some("ClusterExtension".to_owned()), ..ObjectReference::default() };
         let lines = Arc::new(Mutex::new(Vec::new()));
@@ -385,10 +378,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn events_without_an_answer_are_given_up() {
-        let apiserver = tower::service_fn(|_: http::Request<kube::client::Body>| {
-            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
-        });
-        let events = Events::new(Client::new(apiserver, "default"), "test", None);
+        let events = Events::new(testing::client(|_| std::future::pending()), "test", None);
         let about =
             ObjectReference { kind: Some("ClusterExtension".to_owned()), ..ObjectReference::default() };
         let event = NewEvent { warning: true, reason: "Retrying", action: "Test", note: "a failed" };

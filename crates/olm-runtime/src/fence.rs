@@ -267,12 +267,12 @@ mod tests {
     async fn fence_keeps_rejected_writes_from_the_apiserver() -> kube::Result<()> {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&asked);
-        let server = tower::service_fn(move |request: Request<Body>| {
+        let server = crate::testing::client(move |request| {
             record.lock().push(request.method().clone());
-            async { Ok::<_, BoxError>(http::Response::new(Body::from(b"{}".to_vec()))) }
+            std::future::ready((200, serde_json::json!({})))
         });
         let fence = Fence::default();
-        let client = fence.client(&Client::new(server, "default"));
+        let client = fence.client(&server);
         let post = || Request::post("/x").body(Body::empty()).map_err(kube::Error::HttpError);
         let refused = client.send(post()?).await.err().map(|error| crate::error_text::chain(&error));
         assert!(refused.is_some_and(|text| text.contains("does not lead")));

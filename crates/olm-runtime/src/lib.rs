@@ -33,6 +33,8 @@ pub mod shutdown;
 pub mod status;
 pub mod task;
 pub mod telemetry;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod tls;
 pub mod watched;
 

@@ -164,6 +164,7 @@ fn account_of_token(token: &str) -> Result<NamespacedName, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
     use base64::Engine as _;
 
     fn token(subject: &str) -> String {
@@ -201,8 +202,8 @@ mod tests {
 
     /// An apiserver with the Secrets `global` and `second`, and the account `own`, which names three.
     fn apiserver() -> Client {
-        let server = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
-            let (code, answer) = match request.uri().path() {
+        testing::client(|request| {
+            std::future::ready(match request.uri().path() {
                 "/api/v1/namespaces/olm/serviceaccounts/own" => {
                     let named = serde_json::json!([{"name": "gone"}, {"name": "second"}, {"name": "other"}]);
                     (200, serde_json::json!({"metadata": {"name": "own"}, "imagePullSecrets": named}))
@@ -216,15 +217,9 @@ mod tests {
                 "/api/v1/namespaces/olm/secrets/second" => {
                     (200, serde_json::json!({"data": {".dockercfg": "Yg=="}}))
                 }
-                _ => (
-                    404,
-                    serde_json::json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}),
-                ),
-            };
-            let answer = kube::client::Body::from(answer.to_string().into_bytes());
-            Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(answer).unwrap())
-        });
-        Client::new(server, "default")
+                _ => testing::failure(404, "NotFound"),
+            })
+        })
     }
 
     #[tokio::test]

@@ -320,18 +320,13 @@ fn resource(crd: &Object, version: &str) -> ApiResource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::client::Body;
+    use olm_runtime::testing;
 
     #[tokio::test]
     async fn crd_that_cannot_be_read_is_retried() {
-        let server = tower::service_fn(|_: http::Request<Body>| async {
-            let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
-                "reason": "InternalError", "message": "etcd is away"});
-            let answer =
-                http::Response::builder().status(500).body(Body::from(status.to_string().into_bytes()));
-            Ok::<_, tower::BoxError>(answer.unwrap())
-        });
-        let api = crds(&Client::new(server, "default"));
+        let client =
+            testing::client(|_| async { testing::failure_with(500, "InternalError", "etcd is away") });
+        let api = crds(&client);
         let failure = live(&api, "gadgets.example.com").await.err().unwrap();
         assert_eq!(failure.class, Class::Transient, "{}", failure.message);
         let want = "getting existing resource for CRD \"gadgets.example.com\": ";
@@ -339,14 +334,10 @@ mod tests {
         assert!(failure.message.contains("etcd is away"), "{}", failure.message);
     }
 
-    /// The apiserver answers no request.
     #[tokio::test]
     async fn crd_enforcement_none_reads_nothing() {
         use CrdUpgradeSafetyEnforcement::{None as Unchecked, Strict};
-        let server = tower::service_fn(|_: http::Request<Body>| async {
-            Err::<http::Response<Body>, _>(tower::BoxError::from("a request"))
-        });
-        let client = Client::new(server, "default");
+        let client = testing::client(|_| async { testing::failure(500, "InternalError") });
         let extension = serde_json::from_value(serde_json::json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "x", "uid": "e"},
             "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "x"}}},
