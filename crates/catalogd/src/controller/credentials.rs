@@ -120,7 +120,7 @@ where
 mod tests {
     use std::collections::VecDeque;
 
-    use kube::client::Body;
+    use olm_runtime::testing::{self, failure};
     use serde_json::{Value, json};
 
     use super::*;
@@ -129,24 +129,14 @@ mod tests {
         NamespacedName { namespace: "ns".to_owned(), name: name.to_owned() }
     }
 
-    fn response(code: u16, body: &Value) -> Result<http::Response<Body>, tower::BoxError> {
-        let body = Body::from(body.to_string().into_bytes());
-        Ok(http::Response::builder().status(code).body(body)?)
-    }
-
-    fn failure(code: u16) -> Value {
-        let reason = if code == 404 { "NotFound" } else { "X" };
-        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "no"})
-    }
-
     /// Secrets with their versions, as one listing has them.
     type Listing = &'static [(&'static str, &'static str)];
 
     /// An apiserver that lists Secrets, at each listing the next ones, and whose watches end in an error. Its account names the
     /// Secret `pull`, which has no content.
     fn apiserver(listings: &[Listing]) -> Client {
-        let listings = Arc::new(Mutex::new(VecDeque::from(listings.to_vec())));
-        let server = tower::service_fn(move |request: http::Request<Body>| {
+        let listings = Mutex::new(VecDeque::from(listings.to_vec()));
+        testing::client(move |request| {
             let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
             let listing = listings.lock().front().copied();
             let found = match request.uri().path().rsplit('/').next() {
@@ -159,7 +149,7 @@ mod tests {
                 Some("secrets") if is_watch => {
                     // they change while nothing is watched
                     listings.lock().pop_front();
-                    Some((200, json!({"type": "ERROR", "object": failure(410)})))
+                    Some((200, json!({"type": "ERROR", "object": failure(410, "Expired").1})))
                 }
                 Some("secrets") => listing.map(|listing| {
                     let secret = |(name, version): &(&str, &str)| {
@@ -172,15 +162,16 @@ mod tests {
                 }),
                 // the watch of the account
                 Some("serviceaccounts") => None,
-                _ => Some((404, failure(404))),
+                _ => Some(failure(404, "NotFound")),
             };
             async move {
-                // after the last version no listing is answered
-                let Some((code, body)) = found else { return std::future::pending().await };
-                response(code, &body)
+                match found {
+                    Some(answer) => answer,
+                    // after the last version no listing is answered
+                    None => std::future::pending().await,
+                }
             }
-        });
-        Client::new(server, "default")
+        })
     }
 
     /// How many changes the watch reports.
@@ -222,16 +213,18 @@ mod tests {
     async fn credentials_stay_while_a_secret_cannot_be_read() {
         let next = Arc::new(Mutex::new((200, String::new())));
         let answers = Arc::clone(&next);
-        let server = tower::service_fn(move |_: http::Request<Body>| {
+        let client = testing::client(move |_| {
             let (code, document) = answers.lock().clone();
             let bytes = k8s_openapi::ByteString(document.into_bytes());
             let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "name"},
                 "data": {".dockerconfigjson": bytes}});
-            let body = if code == 200 { secret } else { failure(code) };
-            std::future::ready(response(code, &body))
+            std::future::ready(match code {
+                200 => (200, secret),
+                404 => failure(404, "NotFound"),
+                code => failure(code, "X"),
+            })
         });
         let keyring = SharedKeyring::default();
-        let client = Client::new(server, "default");
         let credentials = Credentials::new(client, Some(place("name")), None, keyring.clone());
         for (code, document, want) in [
             (403, "", None),

@@ -252,19 +252,19 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
     use std::sync::OnceLock;
 
-    use http::{Method, Request, Response};
+    use bytes::Bytes;
+    use http::{Method, Request};
     use kube::Client;
-    use kube::client::Body;
     use olm_api::finalizers;
     use olm_oci::{Config, Puller, SharedKeyring};
     use olm_runtime::Intervals;
     use olm_runtime::events::Events;
     use olm_runtime::metrics::Metrics;
+    use olm_runtime::testing;
     use parking_lot::Mutex;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::credentials::Credentials;
     use super::fetch::Fetch;
@@ -275,15 +275,15 @@ mod tests {
 
     /// An apiserver that answers with what is written.
     fn echo() -> Client {
-        let service = tower::service_fn(|request: Request<Body>| async move {
-            let body = request.into_body().collect_bytes().await.unwrap();
-            Ok::<_, Infallible>(Response::new(Body::from(body.to_vec())))
-        });
-        Client::new(service, "default")
+        testing::client(|request| std::future::ready(written(&request)))
+    }
+
+    fn written(request: &Request<Bytes>) -> (u16, Value) {
+        (200, serde_json::from_slice(request.body()).unwrap_or_default())
     }
 
     /// A catalog that the leader has seen before.
-    fn catalog(reference: &str, status: serde_json::Value) -> ClusterCatalog {
+    fn catalog(reference: &str, status: Value) -> ClusterCatalog {
         serde_json::from_value(json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
             "metadata": {"name": "c", "uid": "u", "resourceVersion": "1", "generation": 1,
@@ -295,7 +295,7 @@ mod tests {
         .unwrap()
     }
 
-    fn condition_of(type_: &str, status: &str, reason: &str) -> serde_json::Value {
+    fn condition_of(type_: &str, status: &str, reason: &str) -> Value {
         json!({"type": type_, "status": status, "reason": reason, "message": "x", "observedGeneration": 1,
             "lastTransitionTime": "2026-01-01T00:00:00Z"})
     }
@@ -318,7 +318,7 @@ mod tests {
 
     /// An apiserver with one catalog; a write panics and is counted.
     fn apiserver(writes: mpsc::UnboundedSender<Instant>) -> Client {
-        let service = tower::service_fn(move |request: Request<Body>| {
+        testing::client(move |request| {
             let writes = writes.clone();
             async move {
                 if request.method() != Method::GET {
@@ -333,11 +333,9 @@ mod tests {
                     "metadata": {"name": "c", "uid": "u", "resourceVersion": "1", "generation": 1},
                     "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/c:1"}}},
                 });
-                let list = json!({"metadata": {"resourceVersion": "9"}, "items": [catalog]});
-                Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+                (200, json!({"metadata": {"resourceVersion": "9"}, "items": [catalog]}))
             }
-        });
-        Client::new(service, "default")
+        })
     }
 
     fn context(client: &Client, store: Store, leader: watch::Receiver<bool>, metrics: &Metrics) -> Context {
@@ -376,22 +374,14 @@ mod tests {
         std::fs::write(root.path().join("names"), "").unwrap();
         let (paths, stored) = (Arc::new(Mutex::new(Vec::new())), catalog.clone());
         let seen = Arc::clone(&paths);
-        let client = Client::new(
-            tower::service_fn(move |request: Request<Body>| {
-                let (seen, mut stored) = (Arc::clone(&seen), stored.clone());
-                async move {
-                    let path = request.uri().path().to_owned();
-                    let body = request.into_body().collect_bytes().await.unwrap();
-                    if path.ends_with("/status") {
-                        let written: serde_json::Value = serde_json::from_slice(&body).unwrap();
-                        stored.status = serde_json::from_value(written["status"].clone()).unwrap();
-                    }
-                    seen.lock().push(path);
-                    Ok::<_, Infallible>(Response::new(Body::from(serde_json::to_vec(&stored).unwrap())))
-                }
-            }),
-            "default",
-        );
+        let client = testing::client(move |request| {
+            let (path, mut stored) = (request.uri().path().to_owned(), stored.clone());
+            if path.ends_with("/status") {
+                stored.status = serde_json::from_value(written(&request).1["status"].clone()).unwrap();
+            }
+            seen.lock().push(path);
+            std::future::ready((200, serde_json::to_value(&stored).unwrap()))
+        });
         let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
         let (next, outcome) = context(&client, store, leader, &metrics).reconcile(&mut catalog).await;
         assert!(next.is_some() && outcome == Outcome::Error, "{next:?} {outcome:?}");
@@ -562,16 +552,10 @@ mod tests {
         let known: Arc<OnceLock<Arc<Context>>> = Arc::default();
         let asked = Arc::clone(&known);
         // a pull secret changes while the pass writes
-        let client = Client::new(
-            tower::service_fn(move |request: Request<Body>| {
-                let _ = asked.get().map(|context| context.retry_failed());
-                async move {
-                    let body = request.into_body().collect_bytes().await.unwrap();
-                    Ok::<_, Infallible>(Response::new(Body::from(body.to_vec())))
-                }
-            }),
-            "default",
-        );
+        let client = testing::client(move |request| {
+            let _ = asked.get().map(|context| context.retry_failed());
+            std::future::ready(written(&request))
+        });
         let root = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(root.path()).unwrap();
         let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));

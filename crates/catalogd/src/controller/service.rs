@@ -200,6 +200,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::sync::{Arc, Mutex};
 
+    use olm_runtime::testing::{self, failure};
     use serde_json::json;
 
     use super::*;
@@ -259,18 +260,12 @@ mod tests {
 
     /// What is sent for a catalog that asks for a Service, in order, if the apiserver answers so.
     async fn requests(answers: Vec<(u16, serde_json::Value)>) -> (kube::Result<()>, Vec<String>) {
-        let (answers, sent) =
-            (Arc::new(Mutex::new(VecDeque::from(answers))), Arc::new(Mutex::new(Vec::new())));
+        let (answers, sent) = (Mutex::new(VecDeque::from(answers)), Arc::new(Mutex::new(Vec::new())));
         let log = sent.clone();
-        let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let line = format!("{} {}", request.method(), request.uri().path());
-            log.lock().unwrap().push(line);
-            let (status, body) = answers.lock().unwrap().pop_front().unwrap();
-            let body = kube::client::Body::from(body.to_string().into_bytes());
-            let answer = http::Response::builder().status(status).body(body).unwrap();
-            std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+        let client = testing::client(move |request| {
+            log.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+            std::future::ready(answers.lock().unwrap().pop_front().unwrap())
         });
-        let client = Client::new(server, "default");
         let kept = keep(&client, &catalog("cat", Some("true")), true, &settings()).await;
         let sent = sent.lock().unwrap().clone();
         (kept, sent)
@@ -278,14 +273,8 @@ mod tests {
 
     #[tokio::test]
     async fn service_that_appears_meanwhile_stays() {
-        let status = |code: u16, reason: &str| {
-            let status = json!({
-                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "",
-            });
-            (code, status)
-        };
         let services = "/api/v1/namespaces/olmv1-system/services";
-        let (kept, sent) = requests(vec![status(404, "NotFound"), status(409, "AlreadyExists")]).await;
+        let (kept, sent) = requests(vec![failure(404, "NotFound"), failure(409, "AlreadyExists")]).await;
         assert!(matches!(kept, Err(kube::Error::Api(status)) if status.code == 409));
         assert_eq!(sent, [format!("GET {services}/cat"), format!("POST {services}")]);
         // one that the catalog owns is only written as it was read
@@ -293,7 +282,7 @@ mod tests {
         changed.spec.as_mut().unwrap().selector = None;
         changed.metadata.resource_version = Some("7".to_owned());
         let live = (200, serde_json::to_value(&changed).unwrap());
-        let (kept, sent) = requests(vec![live, status(409, "Conflict")]).await;
+        let (kept, sent) = requests(vec![live, failure(409, "Conflict")]).await;
         assert!(matches!(kept, Err(kube::Error::Api(status)) if status.code == 409));
         assert_eq!(sent, [format!("GET {services}/cat"), format!("PATCH {services}/cat")]);
     }
