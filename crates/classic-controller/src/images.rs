@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
     use crate::image_source::ImageSource as _;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure};
 
     #[tokio::test]
     async fn pull_secrets_are_named_or_those_of_the_account() {
@@ -262,7 +262,7 @@ mod tests {
             ("/api/v1/namespaces/olm/secrets/global", (200, document)) => secret(&document),
             ("/api/v1/namespaces/olm/secrets/global", (code, _)) => {
                 let reason = if code == 404 { "NotFound" } else { "X" };
-                (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
+                failure(code, reason)
             }
             ("/api/v1/namespaces/ns/secrets/bad", _) => secret("{"),
             _ => secret(&login("own.test", "mine")),
@@ -298,7 +298,7 @@ mod tests {
             "/api/v1/namespaces/olm/secrets/global" => secret(&login("global.test", "global")),
             "/api/v1/namespaces/olm/secrets/account" => secret(&login("account.test", "account")),
             "/api/v1/namespaces/ns/secrets/mine" => secret(&login("account.test", "mine")),
-            _ => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+            _ => failure(404, "NotFound"),
         });
         let accounts: Objects<ServiceAccount> = Objects::by_namespace();
         let metadata = json!({"namespace": "olm", "name": "controller"});

@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::Cluster;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure};
 
     fn definition(version: &str, established: &str) -> CustomResourceDefinition {
         let names = json!({"kind": "Proxy", "plural": "proxies"});
@@ -141,12 +141,8 @@ mod tests {
         let apiserver =
             Apiserver::new(move |_, uri| match (is_allowed.load(Ordering::SeqCst), uri.contains("watch=")) {
                 (true, false) => (200, listed()),
-                (true, true) => {
-                    (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
-                }
-                (false, _) => {
-                    (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}))
-                }
+                (true, true) => failure(404, "NotFound"),
+                (false, _) => failure(403, "Forbidden"),
             });
         let cluster = Cluster::new();
         let mut changes = pin!(cluster.proxies.subscribe());
@@ -168,7 +164,7 @@ mod tests {
     #[tokio::test]
     async fn proxy_is_watched_while_its_definition_is_established() {
         let apiserver = Apiserver::new(|_, uri| match uri.contains("watch=") {
-            true => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+            true => failure(404, "NotFound"),
             false => (200, listed()),
         });
         let cluster = Cluster::new();

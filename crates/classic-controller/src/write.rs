@@ -238,7 +238,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure};
 
     #[test]
     fn answer_after_a_deletion_adds_no_row() {
@@ -271,9 +271,7 @@ mod tests {
         let live = service(json!({(OWNER_KIND): OWNER_KIND_CLUSTER_EXTENSION, (OWNER_NAME): "shop"}));
         let stored = live.clone();
         let server = Apiserver::new(move |method, _| match method {
-            "POST" => {
-                (409, json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409}))
-            }
+            "POST" => failure(409, "AlreadyExists"),
             _ => (200, stored.clone()),
         });
         let writer = ObjectWriter::new(server.client());
@@ -291,15 +289,12 @@ mod tests {
         let secret = |metadata: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls"});
         let mut stored = secret(json!({"name": "cert", "namespace": "n", "resourceVersion": "1"}));
         stored["data"] = json!({"tls.crt": "YQ==", "tls.key": "YQ=="});
-        let failure = |reason: &str, code: u16| {
-            (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
-        };
         let desired = secret(json!({"name": "cert", "namespace": "n", "annotations": {"olmcahash": "1"}}));
         for (exists, requests) in [(true, 3), (false, 2)] {
             let stored = stored.clone();
             let server = Apiserver::new(move |method, _| match method {
-                "POST" => failure("Invalid", 422),
-                "GET" if !exists => failure("NotFound", 404),
+                "POST" => failure(422, "Invalid"),
+                "GET" if !exists => failure(404, "NotFound"),
                 _ => (200, stored.clone()),
             });
             let written = ObjectWriter::new(server.client()).ensure(&object_of(desired.clone()), None).await;

@@ -1,11 +1,12 @@
-//! An apiserver for tests, which answers by a function.
+//! Apiservers for tests, which answer by a function.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use kube::Client;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::BoxError;
 
@@ -26,6 +27,61 @@ where
         }
     });
     Client::new(service, "default")
+}
+
+/// Answers a method and an URI with a status code and a body.
+type Handler = dyn Fn(&str, &str) -> (u16, Value) + Send + Sync;
+
+/// An apiserver that records what it was asked.
+pub struct Apiserver {
+    answer: Arc<Handler>,
+    /// Method, URI and body of each request, with its headers.
+    asked: Arc<Mutex<Vec<(String, HeaderMap)>>>,
+}
+
+impl Apiserver {
+    pub fn new(answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> Self {
+        Self { answer: Arc::new(answer), asked: Arc::default() }
+    }
+
+    /// The status code and the body for a request.
+    pub fn respond(&self, method: &str, uri: &str) -> (u16, Value) {
+        (self.answer)(method, uri)
+    }
+
+    pub fn client(&self) -> Client {
+        let (answer, asked) = (Arc::clone(&self.answer), Arc::clone(&self.asked));
+        client(move |request| {
+            let (method, uri) = (request.method().as_str(), request.uri().to_string());
+            let line = format!("{method} {uri} {}", String::from_utf8_lossy(request.body()));
+            asked.lock().push((line.trim_end().to_owned(), request.headers().clone()));
+            std::future::ready(answer(method, &uri))
+        })
+    }
+
+    /// Method, URI and body of each request, in order.
+    pub fn requests(&self) -> Vec<String> {
+        self.asked.lock().iter().map(|(line, _)| line.clone()).collect()
+    }
+
+    /// As whom each request was made, empty for the controller itself.
+    pub fn users(&self) -> Vec<String> {
+        self.asked.lock().iter().map(|(_, headers)| header(headers, "impersonate-user")).collect()
+    }
+
+    /// As whom the last request was made.
+    pub fn last_user(&self) -> String {
+        self.users().pop().unwrap_or_default()
+    }
+
+    /// How the apiserver is to read the last request's body.
+    pub fn last_content_type(&self) -> String {
+        self.asked.lock().last().map(|(_, headers)| header(headers, "content-type")).unwrap_or_default()
+    }
+}
+
+fn header(headers: &HeaderMap, name: &str) -> String {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
 /// An answer that is an error.

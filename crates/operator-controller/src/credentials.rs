@@ -42,44 +42,28 @@ impl PullSecrets {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use kube::client::Body;
     use std::sync::Arc;
 
+    use k8s_openapi::ByteString;
     use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{client, failure};
 
     /// An apiserver whose only Secret holds credentials for `registry`, or that has none.
     fn apiserver(registry: &Arc<Mutex<Option<&'static str>>>) -> Client {
         let registry = Arc::clone(registry);
-        let server = tower::service_fn(move |request: http::Request<Body>| {
+        client(move |request| {
             assert_eq!(request.uri().path(), "/api/v1/namespaces/ns/secrets/name");
-            let (code, body) = match *registry.lock() {
+            std::future::ready(match *registry.lock() {
                 Some(host) => {
-                    let login = serde_json::json!({"auths": {host: {"username": "u", "password": "p"}}});
-                    let secret = k8s_openapi::api::core::v1::Secret {
-                        data: Some(
-                            [(
-                                ".dockerconfigjson".to_owned(),
-                                k8s_openapi::ByteString(login.to_string().into_bytes()),
-                            )]
-                            .into(),
-                        ),
-                        ..Default::default()
-                    };
-                    (200, serde_json::to_vec(&secret).unwrap())
+                    let login = json!({"auths": {host: {"username": "u", "password": "p"}}});
+                    (200, json!({"data": {".dockerconfigjson": ByteString(login.to_string().into_bytes())}}))
                 }
-                None => {
-                    let gone = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
-                        "code": 404, "reason": "NotFound", "message": "not found"});
-                    (404, serde_json::to_vec(&gone).unwrap())
-                }
-            };
-            async move {
-                let answer = http::Response::builder().status(code).body(Body::from(body));
-                Ok::<_, tower::BoxError>(answer.unwrap())
-            }
-        });
-        Client::new(server, "default")
+                None => failure(404, "NotFound"),
+            })
+        })
     }
 
     #[tokio::test]

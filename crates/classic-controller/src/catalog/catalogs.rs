@@ -261,7 +261,7 @@ mod tests {
     use super::super::testing::{Registry, image_catalogs, source};
     use super::*;
     use crate::images::Images;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure, failure_with};
 
     fn catalogs(apiserver: &Apiserver) -> (Arc<Catalogs>, TempDir) {
         let cache = tempfile::tempdir().unwrap();
@@ -276,8 +276,7 @@ mod tests {
     async fn config_map_content_ends_with_the_config_map() {
         let is_gone = Arc::new(AtomicBool::new(false));
         let gone = Arc::clone(&is_gone);
-        let expired = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
-        let expired = json!({"type": "ERROR", "object": expired});
+        let expired = json!({"type": "ERROR", "object": failure(410, "Expired").1});
         let apiserver = Apiserver::new(move |_, uri| {
             if uri.contains("watch=") {
                 return (200, expired.clone());
@@ -304,9 +303,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn config_map_that_may_not_be_read_is_reported() {
-        let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403,
-            "message": "configmaps is forbidden"});
-        let apiserver = Apiserver::new(move |_, _| (403, status.clone()));
+        let apiserver = Apiserver::new(|_, _| failure_with(403, "Forbidden", "configmaps is forbidden"));
         let (catalogs, _cache) = catalogs(&apiserver);
         let source = source(json!({"sourceType": "configmap", "configMap": "content"}));
         let error = catalogs.content(&source).await.err().unwrap();
@@ -542,10 +539,9 @@ mod tests {
     #[tokio::test]
     #[rustfmt::skip]
     async fn catalog_errors_name_field_and_fix() {
-        let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
-        let apiserver = Apiserver::new(move |_, uri| match uri.contains("fieldSelector") {
+        let apiserver = Apiserver::new(|_, uri| match uri.contains("fieldSelector") {
             true => (200, json!({"metadata": {"resourceVersion": "1"}, "items": []})),
-            false => (404, missing.clone()),
+            false => failure(404, "NotFound"),
         });
         let (catalogs, _cache) = catalogs(&apiserver);
         let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::cluster::Cluster;
     use crate::images::Images;
-    use crate::testing::{self, Apiserver};
+    use crate::testing::{self, Apiserver, failure};
 
     fn dependencies(apiserver: &Apiserver) -> (Arc<Context>, Arc<Catalogs>, TempDir) {
         let cache = tempfile::tempdir().unwrap();
@@ -269,11 +269,10 @@ mod tests {
                 "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
             (200, info)
         };
-        let failure = json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500});
         for ((code, answer), want, is_resolved) in [
             (version("v1.36.3"), Requeue::After(FALLBACK_INTERVAL), true),
             (version("next"), Requeue::After(FALLBACK_INTERVAL), false),
-            ((500, failure), Requeue::Unfinished, false),
+            (failure(500, "InternalError"), Requeue::Unfinished, false),
         ] {
             let stored: Value = source.clone();
             let apiserver = Apiserver::new(move |_, uri| match uri.starts_with("/version") {
@@ -300,12 +299,10 @@ mod tests {
         });
         let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
             "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
-        let changed = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409});
-        let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
-        for (code, answer, want) in [
-            (200, source.clone(), Requeue::OnChange),
-            (409, changed, Requeue::Backoff),
-            (404, gone, Requeue::Backoff),
+        for ((code, answer), want) in [
+            ((200, source.clone()), Requeue::OnChange),
+            (failure(409, "Conflict"), Requeue::Backoff),
+            (failure(404, "NotFound"), Requeue::Backoff),
         ] {
             let version = version.clone();
             let apiserver = Apiserver::new(move |_, uri| match uri.starts_with("/version") {

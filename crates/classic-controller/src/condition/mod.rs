@@ -138,7 +138,7 @@ mod tests {
     use olm_runtime::watched::Received;
 
     use super::*;
-    use crate::testing::{self, Apiserver};
+    use crate::testing::{self, Apiserver, failure};
 
     fn csv() -> ClusterServiceVersion {
         serde_json::from_value(json!({
@@ -164,8 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn condition_of_an_administrator_is_not_replaced() {
-        let exists = json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409});
-        let apiserver = Apiserver::new(move |_, _| (409, exists.clone()));
+        let apiserver = Apiserver::new(|_, _| failure(409, "AlreadyExists"));
         let cluster = Cluster::new();
         cluster.csvs.insert("ns/a.v1".to_owned(), Object::new(csv()));
         let context = testing::context(NAME, &apiserver, &cluster);

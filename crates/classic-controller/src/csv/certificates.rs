@@ -383,7 +383,7 @@ mod tests {
             "version": "v1", "kind": "Other", "deploymentName": "demo"}]});
         let csv: ClusterServiceVersion = serde_json::from_value(served).unwrap();
         let state = CertificateState { current: generation(), next: None, previous: String::new() };
-        for (account, user) in [("installer", " as system:serviceaccount:ns:installer"), ("", "")] {
+        for (account, user) in [("installer", "system:serviceaccount:ns:installer"), ("", "")] {
             let apiserver =
                 Apiserver::new(|_, _| (200, json!({"metadata": {"namespace": "ns", "name": "any"}})));
             let cluster = Cluster::new();
@@ -396,13 +396,13 @@ mod tests {
             cluster.crds.insert("things.demo.test".to_owned(), crd);
             let csvs = Csvs::new(testing::context("csv", &apiserver, &cluster));
             csvs.install(&csv).await.unwrap();
+            let requests = apiserver.requests().into_iter().zip(apiserver.users());
             let (certificates, others): (Vec<_>, Vec<_>) =
-                apiserver.requests().into_iter().partition(|it| it.contains("/secrets/"));
-            assert!(certificates.iter().all(|it| !it.contains(" as ")), "{certificates:#?}");
-            let is_as_user = |it: &String| it.ends_with(&format!("}}{user}"));
-            assert!(!certificates.is_empty() && others.iter().all(is_as_user), "{others:#?}");
+                requests.partition(|(it, _)| it.contains("/secrets/"));
+            assert!(certificates.iter().all(|(_, by)| by.is_empty()), "{certificates:#?}");
+            assert!(!certificates.is_empty() && others.iter().all(|(_, by)| by == user), "{others:#?}");
             for resource in RESOURCES {
-                assert!(others.iter().any(|it| it.contains(resource)), "{resource}: {others:#?}");
+                assert!(others.iter().any(|(it, _)| it.contains(resource)), "{resource}: {others:#?}");
             }
             assert_eq!(others.len(), RESOURCES.len(), "{others:#?}");
         }

@@ -206,7 +206,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::Cluster;
-    use crate::testing::{Apiserver, context};
+    use crate::testing::{Apiserver, context, failure, success};
 
     fn deleted_csv() -> ClusterServiceVersion {
         serde_json::from_value(json!({
@@ -222,7 +222,7 @@ mod tests {
             let apiserver = Apiserver::new(move |method, uri| match method {
                 "DELETE" => {
                     let reason = if code == 409 { "Conflict" } else { "NotFound" };
-                    (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
+                    failure(code, reason)
                 }
                 "GET" if uri.contains("/clusterroles") => {
                     (200, json!({"metadata": {}, "items": [{"metadata": {"name": "r", "uid": "1"}}]}))
@@ -247,7 +247,7 @@ mod tests {
         for (finalizers, is_released) in [(json!([]), true), (json!(["x.test/f"]), false)] {
             let role = json!({"metadata": {"name": "r", "uid": "1", "finalizers": finalizers}});
             let apiserver = Apiserver::new(move |method, uri| match method {
-                "DELETE" => (200, json!({"kind": "Status", "status": "Success"})),
+                "DELETE" => success(),
                 "GET" if uri.contains("/clusterroles?") => (200, json!({"metadata": {}, "items": [role]})),
                 "GET" => (200, json!({"metadata": {}, "items": []})),
                 _ => (200, json!({"apiVersion": "v1", "kind": "Any", "metadata": {"name": "any"}})),
@@ -272,11 +272,9 @@ mod tests {
             let role = role.clone();
             move |method, uri| match method {
                 "GET" if uri.contains("/clusterroles?") => (200, json!({"metadata": {}, "items": [role]})),
-                "GET" if uri.contains("/clusterserviceversions/") && !is_present => {
-                    (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
-                }
+                "GET" if uri.contains("/clusterserviceversions/") && !is_present => failure(404, "NotFound"),
                 "GET" => (200, json!({"metadata": {}, "items": []})),
-                _ => (200, json!({"kind": "Status", "status": "Success"})),
+                _ => success(),
             }
         });
         let cluster = Cluster::new();

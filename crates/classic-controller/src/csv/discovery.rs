@@ -92,13 +92,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure};
 
     #[tokio::test(start_paused = true)]
     async fn discovery_evicts_what_does_not_count_any_more() {
-        let apiserver = Apiserver::new(|_, _| {
-            (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
-        });
+        let apiserver = Apiserver::new(|_, _| failure(404, "NotFound"));
         let discovery = Discovery::new(apiserver.client());
         for version in ["v1", "v2", "v3"] {
             let api: Api = ("a.test".to_owned(), version.to_owned(), "A".to_owned());
@@ -119,9 +117,7 @@ mod tests {
                     let list = json!({"kind": "APIResourceList", "groupVersion": "a.test/v1", "resources": [resource]});
                     (200, list)
                 }
-                false => {
-                    (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
-                }
+                false => failure(404, "NotFound"),
             }
         });
         let discovery = Discovery::new(apiserver.client());

@@ -328,7 +328,7 @@ mod tests {
     use super::super::installs::Retry;
     use super::*;
     use crate::cluster::Cluster;
-    use crate::testing::{Apiserver, context};
+    use crate::testing::{Apiserver, context, failure_with, success};
 
     #[test]
     fn install_acts_as_the_account_of_the_only_group() {
@@ -527,7 +527,7 @@ mod tests {
             (defined("ValidatingAdmissionWebhook"), false),
         ] {
             let csv = csv(json!({"webhookdefinitions": definitions}));
-            let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
+            let apiserver = Apiserver::new(|_, _| success());
             let cluster = Cluster::new();
             let csvs = Csvs::new(context("csv", &apiserver, &cluster));
             configured(&cluster, "w", &json!({}));
@@ -562,10 +562,7 @@ mod tests {
     async fn pass(cluster: &Arc<Cluster>, csv: Value) -> (Csvs, Vec<String>) {
         let answer = csv.clone();
         let apiserver = Apiserver::new(move |_, uri| match uri.contains("/deployments") {
-            true => {
-                let reason = "InternalError";
-                (500, json!({"status": "Failure", "reason": reason, "code": 500, "message": "refused"}))
-            }
+            true => failure_with(500, "InternalError", "refused"),
             false => (200, answer.clone()),
         });
         let csv: ClusterServiceVersion = serde_json::from_value(csv).unwrap();

@@ -93,7 +93,7 @@ mod tests {
 
     use super::super::{Csvs, FINALIZER};
     use super::*;
-    use crate::testing::{Apiserver, context};
+    use crate::testing::{Apiserver, context, failure};
 
     fn csv(name: &str, replaces: &str, phase: &str) -> Value {
         let annotations =
@@ -128,9 +128,7 @@ mod tests {
         for (code, count) in [(409, 0), (200, 1)] {
             let apiserver = Apiserver::new(move |_, _| match code {
                 200 => (200, csv("a.v1", "", "Replacing")),
-                _ => {
-                    (code, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": code}))
-                }
+                _ => failure(code, "Conflict"),
             });
             let cluster = Cluster::new();
             let group = json!({

@@ -347,14 +347,13 @@ impl Csvs {
 mod tests {
     use super::*;
     use crate::cluster::Cluster;
-    use crate::testing::{Apiserver, context};
+    use crate::testing::{Apiserver, context, failure_with};
 
     #[tokio::test]
     async fn csv_that_cannot_be_released_has_an_event() {
         for (code, reason, is_event) in [(403, "Forbidden", true), (500, "InternalError", false)] {
-            let problem = json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": "no r"});
             let apiserver = Apiserver::new(move |method, uri| match method {
-                "DELETE" => (code, problem.clone()),
+                "DELETE" => failure_with(code, reason, "no r"),
                 "GET" if uri.contains("/clusterroles?") => {
                     (200, json!({"metadata": {}, "items": [{"metadata": {"name": "r", "uid": "1"}}]}))
                 }

@@ -323,7 +323,7 @@ mod tests {
     use olm_api::classic::OperatorCondition;
 
     use super::*;
-    use crate::testing::{Apiserver, context};
+    use crate::testing::{Apiserver, context, failure_with};
 
     #[test]
     fn observed_crd_has_served_versions_and_conditions() {
@@ -462,10 +462,7 @@ mod tests {
         for (available, is_observed) in [("False", true), ("True", false)] {
             let apiserver = Apiserver::new(|_, _| {
                 let text = "the server is currently unable to handle the request";
-                (
-                    503,
-                    json!({"kind": "Status", "status": "Failure", "reason": "ServiceUnavailable", "code": 503, "message": text}),
-                )
+                failure_with(503, "ServiceUnavailable", text)
             });
             let cluster = crate::cluster::Cluster::new();
             let service: APIService = serde_json::from_value(json!({

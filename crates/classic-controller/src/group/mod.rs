@@ -332,7 +332,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::testing::{self, Apiserver};
+    use crate::testing::{self, Apiserver, failure_with};
 
     #[tokio::test]
     async fn group_label_that_one_namespace_refuses_is_on_others() {
@@ -348,7 +348,7 @@ mod tests {
             cluster.namespaces.insert(name.to_owned(), watched::Object::new(namespace));
         }
         let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/a?") {
-            true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
+            true => failure_with(403, "Forbidden", "no"),
             false => (200, json!({"metadata": {"name": "any"}})),
         });
         let context = testing::context(NAME, &apiserver, &cluster);

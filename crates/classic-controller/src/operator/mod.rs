@@ -238,7 +238,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ServiceAccount;
 
     use super::*;
-    use crate::testing::{self, Apiserver};
+    use crate::testing::{self, Apiserver, failure_with};
 
     fn subscribe(cluster: &Cluster, package: &str, namespace: &str) {
         let subscription: Subscription = serde_json::from_value(json!({
@@ -283,10 +283,7 @@ mod tests {
         let present: Operator = serde_json::from_value(operator.clone()).unwrap();
         cluster.operators.insert("demo.ns".to_owned(), watched::Object::new(present));
         let apiserver = Apiserver::new(move |_, uri| match uri.contains("/serviceaccounts/") {
-            true => (
-                403,
-                json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"}),
-            ),
+            true => failure_with(403, "Forbidden", "no"),
             false => (200, operator.clone()),
         });
         let context = testing::context(NAME, &apiserver, &cluster);

@@ -116,7 +116,7 @@ fn is_not_converted(error: &kube::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure_with};
 
     /// Served in two versions; the sizes of objects have these limits.
     fn crd(v1: u8, v2: u8) -> Object {
@@ -193,8 +193,7 @@ mod tests {
             ("conversion webhook for example.com/v1, Kind=Widget failed: no endpoints", true),
             ("overloaded", false),
         ] {
-            let status = json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500, "message": message});
-            let apiserver = Apiserver::new(move |_, _| (500, status.clone()));
+            let apiserver = Apiserver::new(move |_, _| failure_with(500, "InternalError", message));
             let checked = check(&apiserver.client(), &crd(9, 9), &crd(9, 3), false).await;
             assert_eq!(checked.is_ok(), is_warning, "{checked:?}");
             if let Ok(warnings) = checked {

@@ -247,7 +247,7 @@ mod tests {
     use crate::cluster::Cluster;
     use crate::image_source::ImageSource;
     use crate::images::Images;
-    use crate::testing::{self, Apiserver};
+    use crate::testing::{self, Apiserver, failure};
 
     /// What a pass needs, with an empty cluster, and the directory of its images.
     pub(super) fn plans(apiserver: &Apiserver) -> (Plans, tempfile::TempDir) {
@@ -334,10 +334,7 @@ mod tests {
             let stored = plan.clone();
             let apiserver = Apiserver::new(move |_, _| match code {
                 200 => (200, stored.clone()),
-                _ => (
-                    code,
-                    json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": code}),
-                ),
+                _ => failure(code, "InternalError"),
             });
             let (plans, _cache) = plans(&apiserver);
             plans.rights_changed.lock().insert("ns/p".to_owned());

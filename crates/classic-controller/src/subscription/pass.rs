@@ -355,7 +355,7 @@ mod tests {
 
     use super::super::testing::{subscribed, subscriptions};
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure};
 
     #[tokio::test]
     async fn csv_that_is_gone_is_not_adopted() {
@@ -367,12 +367,11 @@ mod tests {
                 "spec": {"displayName": "a", "install": {"strategy": "deployment"}}, "status": {"phase": "Succeeded"},
             })
         };
-        let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
         for (code, live, is_adopted) in [
             (200, csv("u", Value::Null), true),
             (200, csv("u", json!("2026-01-01T00:00:00Z")), false),
             (200, csv("created again", Value::Null), false),
-            (404, gone, false),
+            (404, failure(404, "NotFound").1, false),
             (500, json!({}), false),
         ] {
             let apiserver = Apiserver::new(move |_, _| (code, live.clone()));
@@ -401,12 +400,11 @@ mod tests {
                 "metadata": {"namespace": "ns", "name": "a.v1", "uid": "u", "deletionTimestamp": deleted, "labels": labels},
             })
         };
-        let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
         for (code, live, is_reported) in [
             (200, csv(Value::Null, Value::Null), false),
             (200, csv(Value::Null, json!({(COPIED_FROM): "other"})), true),
             (200, csv(json!("2026-01-01T00:00:00Z"), Value::Null), true),
-            (404, gone, true),
+            (404, failure(404, "NotFound").1, true),
             (500, json!({}), false),
         ] {
             let apiserver = Apiserver::new(move |_, _| (code, live.clone()));

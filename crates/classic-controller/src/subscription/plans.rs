@@ -211,7 +211,7 @@ mod tests {
     use super::super::testing::subscriptions;
     use super::*;
     use crate::cluster::Cluster;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure, failure_with, success};
 
     /// The plan changes while its status is written, or is deleted and created again.
     #[tokio::test]
@@ -226,9 +226,7 @@ mod tests {
         for (live, writes) in [("u", 2), ("created again", 1)] {
             let (found, tried) = (plan(live, "2"), AtomicU32::new(0));
             let apiserver = Apiserver::new(move |method, _| match method {
-                "PUT" if tried.fetch_add(1, Ordering::Relaxed) == 0 => {
-                    (409, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}))
-                }
+                "PUT" if tried.fetch_add(1, Ordering::Relaxed) == 0 => failure(409, "Conflict"),
                 _ => (200, found.clone()),
             });
             let cluster = Cluster::new();
@@ -259,14 +257,12 @@ mod tests {
             .unwrap()
         };
         let denied = "cannot delete InstallPlan old, which a newer one follows: denied";
-        for (code, reason, want) in [
-            (200, "", Ok(true)),
-            (404, "NotFound", Ok(true)),
-            (409, "Conflict", Ok(false)),
-            (403, "Forbidden", Err(denied.to_owned())),
+        for ((code, answer), want) in [
+            (success(), Ok(true)),
+            (failure(404, "NotFound"), Ok(true)),
+            (failure(409, "Conflict"), Ok(false)),
+            (failure_with(403, "Forbidden", "denied"), Err(denied.to_owned())),
         ] {
-            let status = if code == 200 { "Success" } else { "Failure" };
-            let answer = json!({"kind": "Status", "status": status, "reason": reason, "code": code, "message": "denied"});
             let apiserver = Apiserver::new(move |_, _| (code, answer.clone()));
             let cluster = Cluster::new();
             cluster.plans.insert("ns/old".to_owned(), Cached::new(plan("old")));
@@ -282,14 +278,13 @@ mod tests {
 
     #[tokio::test]
     async fn plan_of_the_history_is_deleted_as_it_was_read() {
-        for (code, status, reason, plans) in [
-            (200, "Success", "", 6),
-            (404, "Failure", "NotFound", 6),
-            (409, "Failure", "Conflict", 6),
-            (403, "Failure", "Forbidden", 7),
+        for (answer, plans) in [
+            (success(), 6),
+            (failure(404, "NotFound"), 6),
+            (failure(409, "Conflict"), 6),
+            (failure(403, "Forbidden"), 7),
         ] {
-            let answer = json!({"kind": "Status", "status": status, "reason": reason, "code": code});
-            let apiserver = Apiserver::new(move |_, _| (code, answer.clone()));
+            let apiserver = Apiserver::new(move |_, _| answer.clone());
             let cluster = Cluster::new();
             for number in 1..=plans {
                 let plan = json!({

@@ -109,7 +109,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure};
 
     fn subscription(version: u8, channel: &str) -> Value {
         json!({
@@ -121,13 +121,12 @@ mod tests {
 
     /// An apiserver in which the Subscription changes before each of the first `changes` writes.
     fn changing(changes: u8) -> Apiserver {
-        let conflict = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409});
         let version = AtomicU8::new(0);
         Apiserver::new(move |method, _| match method {
             "GET" => (200, subscription(version.load(Ordering::Relaxed), "beta")),
             _ if version.load(Ordering::Relaxed) < changes => {
                 version.fetch_add(1, Ordering::Relaxed);
-                (409, conflict.clone())
+                failure(409, "Conflict")
             }
             _ => (200, subscription(99, "beta")),
         })
@@ -165,13 +164,12 @@ mod tests {
 
     #[tokio::test]
     async fn deleted_subscription_gets_no_status() {
-        let of = |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code});
         let mut again = subscription(1, "stable");
         again["metadata"]["uid"] = "another".into();
-        for (code, live) in [(404, of(404, "NotFound")), (200, again)] {
+        for (code, live) in [failure(404, "NotFound"), (200, again)] {
             let apiserver = Apiserver::new(move |method, _| match method {
                 "GET" => (code, live.clone()),
-                _ => (409, of(409, "Conflict")),
+                _ => failure(409, "Conflict"),
             });
             assert!(written(&apiserver, TRIES).await.is_none());
             assert_eq!(apiserver.requests().len(), 2);

@@ -233,7 +233,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure, failure_with};
 
     /// An extension with an account, as a cache or the apiserver has it.
     fn extension(uid: &str, account: &str) -> Value {
@@ -257,7 +257,7 @@ mod tests {
                 200,
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "x"}}),
             ),
-            _ => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+            _ => failure(404, "NotFound"),
         });
         let extensions = Objects::empty();
         let row = |object: CachedObject<ClusterExtension>| (object.name(), object);
@@ -306,8 +306,7 @@ mod tests {
 
     #[tokio::test]
     async fn account_errors_have_the_words_of_the_apiserver() {
-        let failed = json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500, "message": "etcd is gone"});
-        let apiserver = Apiserver::new(move |_, _| (500, failed.clone()));
+        let apiserver = Apiserver::new(|_, _| failure_with(500, "InternalError", "etcd is gone"));
         let extensions = Objects::empty();
         let row = |object: CachedObject<ClusterExtension>| (object.name(), object);
         extensions.apply(Event::Init, row);

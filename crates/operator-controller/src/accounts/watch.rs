@@ -122,14 +122,10 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use http::{Request, Response};
-    use kube::client::Body;
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{assert_panic_exits, panics_at};
+    use crate::testing::{assert_panic_exits, client, panics_at};
 
     #[test]
     fn account_watch_panic_exits() {
@@ -143,7 +139,7 @@ mod tests {
 
     /// An apiserver with one object of each kind, whose listings take 0 to 2 seconds, and in which nothing changes.
     fn slow_apiserver() -> Client {
-        let service = tower::service_fn(|request: Request<Body>| async move {
+        client(|request| async move {
             let query = request.uri().query().unwrap_or_default();
             if query.contains("watch=true") {
                 std::future::pending::<()>().await;
@@ -152,10 +148,8 @@ mod tests {
             let position = kinds.iter().position(|kind| request.uri().path().ends_with(&format!("/{kind}")));
             tokio::time::sleep(Duration::from_millis(500) * u32::try_from(position.unwrap()).unwrap()).await;
             let items = json!([{"metadata": {"name": "a", "uid": "u", "resourceVersion": "1"}}]);
-            let list = json!({"metadata": {"resourceVersion": "9"}, "items": items});
-            Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
-        });
-        Client::new(service, "default")
+            (200, json!({"metadata": {"resourceVersion": "9"}, "items": items}))
+        })
     }
 
     #[tokio::test(start_paused = true)]

@@ -293,7 +293,7 @@ mod tests {
     use crate::extension::writer::RevisionWriter;
     use crate::revisions::Revisions;
     use crate::secret_cache::SecretCache;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure_with};
 
     /// Neither a registry nor a catalog can be read.
     struct Unreachable;
@@ -414,10 +414,7 @@ mod tests {
         ] {
             let stored = extension.clone();
             let apiserver = Apiserver::new(move |_, uri| match uri.contains("/secrets") {
-                true => (
-                    code,
-                    json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": "secrets is forbidden: no"}),
-                ),
+                true => failure_with(code, reason, "secrets is forbidden: no"),
                 false => (200, stored.clone()),
             });
             let context = Arc::new(context(&apiserver));

@@ -180,7 +180,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure};
 
     const URI: &str = "/apis/olm.operatorframework.io/v1/clusterobjectsets";
 
@@ -207,7 +207,7 @@ mod tests {
             } else {
                 // the resourceVersion that the apiserver has is that of the list
                 let (code, reason) = (if is_stale { 409 } else { code }, "Test");
-                (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
+                failure(code, reason)
             }
         });
         let cached: Vec<_> =

@@ -443,7 +443,7 @@ mod tests {
     use olm_install::account::Account;
 
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure, success};
 
     /// rule: revisions §3, §4.4
     #[test]
@@ -487,18 +487,14 @@ mod tests {
             ("GET", true) => {
                 (200, json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": secrets}))
             }
-            ("DELETE", true) => (200, json!({"kind": "Status", "status": "Success"})),
+            ("DELETE", true) => success(),
             (_, true) => (
                 200,
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}),
             ),
             // the revision to be written is not there, its extension is
-            ("GET", false) if uri.contains("/clusterobjectsets/") => {
-                (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
-            }
-            ("DELETE", false) => {
-                (409, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}))
-            }
+            ("GET", false) if uri.contains("/clusterobjectsets/") => failure(404, "NotFound"),
+            ("DELETE", false) => failure(409, "Conflict"),
             _ => (200, stored.clone()),
         })
     }
@@ -602,8 +598,7 @@ mod tests {
         extension: serde_json::Value,
     ) -> (Result<(), String>, Vec<String>) {
         let apiserver = Apiserver::new(move |method, uri| {
-            let not_found =
-                || (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}));
+            let not_found = || failure(404, "NotFound");
             match method {
                 "GET" if uri.contains("/clusterextensions/") => (200, json!({"metadata": extension})),
                 "GET" => live.clone().map_or_else(not_found, |live| (200, json!({"metadata": live}))),
@@ -659,9 +654,7 @@ mod tests {
         for code in [200, 409] {
             let apiserver = Apiserver::new(move |_, _| match code {
                 200 => (200, serde_json::to_value(set("demo-2")).unwrap()),
-                _ => {
-                    (code, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": code}))
-                }
+                _ => failure(code, "Conflict"),
             });
             let writer = writer_of(&apiserver);
             let mut bare = judged.clone();

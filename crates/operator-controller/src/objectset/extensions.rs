@@ -138,7 +138,7 @@ fn digest(metadata: &ObjectMeta) -> Facts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure};
     use kube::runtime::watcher::Event;
     use serde_json::json;
 
@@ -223,12 +223,8 @@ mod tests {
                 )
             }
         };
-        let missing = |_: &str, _: &str| {
-            (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
-        };
-        let failing = |_: &str, _: &str| {
-            (500, json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500}))
-        };
+        let missing = |_: &str, _: &str| failure(404, "NotFound");
+        let failing = |_: &str, _: &str| failure(500, "InternalError");
         let ask = async |apiserver: Apiserver| {
             // its cache is empty
             let extensions = Extensions(Objects::empty());

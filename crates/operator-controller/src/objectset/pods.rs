@@ -118,7 +118,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure};
 
     fn deployment(available: i64) -> Object {
         Object::from_value(json!({
@@ -172,8 +172,7 @@ mod tests {
 
     #[tokio::test]
     async fn pods_that_may_not_be_listed_are_asked_for_once() {
-        let refused = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403});
-        let apiserver = Apiserver::new(move |_, _| (403, refused.clone()));
+        let apiserver = Apiserver::new(|_, _| failure(403, "Forbidden"));
         let (client, start) = (apiserver.client(), Instant::now());
         let mut cause = PodCause::update(None, &deployment(0), start);
         for second in 0..300 {

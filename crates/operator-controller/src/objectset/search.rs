@@ -103,10 +103,10 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure};
 
     /// A cluster with ConfigMaps, whose listing is answered so.
-    fn apiserver(code: u16, answer: Value) -> Apiserver {
+    fn apiserver(listing: (u16, Value)) -> Apiserver {
         let kind = json!({"resource": "configmaps", "singularResource": "configmap", "scope": "Namespaced", "verbs": ["delete", "list"],
             "responseKind": {"group": "", "version": "v1", "kind": "ConfigMap"}});
         let group = json!({"metadata": {"name": ""}, "versions": [{"version": "v1", "resources": [kind]}]});
@@ -118,7 +118,7 @@ mod tests {
         Apiserver::new(move |_, uri| match uri.split('?').next().unwrap_or_default() {
             "/api" => (200, core.clone()),
             "/apis" => (200, others.clone()),
-            _ => (code, answer.clone()),
+            _ => listing.clone(),
         })
     }
 
@@ -128,26 +128,24 @@ mod tests {
         let owner = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "name": "e-1", "uid": "u1"});
         let map = json!({"metadata": {"name": "a", "namespace": "n", "ownerReferences": [owner]}});
         let list = json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": [map]});
-        let failure = |reason: &str, code: u16| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": "no"});
         let [api_version, kind, name, uid, extension] =
             [olm_api::API_VERSION, "ClusterObjectSet", "e-1", "u1", "e"].map(str::to_owned);
         let own = Revision { api_version, kind, name, uid, number: 1, extension: Some(extension) };
-        for (case, code, answer, reason, want) in [
-            ("listed", 200, list, Reason::Keep, Some(1)),
-            ("no right", 403, failure("Forbidden", 403), Reason::Keep, Some(0)),
-            ("not served any more", 404, failure("NotFound", 404), Reason::Keep, Some(0)),
-            ("busy", 429, failure("TooManyRequests", 429), Reason::Delete, None),
-            ("failed", 500, failure("InternalError", 500), Reason::Archive, None),
+        for (case, listing, reason, want) in [
+            ("listed", (200, list), Reason::Keep, Some(1)),
+            ("no right", failure(403, "Forbidden"), Reason::Keep, Some(0)),
+            ("not served any more", failure(404, "NotFound"), Reason::Keep, Some(0)),
+            ("busy", failure(429, "TooManyRequests"), Reason::Delete, None),
+            ("failed", failure(500, "InternalError"), Reason::Archive, None),
             (
                 "aggregated apiserver down, delete",
-                503,
-                failure("ServiceUnavailable", 503),
+                failure(503, "ServiceUnavailable"),
                 Reason::Delete,
                 Some(0),
             ),
-            ("aggregated apiserver down, keep", 503, failure("ServiceUnavailable", 503), Reason::Keep, None),
+            ("aggregated apiserver down, keep", failure(503, "ServiceUnavailable"), Reason::Keep, None),
         ] {
-            let found = search(&apiserver(code, answer).client(), &own, reason).await;
+            let found = search(&apiserver(listing).client(), &own, reason).await;
             let count = found
                 .as_ref()
                 .ok()
@@ -162,7 +160,7 @@ mod tests {
         let [api_version, kind, name, uid] =
             [olm_api::API_VERSION, "ClusterObjectSet", "own", "u1"].map(str::to_owned);
         let own = Revision { api_version, kind, name, uid, number: 1, extension: None };
-        let client = apiserver(500, json!({})).client();
+        let client = apiserver((500, json!({}))).client();
         for (reason, is_error) in [(Reason::Keep, true), (Reason::Delete, false), (Reason::Archive, false)] {
             assert_eq!(search(&client, &own, reason).await.is_err(), is_error, "{reason:?}");
         }

@@ -5,7 +5,7 @@ use olm_runtime::metrics::Outcome;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{self, Apiserver};
+use crate::testing::{self, Apiserver, failure, failure_with, success};
 
 fn put<K: Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + std::fmt::Debug>(
     objects: &watched::Objects<K>,
@@ -29,7 +29,7 @@ async fn pass(is_disabled: bool, protected: &str, refused: &'static str) -> (Vec
     let copy = csv("b", json!({"olm.copiedFrom": "home"}));
     let answer = copy.clone();
     let apiserver = Apiserver::new(move |_, uri| match uri.contains(&format!("/namespaces/{refused}/")) {
-        true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
+        true => failure_with(403, "Forbidden", "no"),
         false => (200, answer.clone()),
     });
     let cluster = Cluster::new();
@@ -75,9 +75,7 @@ async fn copy_that_is_gone_is_created_again() {
     let copied = json!({"olm.copiedFrom": "home"});
     let answer = csv("b", "new", copied.clone());
     let apiserver = Apiserver::new(move |method, uri| match method {
-        "PUT" if !uri.contains("/status") => {
-            (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
-        }
+        "PUT" if !uri.contains("/status") => failure(404, "NotFound"),
         _ => (200, answer.clone()),
     });
     let cluster = Cluster::new();
@@ -110,8 +108,8 @@ async fn copy_that_is_refused_keeps_no_other_from_being_deleted() {
     let copy = csv("b", json!({"olm.copiedFrom": "home"}));
     cluster.copies.insert(&serde_json::from_value(copy).unwrap());
     let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/c/") {
-        true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
-        false => (200, json!({"kind": "Status", "status": "Success"})),
+        true => failure_with(403, "Forbidden", "no"),
+        false => success(),
     });
     let context = testing::context(NAME, &apiserver, &cluster);
     let original = serde_json::from_value(csv("home", json!({}))).unwrap();
@@ -130,8 +128,8 @@ async fn copies_that_one_namespace_keeps_are_deleted_in_others() {
         cluster.copies.insert(&copy);
     }
     let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/b/") {
-        true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
-        false => (200, json!({"kind": "Status", "status": "Success"})),
+        true => failure_with(403, "Forbidden", "no"),
+        false => success(),
     });
     let context = testing::context(NAME, &apiserver, &cluster);
     assert!(reconcile(&context, "home/demo.v1").await.is_err(), "it is tried again");
@@ -140,10 +138,9 @@ async fn copies_that_one_namespace_keeps_are_deleted_in_others() {
 
 #[tokio::test]
 async fn copy_is_deleted_as_it_was_observed() {
-    for (code, status, reason, stays) in
-        [(200, "Success", "", false), (404, "Failure", "NotFound", false), (409, "Failure", "Conflict", true)]
+    for ((code, answer), stays) in
+        [(success(), false), (failure(404, "NotFound"), false), (failure(409, "Conflict"), true)]
     {
-        let answer = json!({"kind": "Status", "status": status, "reason": reason, "code": code});
         let apiserver = Apiserver::new(move |_, _| (code, answer.clone()));
         let cluster = Cluster::new();
         let metadata = json!({"namespace": "b", "name": "demo.v1", "uid": "u", "resourceVersion": "7",
@@ -225,7 +222,7 @@ async fn copies_stay_while_their_original_does_not_fit_its_type() {
         let spec = json!({"displayName": "d", "install": {"strategy": "deployment"}});
         let copy = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
         cluster.copies.insert(&copy);
-        let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
+        let apiserver = Apiserver::new(|_, _| success());
         let context = testing::context(NAME, &apiserver, &cluster);
         reconcile(&context, "home/demo.v1").await.unwrap();
         let requests = apiserver.requests();
@@ -245,7 +242,7 @@ async fn methods_of_a_pass(cluster: &Arc<Cluster>) -> Vec<String> {
     put(&cluster.csvs, csv("home", json!({})));
     let copy = csv("b", json!({"olm.copiedFrom": "home"}));
     cluster.copies.insert(&serde_json::from_value(copy).unwrap());
-    let apiserver = Apiserver::new(|_, _| (200, json!({"kind": "Status", "status": "Success"})));
+    let apiserver = Apiserver::new(|_, _| success());
     let context = testing::context(NAME, &apiserver, cluster);
     reconcile(&context, "home/demo.v1").await.unwrap();
     let requests = apiserver.requests();
@@ -378,7 +375,7 @@ async fn roles_of_the_cluster_are_made_although_a_copy_is_refused() {
     let cluster = with_role("Succeeded", "InstallSucceeded", "");
     put(&cluster.namespaces, json!({"metadata": {"name": "b"}}));
     let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/b/") {
-        true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
+        true => failure_with(403, "Forbidden", "no"),
         false => {
             let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}});
             (200, role)
@@ -404,7 +401,7 @@ async fn roles_that_one_namespace_refuses_are_made_in_others() {
         cluster.copies.insert(&copy);
     }
     let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/b/") {
-        true => (403, json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"})),
+        true => failure_with(403, "Forbidden", "no"),
         false => (
             200,
             json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}}),

@@ -137,7 +137,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, failure};
     use serde_json::Value;
 
     fn set(name: &str, number: i64, labels: Value, state: &str, conditions: Value) -> ClusterObjectSet {
@@ -176,9 +176,7 @@ mod tests {
             let found = serde_json::to_value(revision(live, "2")).unwrap();
             let tried = AtomicU32::new(0);
             let apiserver = Apiserver::new(move |method, _| match method {
-                "PATCH" if tried.fetch_add(1, Ordering::Relaxed) == 0 => {
-                    (409, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}))
-                }
+                "PATCH" if tried.fetch_add(1, Ordering::Relaxed) == 0 => failure(409, "Conflict"),
                 _ => (200, found.clone()),
             });
             let done = succeed(&apiserver.client(), revision("u", "1"), SUCCEEDED).await;

@@ -8,7 +8,7 @@ use olm_api::{ClusterExtension, labels};
 
 use crate::accounts::{Accounts, Mode, Rights};
 use crate::revisions::Revisions;
-use crate::testing::Apiserver;
+use crate::testing::{Apiserver, failure, failure_with};
 use olm_runtime::watched::{Object, Objects};
 
 fn revision(metadata: &Value, spec: &Value, status: &Value) -> ClusterObjectSet {
@@ -78,7 +78,7 @@ fn apiserver() -> Apiserver {
         ("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions") => (200, list(&[])),
         ("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ks.g.io") => (200, crd.clone()),
         ("GET", "/apis/g.io/v1/ks") => (200, list(&[&held])),
-        _ => (500, json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500})),
+        _ => failure(500, "InternalError"),
     })
 }
 
@@ -111,9 +111,7 @@ async fn teardown_waits_for_custom_resources_whatever_the_clock() {
 async fn teardown_waits_while_definitions_cannot_be_watched() {
     let (usual, group) = (apiserver(), "/apis/apiextensions.k8s.io/v1");
     let apiserver = Apiserver::new(move |method, uri| match uri.split('?').next().unwrap_or_default() {
-        path if path.starts_with(group) && path != group => {
-            (429, json!({"kind": "Status", "status": "Failure", "reason": "TooManyRequests", "code": 429}))
-        }
+        path if path.starts_with(group) && path != group => failure(429, "TooManyRequests"),
         _ => usual.respond(method, uri),
     });
     let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -142,7 +140,7 @@ async fn teardown_reads_content_again_if_the_apiserver_fails() {
             "/api/v1/namespaces/olm/secrets" => {
                 (200, json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": []}))
             }
-            _ => (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code})),
+            _ => failure(code, reason),
         });
         let context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
         let removed = tear_down(&revision, &context, &mut Memory::default()).await;
@@ -175,7 +173,6 @@ async fn teardown_ends_if_an_object_has_no_name() {
 
 /// A cluster with a mutable Secret, that answers a creation like this.
 fn creation(code: u16, answer: Value) -> Apiserver {
-    let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
     let mutable =
         json!({"metadata": {"name": "mutable", "namespace": "n", "uid": "s", "resourceVersion": "3"}});
     let resource = json!({"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "verbs": [], "singularName": ""});
@@ -184,7 +181,7 @@ fn creation(code: u16, answer: Value) -> Apiserver {
         ("GET", "/api/v1/configmaps") => (200, json!({"metadata": {"resourceVersion": "9"}, "items": []})),
         ("GET", "/api/v1/namespaces/n/secrets/mutable") => (200, mutable.clone()),
         ("POST", _) => (code, answer.clone()),
-        _ => (404, missing.clone()),
+        _ => failure(404, "NotFound"),
     })
 }
 
@@ -305,11 +302,11 @@ async fn rollout_names_an_object_that_is_being_deleted() {
 async fn deadline_bounds_the_wait_for_a_retry() {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
     let phases = json!([{"name": "a", "objects": [{"object": map}]}]);
-    let refused = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403});
     for (minutes, is_bounded) in [(json!(null), false), (json!(10), true)] {
         let spec = json!({"phases": phases, "progressDeadlineMinutes": minutes});
         let revision = revision(&json!({"finalizers": [finalizers::TEARDOWN]}), &spec, &json!({}));
-        let (stored, usual) = (serde_json::to_value(&revision).unwrap(), creation(403, refused.clone()));
+        let (stored, usual) =
+            (serde_json::to_value(&revision).unwrap(), creation(403, failure(403, "Forbidden").1));
         let apiserver = Apiserver::new(move |method, uri| match method {
             "PATCH" => (200, stored.clone()),
             _ => usual.respond(method, uri),
@@ -338,7 +335,7 @@ async fn archiving_changes_exactly_what_was_judged() {
     for (code, want) in [(200, Requeue::OnChange), (404, Requeue::OnChange), (409, Requeue::Backoff)] {
         let answer = match code {
             200 => serde_json::to_value(&predecessor).unwrap(),
-            _ => json!({"kind": "Status", "status": "Failure", "reason": "Test", "code": code}),
+            _ => failure(code, "Test").1,
         };
         let apiserver = Apiserver::new(move |_, _| (code, answer.clone()));
         let revisions = Revisions::default();
@@ -365,11 +362,10 @@ async fn removal_uses_the_recorded_account_if_the_extension_is_gone() {
     let list = json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": [secret]});
     let account =
         json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "x"}});
-    let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
     let apiserver = Apiserver::new(move |_, uri| match uri.split('?').next().unwrap_or_default() {
         "/api/v1/namespaces/olm/secrets" => (200, list.clone()),
         "/api/v1/namespaces/n/serviceaccounts/recorded" => (200, account.clone()),
-        _ => (404, missing.clone()),
+        _ => failure(404, "NotFound"),
     });
     let extensions = Objects::empty();
     extensions.apply(Event::Init, |object: Object<ClusterExtension>| (object.name(), object));
@@ -392,8 +388,6 @@ async fn removal_uses_the_recorded_account_if_the_extension_is_gone() {
 /// rule: revisions §6 rows 6 and 8: the revision cannot be written, its status can
 #[tokio::test]
 async fn revision_reports_a_finalizer_that_cannot_be_written() {
-    let refused =
-        json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "Forbidden", "code": 403});
     let deleted = json!({"deletionTimestamp": "2000-01-01T00:00:00Z", "finalizers": [finalizers::TEARDOWN]});
     for (case, metadata, want) in [
         ("added", json!({}), "error ensuring teardown finalizer: "),
@@ -404,11 +398,11 @@ async fn revision_reports_a_finalizer_that_cannot_be_written() {
         ),
     ] {
         let revision = Arc::new(revision(&metadata, &json!({"phases": []}), &json!({})));
-        let (stored, refused) = (serde_json::to_value(&*revision).unwrap(), refused.clone());
+        let stored = serde_json::to_value(&*revision).unwrap();
         let apiserver = Apiserver::new(move |method, uri| match method {
             "PATCH" if uri.contains("/status?") => (200, stored.clone()),
-            "PATCH" => (403, refused.clone()),
-            _ => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+            "PATCH" => failure_with(403, "Forbidden", "no"),
+            _ => failure(404, "NotFound"),
         });
         let context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
         let (requeue, ended) = reconcile(Arc::clone(&revision), &context).await;

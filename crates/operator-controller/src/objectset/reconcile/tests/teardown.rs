@@ -3,6 +3,7 @@
 use olm_runtime::events::Events;
 
 use super::*;
+use crate::testing::success;
 
 /// Revision `number` of extension `e`, which owns it, with the CRD in its content or without.
 fn numbered(number: i64, state: &str, has_crd: bool, metadata: &Value) -> Arc<ClusterObjectSet> {
@@ -46,13 +47,13 @@ fn cluster(owners: &[i64], extension: Option<Value>) -> Apiserver {
         ("GET", "/apis/g.io/v1/ks") => {
             (200, json!({"metadata": {}, "items": [{"metadata": {"name": "k", "uid": "u9"}}]}))
         }
-        ("DELETE", "/apis/g.io/v1/ks/k") => (200, json!({"kind": "Status", "status": "Success"})),
+        ("DELETE", "/apis/g.io/v1/ks/k") => success(),
         ("GET", "/apis/olm.operatorframework.io/v1/clusterextensions/e") => match &extension {
             Some(metadata) => {
                 let version = "meta.k8s.io/v1";
                 (200, json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata}))
             }
-            None => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+            None => failure(404, "NotFound"),
         },
         _ => usual.respond(method, uri),
     })
@@ -425,10 +426,7 @@ async fn teardown_bounds_the_wait_for_a_webhook_that_fails() {
     ] {
         let usual = cluster(&[1], extension(&metadata));
         let apiserver = Apiserver::new(move |method, uri| match (method, uri.split('?').next()) {
-            ("DELETE", Some("/apis/g.io/v1/ks/k")) => (
-                code,
-                json!({"kind": "Status", "status": "Failure", "message": "no", "reason": reason, "code": code}),
-            ),
+            ("DELETE", Some("/apis/g.io/v1/ks/k")) => failure_with(code, reason, "no"),
             _ => usual.respond(method, uri),
         });
         let mut context = controller(&apiserver, &[]);
