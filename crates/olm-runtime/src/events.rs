@@ -309,29 +309,6 @@ mod tests {
         assert!(!spend("a", 7200));
     }
 
-    /// Collects the messages and details of the log.
-    struct Lines(Arc<Mutex<Vec<String>>>);
-
-    impl tracing::Subscriber for Lines {
-        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-            metadata.target() == module_path!().trim_end_matches("::tests")
-        }
-        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn event(&self, event: &tracing::Event<'_>) {
-            event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-                if matches!(field.name(), "message" | "details") {
-                    self.0.lock().push(format!("{value:?}"));
-                }
-            });
-        }
-        fn enter(&self, _: &tracing::span::Id) {}
-        fn exit(&self, _: &tracing::span::Id) {}
-    }
-
     /// Sends one event after the other; the notes that the apiserver received, and the log.
     async fn sent(all: &[(bool, &str)], whole: bool) -> (Vec<String>, Vec<String>) {
         let received = Arc::new(Mutex::new(Vec::new()));
@@ -344,8 +321,10 @@ mod tests {
         let events = Events::new(client, "test", None);
         let about =
             ObjectReference { kind: Some("ClusterExtension".to_owned()), ..ObjectReference::default() };
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let _guard = tracing::subscriber::set_default(Lines(Arc::clone(&lines)));
+        let is_own = |metadata: &tracing::Metadata<'_>| {
+            metadata.target() == module_path!().trim_end_matches("::tests")
+        };
+        let (lines, _guard) = testing::logged(is_own, &["message", "details"]);
         for (warning, note) in all {
             let event = NewEvent { warning: *warning, reason: "Retrying", action: "Test", note };
             match whole {

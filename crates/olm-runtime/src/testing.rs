@@ -1,4 +1,4 @@
-//! Apiservers for tests, which answer by a function.
+//! Apiservers for tests, which answer by a function, and what was logged.
 
 use std::sync::Arc;
 
@@ -9,6 +9,10 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::BoxError;
+use tracing::Metadata;
+use tracing::field::Field;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
 
 /// A client whose requests are answered with a status code and a body.
 pub fn client<F>(answer: impl Fn(Request<Bytes>) -> F + Send + Sync + 'static) -> Client
@@ -99,4 +103,40 @@ pub fn failure_with(code: u16, reason: &str, message: &str) -> (u16, Value) {
 /// The answer to a deletion.
 pub fn success() -> (u16, Value) {
     (200, json!({"kind": "Status", "status": "Success"}))
+}
+
+/// Collects these fields of the events that count, in this thread, until the guard is dropped.
+pub fn logged(
+    counts: fn(&Metadata<'_>) -> bool,
+    fields: &'static [&'static str],
+) -> (Arc<Mutex<Vec<String>>>, DefaultGuard) {
+    let lines = Arc::default();
+    let guard = tracing::subscriber::set_default(Log { counts, fields, lines: Arc::clone(&lines) });
+    (lines, guard)
+}
+
+struct Log {
+    counts: fn(&Metadata<'_>) -> bool,
+    fields: &'static [&'static str],
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        (self.counts)(metadata)
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut |field: &Field, value: &dyn std::fmt::Debug| {
+            if self.fields.contains(&field.name()) {
+                self.lines.lock().push(format!("{value:?}"));
+            }
+        });
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
 }

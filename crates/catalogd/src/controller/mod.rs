@@ -420,29 +420,6 @@ mod tests {
         assert_eq!(stored(), 0);
     }
 
-    /// Collects the messages of warnings.
-    struct Warnings(Arc<Mutex<Vec<String>>>);
-
-    impl tracing::Subscriber for Warnings {
-        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-            *metadata.level() <= tracing::Level::WARN
-        }
-        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn event(&self, event: &tracing::Event<'_>) {
-            event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-                if field.name() == "message" {
-                    self.0.lock().push(format!("{value:?}"));
-                }
-            });
-        }
-        fn enter(&self, _: &tracing::span::Id) {}
-        fn exit(&self, _: &tracing::span::Id) {}
-    }
-
     #[tokio::test]
     async fn failed_fetch_is_one_warning() {
         olm_runtime::tls::install_provider();
@@ -450,8 +427,8 @@ mod tests {
         let source = json!({"type": "Image", "image": {"ref": reference}});
         let mut catalog = catalog(&reference, json!({"resolvedSource": source}));
         let client = echo();
-        let warnings = Arc::new(Mutex::new(Vec::new()));
-        let _guard = tracing::subscriber::set_default(Warnings(Arc::clone(&warnings)));
+        let (warnings, _guard) =
+            testing::logged(|metadata| *metadata.level() <= tracing::Level::WARN, &["message"]);
         let refused = "connection refused";
         for (leads, want) in
             [(false, "cannot fetch catalog content"), (true, refused), (true, "cannot fetch catalog content")]

@@ -191,6 +191,7 @@ impl<R: Reviews> Gate<R> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::testing;
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
@@ -260,35 +261,17 @@ pub(crate) mod tests {
         assert_eq!(reviews.asked.load(Ordering::Relaxed), 3005, "wrong tokens evict no scraper");
     }
 
-    /// Counts warnings.
-    struct Warnings(Arc<AtomicUsize>);
-
-    impl tracing::Subscriber for Warnings {
-        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-            *metadata.level() == tracing::Level::WARN
-        }
-        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn event(&self, _: &tracing::Event<'_>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-        fn enter(&self, _: &tracing::span::Id) {}
-        fn exit(&self, _: &tracing::span::Id) {}
-    }
-
     #[tokio::test]
     async fn metrics_access_failures_are_logged_once() {
         let gate = Gate::new(FakeReviews::default(), "/metrics");
-        let (logged, now) = (Arc::new(AtomicUsize::new(0)), Instant::now());
-        let _guard = tracing::subscriber::set_default(Warnings(Arc::clone(&logged)));
+        let now = Instant::now();
+        let (logged, _guard) =
+            testing::logged(|metadata| *metadata.level() == tracing::Level::WARN, &["message"]);
         for (token, want) in
             [("down", 1), ("down", 1), ("unsure", 1), ("wrong", 1), ("unsure", 2), ("down", 2)]
         {
             let _ = gate.decision(token, now).await;
-            assert_eq!(logged.load(Ordering::Relaxed), want, "{token}");
+            assert_eq!(logged.lock().len(), want, "{token}");
         }
     }
 
