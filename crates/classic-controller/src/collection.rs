@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
     use crate::images::Images;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, put};
 
     /// As a process with other controllers only does, which read catalogs, too.
     #[tokio::test]
@@ -95,8 +95,7 @@ mod tests {
             ("invalid", json!({"sourceType": "none", "image": "r.test/c:v2"})),
         ] {
             let source = json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec});
-            let source = Object::new(serde_json::from_value(source).unwrap());
-            cluster.catalogs.insert(format!("ns/{name}"), source);
+            put(&cluster.catalogs, source);
         }
         for (phase, image) in [("Installing", "b:1"), ("RequiresApproval", "b:2"), ("Complete", "b:3")] {
             let lookup = json!({"path": image, "identifier": "a.v1", "replaces": "", "properties": "",
@@ -105,8 +104,7 @@ mod tests {
             let spec = json!({"approval": "Manual", "approved": false, "clusterServiceVersionNames": []});
             let plan =
                 json!({"metadata": {"name": phase, "namespace": "ns"}, "spec": spec, "status": status});
-            let plan = Object::new(serde_json::from_value(plan).unwrap());
-            cluster.plans.insert(format!("ns/{phase}"), plan);
+            put(&cluster.plans, plan);
         }
         let want = ImagesInUse {
             catalogs: [("ns".to_owned(), "r.test/c:v1".to_owned())].into(),

@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::images::Images;
-    use crate::testing::Apiserver;
+    use crate::testing::{Apiserver, put};
 
     #[tokio::test]
     async fn classic_metrics_have_the_names_of_the_reference() {
@@ -295,8 +295,7 @@ mod tests {
         for (namespace, of) in [("a", "olm"), ("b", "b")] {
             let subscription = json!({"metadata": {"name": "s", "namespace": namespace},
                 "spec": {"name": "p", "source": "c", "sourceNamespace": of}});
-            let subscription = Object::new(serde_json::from_value(subscription).unwrap());
-            cluster.subscriptions.insert(format!("{namespace}/s"), subscription);
+            put(&cluster.subscriptions, subscription);
         }
         for (of, want) in [("olm", &["a", "b"][..]), ("b", &["b"]), ("c", &[])] {
             assert!(users(&cluster, "olm", of).iter().eq(want), "{of}");

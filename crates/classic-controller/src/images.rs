@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
     use crate::image_source::ImageSource as _;
-    use crate::testing::{Apiserver, failure};
+    use crate::testing::{Apiserver, failure, put};
 
     #[tokio::test]
     async fn pull_secrets_are_named_or_those_of_the_account() {
@@ -209,10 +209,8 @@ mod tests {
         let accounts: Objects<ServiceAccount> = Objects::by_namespace();
         for namespace in ["ns", "other"] {
             let metadata = json!({"namespace": namespace, "name": "main"});
-            let account =
-                json!({"metadata": metadata, "imagePullSecrets": [{"name": format!("of-{namespace}")}]});
-            let account: ServiceAccount = serde_json::from_value(account).unwrap();
-            accounts.insert(watched::key(&account.metadata), watched::Object::new(account));
+            let secrets = json!([{"name": format!("of-{namespace}")}]);
+            put(&accounts, json!({"metadata": metadata, "imagePullSecrets": secrets}));
         }
         let limits = (Limits::bundle(), BundleLimits::default());
         let images =
@@ -302,9 +300,7 @@ mod tests {
         });
         let accounts: Objects<ServiceAccount> = Objects::by_namespace();
         let metadata = json!({"namespace": "olm", "name": "controller"});
-        let account = json!({"metadata": metadata, "imagePullSecrets": [{"name": "account"}]});
-        let account = watched::Object::new(serde_json::from_value(account).unwrap());
-        accounts.insert("olm/controller".to_owned(), account);
+        put(&accounts, json!({"metadata": metadata, "imagePullSecrets": [{"name": "account"}]}));
         let cache = tempfile::tempdir().unwrap();
         let limits = (Limits::bundle(), BundleLimits::default());
         let images = Images::open(apiserver.client(), cache.path(), Config::default(), limits).unwrap();

@@ -4,9 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Resource;
 use olm_runtime::Shutdown;
 use olm_runtime::metrics::Metrics;
 pub(crate) use olm_runtime::testing::{Apiserver, failure, failure_with, success};
+use olm_runtime::watched::{Object, Objects, key};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::args::RepairDeployments;
 use crate::cluster::Cluster;
@@ -32,4 +36,13 @@ pub(crate) fn context_with(
         protected_namespaces,
     };
     Context::new((name, 1), &apiserver.client(), cluster, &settings, &Metrics::new(), &Shutdown::new())
+}
+
+/// Puts an object into the cache of its kind.
+pub(crate) fn put<K>(objects: &Objects<K>, object: Value)
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    objects.insert(key(object.meta()), Object::new(object));
 }

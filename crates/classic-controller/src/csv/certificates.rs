@@ -354,9 +354,7 @@ mod tests {
         let (metadata, spec) =
             (json!({"namespace": "ns", "name": "g", "uid": "g"}), json!({"serviceAccountName": account}));
         let status = json!({"namespaces": [""], "lastUpdated": "2026-01-01T00:00:00Z"});
-        let group =
-            serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap();
-        cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
+        testing::put(&cluster.groups, json!({"metadata": metadata, "spec": spec, "status": status}));
     }
 
     #[tokio::test]
@@ -391,9 +389,7 @@ mod tests {
             store(&cluster, &csv, &state, "any");
             let names = json!({"kind": "Thing", "plural": "things"});
             let spec = json!({"group": "demo.test", "scope": "Cluster", "names": names, "versions": []});
-            let crd = json!({"metadata": {"name": "things.demo.test"}, "spec": spec});
-            let crd = watched::Object::new(serde_json::from_value(crd).unwrap());
-            cluster.crds.insert("things.demo.test".to_owned(), crd);
+            testing::put(&cluster.crds, json!({"metadata": {"name": "things.demo.test"}, "spec": spec}));
             let csvs = Csvs::new(testing::context("csv", &apiserver, &cluster));
             csvs.install(&csv).await.unwrap();
             let requests = apiserver.requests().into_iter().zip(apiserver.users());

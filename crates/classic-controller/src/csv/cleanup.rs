@@ -202,11 +202,9 @@ where
 
 #[cfg(test)]
 mod tests {
-    use olm_runtime::watched::Object as Cached;
-
     use super::*;
     use crate::cluster::Cluster;
-    use crate::testing::{Apiserver, context, failure, success};
+    use crate::testing::{Apiserver, context, failure, put, success};
 
     fn deleted_csv() -> ClusterServiceVersion {
         serde_json::from_value(json!({
@@ -278,15 +276,13 @@ mod tests {
             }
         });
         let cluster = Cluster::new();
-        let role: ClusterRole = serde_json::from_value(role).unwrap();
-        cluster.cluster_roles.insert("r".to_owned(), Cached::new(role));
+        put(&cluster.cluster_roles, role);
         let step = json!({"resolving": "a.v1", "status": "Created", "resource": {"group": "", "version": "v1", "kind": "A",
             "name": "a", "manifest": "", "sourceName": "s", "sourceNamespace": "ns"}});
-        let plan: InstallPlan = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns"},
+        let plan = json!({"metadata": {"name": "p", "namespace": "ns"},
             "spec": {"approval": "Automatic", "approved": true, "clusterServiceVersionNames": ["a.v1"]},
-            "status": {"phase": phase, "catalogSources": [], "plan": [step]}}))
-        .unwrap();
-        cluster.plans.insert("ns/p".to_owned(), Cached::new(plan));
+            "status": {"phase": phase, "catalogSources": [], "plan": [step]}});
+        put(&cluster.plans, plan);
         let csvs = Csvs::new(context("csv", &apiserver, &cluster));
         let next = csvs.revoke("ns/a.v1").await.unwrap();
         let deleted = apiserver.requests().iter().filter(|it| it.starts_with("DELETE")).count();

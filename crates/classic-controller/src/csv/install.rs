@@ -328,7 +328,7 @@ mod tests {
     use super::super::installs::Retry;
     use super::*;
     use crate::cluster::Cluster;
-    use crate::testing::{Apiserver, context, failure_with, success};
+    use crate::testing::{Apiserver, context, failure_with, put, success};
 
     #[test]
     fn install_acts_as_the_account_of_the_only_group() {
@@ -362,8 +362,7 @@ mod tests {
         let webhook = json!({"name": "w.a.test", "sideEffects": "None", "admissionReviewVersions": ["v1"],
             "clientConfig": {}, "namespaceSelector": selector});
         let metadata = json!({"name": name, "uid": name, "resourceVersion": "1", "labels": labels});
-        let found = serde_json::from_value(json!({"metadata": metadata, "webhooks": [webhook]})).unwrap();
-        cluster.validating_webhooks.insert(name.to_owned(), watched::Object::new(found));
+        put(&cluster.validating_webhooks, json!({"metadata": metadata, "webhooks": [webhook]}));
     }
 
     #[tokio::test]
@@ -393,9 +392,7 @@ mod tests {
             configured(&cluster, "w", &json!({"matchLabels": {"olm.operatorgroup.uid/1": ""}}));
             if let Some(status) = group {
                 let metadata = json!({"name": "g", "namespace": "ns", "uid": case});
-                let group = json!({"metadata": metadata, "spec": {}, "status": status});
-                let group: OperatorGroup = serde_json::from_value(group).unwrap();
-                cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
+                put(&cluster.groups, json!({"metadata": metadata, "spec": {}, "status": status}));
             }
             csvs.write_callers(&csvs.own_writer(), &csv, &bundles).await.unwrap();
             let requests = apiserver.requests();
@@ -444,8 +441,7 @@ mod tests {
             cluster.csvs.insert("ns/b.v1".to_owned(), watched::Object::new(other));
             let labels = json!({"olm.owner": owner, "olm.owner.namespace": "ns", "olm.owner.kind": "ClusterServiceVersion"});
             let metadata = json!({"name": "v1.a.test", "uid": "s", "resourceVersion": "1", "labels": labels});
-            let live = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
-            cluster.api_services.insert("v1.a.test".to_owned(), watched::Object::new(live));
+            put(&cluster.api_services, json!({ "metadata": metadata }));
             let csvs = Csvs::new(context("csv", &apiserver, &cluster));
             let written = csvs.write_callers(&csvs.own_writer(), &csv, &bundles).await;
             let error = written.err().map(|error| error.message);
@@ -464,18 +460,16 @@ mod tests {
         let apiserver = Apiserver::new(|_, _| (200, json!({"metadata": {"name": "v1.a.test"}})));
         let cluster = Cluster::new();
         let config = json!({"annotations": {"one": "of the config", "other": "of the config"}});
-        let subscription = serde_json::from_value(json!({
+        let subscription = json!({
             "metadata": {"name": "s", "namespace": "ns"},
             "spec": {"name": "a", "source": "c", "sourceNamespace": "ns", "config": config},
             "status": {"currentCSV": "a.v1", "lastUpdated": "2026-01-01T00:00:00Z"},
-        }))
-        .unwrap();
-        cluster.subscriptions.insert("ns/s".to_owned(), watched::Object::new(subscription));
+        });
+        put(&cluster.subscriptions, subscription);
         let labels = json!({"olm.owner": "a.v1", "olm.owner.namespace": "ns", "olm.owner.kind": "ClusterServiceVersion"});
         let metadata = json!({"name": "v1.a.test", "uid": "s", "resourceVersion": "1", "labels": labels,
             "annotations": {"one": "of a user"}});
-        let live = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
-        cluster.api_services.insert("v1.a.test".to_owned(), watched::Object::new(live));
+        put(&cluster.api_services, json!({ "metadata": metadata }));
         let csvs = Csvs::new(context("csv", &apiserver, &cluster));
         csvs.write_callers(&csvs.own_writer(), &csv, &bundles).await.unwrap();
         let requests = apiserver.requests();
@@ -498,9 +492,7 @@ mod tests {
             let cluster = Cluster::new();
             let names = json!({"kind": "A", "plural": "as"});
             let spec = json!({"group": "a.test", "scope": "Cluster", "names": names, "versions": []});
-            let crd = json!({"metadata": {"name": "as.a.test", "labels": labels}, "spec": spec});
-            let crd = serde_json::from_value(crd).unwrap();
-            cluster.crds.insert("as.a.test".to_owned(), watched::Object::new(crd));
+            put(&cluster.crds, json!({"metadata": {"name": "as.a.test", "labels": labels}, "spec": spec}));
             let csvs = Csvs::new(context("csv", &apiserver, &cluster));
             let written = csvs.write_callers(&csvs.own_writer(), &csv, &bundles).await;
             let conflict = "CustomResourceDefinition as.a.test belongs to ClusterExtension shop of OLM v1; uninstall one of the two";
@@ -540,12 +532,11 @@ mod tests {
 
     /// A CSV in this phase, and its group in the cache.
     fn member(cluster: &Cluster, phase: &str, spec: Value) -> Value {
-        let group: OperatorGroup = serde_json::from_value(json!({
+        let group = json!({
             "metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": {"targetNamespaces": ["ns"]},
             "status": {"namespaces": ["ns"], "lastUpdated": "2026-01-01T00:00:00Z"},
-        }))
-        .unwrap();
-        cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
+        });
+        put(&cluster.groups, group);
         let mut csv = json!(csv(spec));
         csv["spec"]["installModes"] = json!([{"type": "OwnNamespace", "supported": true}]);
         csv["apiVersion"] = json!("operators.coreos.com/v1alpha1");
@@ -596,8 +587,7 @@ mod tests {
         let labels = json!({"olm.owner": "a.v1", "olm.deployment-spec-hash": "that of an earlier one"});
         let metadata =
             json!({"name": "d", "namespace": "ns", "uid": "d", "resourceVersion": "1", "labels": labels});
-        let live = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
-        cluster.deployments.insert("ns/d".to_owned(), watched::Object::new(live));
+        put(&cluster.deployments, json!({ "metadata": metadata }));
         let (_, requests) = pass(&cluster, csv).await;
         let is_applied = |it: &&String| it.starts_with("PUT ") && it.contains("/deployments/d?");
         assert_eq!(requests.iter().filter(is_applied).count(), 1, "{requests:#?}");

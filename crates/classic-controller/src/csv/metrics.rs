@@ -88,12 +88,11 @@ impl Collector for CsvMetrics {
 
 #[cfg(test)]
 mod tests {
-    use olm_runtime::watched;
     use serde_json::{Value, json};
 
     use super::super::{Csvs, FINALIZER};
     use super::*;
-    use crate::testing::{Apiserver, context, failure};
+    use crate::testing::{Apiserver, context, failure, put};
 
     fn csv(name: &str, replaces: &str, phase: &str) -> Value {
         let annotations =
@@ -115,8 +114,7 @@ mod tests {
         for (name, reason) in [("a.v1", "ComponentUnhealthy"), ("b.v1", "Copied")] {
             let mut csv = csv(name, "", "Failed");
             csv["status"]["reason"] = json!(reason);
-            let csv = watched::Object::new(serde_json::from_value(csv).unwrap());
-            cluster.csvs.insert(format!("ns/{name}"), csv);
+            put(&cluster.csvs, csv);
         }
         register(&metrics, &cluster, &Edits::default());
         let text = metrics.classic();
@@ -135,11 +133,9 @@ mod tests {
                 "metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": {"targetNamespaces": ["ns"]},
                 "status": {"namespaces": ["ns"], "lastUpdated": "2026-01-01T00:00:00Z"},
             });
-            let group = serde_json::from_value(group).unwrap();
-            cluster.groups.insert("ns/g".to_owned(), watched::Object::new(group));
+            put(&cluster.groups, group);
             for csv in [csv("a.v1", "", "Succeeded"), csv("a.v2", "a.v1", "Pending")] {
-                let key = format!("ns/{}", csv["metadata"]["name"].as_str().unwrap());
-                cluster.csvs.insert(key, watched::Object::new(serde_json::from_value(csv).unwrap()));
+                put(&cluster.csvs, csv);
             }
             let csvs = Csvs::new(context("csv", &apiserver, &cluster));
             let replaced = cluster.csvs.find("ns/a.v1").unwrap();

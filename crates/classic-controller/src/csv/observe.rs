@@ -320,10 +320,8 @@ fn api_service(service: &APIService) -> ObservedApiService {
 
 #[cfg(test)]
 mod tests {
-    use olm_api::classic::OperatorCondition;
-
     use super::*;
-    use crate::testing::{Apiserver, context, failure_with};
+    use crate::testing::{Apiserver, context, failure_with, put};
 
     #[test]
     fn observed_crd_has_served_versions_and_conditions() {
@@ -381,13 +379,11 @@ mod tests {
         cluster.csvs.insert("ns/a.v1".to_owned(), replaced);
         let set = json!({"type": "Upgradeable", "status": "False", "reason": "Some", "message": "busy"});
         for name in ["a.v0", "a.v1"] {
-            let condition: OperatorCondition = serde_json::from_value(json!({
+            let condition = json!({
                 "apiVersion": "operators.coreos.com/v2", "kind": "OperatorCondition",
                 "metadata": {"name": name, "namespace": "ns"}, "spec": {"overrides": [set]},
-            }))
-            .unwrap();
-            let condition = olm_runtime::watched::Object::new(condition);
-            cluster.conditions.insert(format!("ns/{name}"), condition);
+            });
+            put(&cluster.conditions, condition);
         }
         for (name, replaces, is_open) in
             [("a.v2", "a.v1", false), ("a.v2", "a.v0", true), ("a.v1", "a.v1", true), ("a.v1", "", true)]
@@ -405,13 +401,12 @@ mod tests {
             let csv = olm_runtime::watched::Object::new(csv(name, replaces));
             cluster.csvs.insert(format!("ns/{name}"), csv);
         }
-        let subscription: Subscription = serde_json::from_value(json!({
+        let subscription = json!({
             "metadata": {"name": "s", "namespace": "ns"},
             "spec": {"name": "a", "source": "c", "sourceNamespace": "ns", "config": {"env": [{"name": "A"}]}},
             "status": {"currentCSV": "a.v3", "lastUpdated": "2026-01-01T00:00:00Z"},
-        }))
-        .unwrap();
-        cluster.subscriptions.insert("ns/s".to_owned(), olm_runtime::watched::Object::new(subscription));
+        });
+        put(&cluster.subscriptions, subscription);
         for (name, has_settings) in [("a.v1", true), ("a.v2", true), ("a.v3", true), ("b.v1", false)] {
             assert_eq!(csvs.config(&csv(name, "")).is_some(), has_settings, "{name}");
         }
@@ -432,15 +427,14 @@ mod tests {
             (150_000, "spec.config of the Subscription to a.v1 adds 150000"),
         ] {
             let env: Vec<_> = (0..variables).map(|it| json!({"name": it.to_string()})).collect();
-            let subscription: Subscription = serde_json::from_value(json!({
+            let subscription = json!({
                 "metadata": {"name": "s", "namespace": "ns"},
                 "spec": {"name": "a", "source": "c", "sourceNamespace": "ns", "config": {"env": env}},
                 "status": {"currentCSV": "a.v1", "lastUpdated": "2026-01-01T00:00:00Z"},
-            }))
-            .unwrap();
+            });
             let apiserver = Apiserver::new(|_, _| (200, json!({})));
             let cluster = crate::cluster::Cluster::new();
-            cluster.subscriptions.insert("ns/s".to_owned(), olm_runtime::watched::Object::new(subscription));
+            put(&cluster.subscriptions, subscription);
             let health = Csvs::new(context("csv", &apiserver, &cluster)).health(&csv);
             assert!(
                 health.message().is_some_and(|it| it.starts_with(want)),
@@ -465,11 +459,9 @@ mod tests {
                 failure_with(503, "ServiceUnavailable", text)
             });
             let cluster = crate::cluster::Cluster::new();
-            let service: APIService = serde_json::from_value(json!({
-                "metadata": {"name": "v1.a.test", "uid": "u"}, "status": {"conditions": [{"type": "Available", "status": available}]},
-            }))
-            .unwrap();
-            cluster.api_services.insert("v1.a.test".to_owned(), olm_runtime::watched::Object::new(service));
+            let conditions = json!([{"type": "Available", "status": available}]);
+            let metadata = json!({"name": "v1.a.test", "uid": "u"});
+            put(&cluster.api_services, json!({"metadata": metadata, "status": {"conditions": conditions}}));
             let csvs = Csvs::new(context("csv", &apiserver, &cluster));
             assert_eq!(csvs.requirements(&csv).await.is_ok(), is_observed, "{available}");
         }

@@ -54,20 +54,10 @@ impl Rights {
 
 #[cfg(test)]
 mod tests {
-    use kube::Resource;
-    use olm_runtime::watched::{Object, Objects, key};
-    use serde::de::DeserializeOwned;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-
-    fn put<K>(objects: &Objects<K>, object: Value)
-    where
-        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
-    {
-        let object: K = serde_json::from_value(object).unwrap();
-        objects.insert(key(object.meta()), Object::new(object));
-    }
+    use crate::testing::put;
 
     #[test]
     fn rights_come_from_namespace_and_cluster() {

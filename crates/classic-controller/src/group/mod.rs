@@ -337,15 +337,13 @@ mod tests {
     #[tokio::test]
     async fn group_label_that_one_namespace_refuses_is_on_others() {
         let cluster = Cluster::new();
-        let group: OperatorGroup = serde_json::from_value(json!({
+        let group = json!({
             "metadata": {"namespace": "ns", "name": "og", "uid": "u"}, "spec": {"targetNamespaces": ["a", "b"]},
             "status": {"namespaces": ["a", "b"], "lastUpdated": "2026-01-01T00:00:00Z"},
-        }))
-        .unwrap();
-        cluster.groups.insert("ns/og".to_owned(), watched::Object::new(group));
+        });
+        testing::put(&cluster.groups, group);
         for name in ["a", "b"] {
-            let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-            cluster.namespaces.insert(name.to_owned(), watched::Object::new(namespace));
+            testing::put(&cluster.namespaces, json!({"metadata": {"name": name}}));
         }
         let apiserver = Apiserver::new(|_, uri| match uri.contains("/namespaces/a?") {
             true => failure_with(403, "Forbidden", "no"),
@@ -412,8 +410,7 @@ mod tests {
         };
         let cluster = Cluster::new();
         let group = json!({"metadata": {"namespace": "ns", "name": "og", "uid": "now"}, "spec": {}});
-        let group: OperatorGroup = serde_json::from_value(group).unwrap();
-        cluster.groups.insert("ns/og".to_owned(), watched::Object::new(group));
+        testing::put(&cluster.groups, group);
         for (name, labels) in [("a", labels(&["now", "before"])), ("b", labels(&["now"]))] {
             let namespace = json!({"metadata": {"name": name, "labels": labels}});
             let namespace: Namespace = serde_json::from_value(namespace).unwrap();
@@ -444,8 +441,7 @@ mod tests {
         let labels =
             json!({"olm.owner": "og", "olm.owner.namespace": "ns", "olm.owner.kind": "OperatorGroup"});
         let role = json!({"metadata": {"name": "olm.og.og.admin-x", "labels": labels}});
-        let role: ClusterRole = serde_json::from_value(role).unwrap();
-        cluster.cluster_roles.insert("olm.og.og.admin-x".to_owned(), watched::Object::new(role));
+        testing::put(&cluster.cluster_roles, role);
         let label = format!("{}now", keys::GROUP_UID);
         let namespace = json!({"metadata": {"name": "a", "labels": {(label.as_str()): ""}}});
         let namespace: Namespace = serde_json::from_value(namespace).unwrap();
@@ -469,8 +465,7 @@ mod tests {
         cluster.groups.insert("ns/og".to_owned(), watched::Object::new(group));
         let label = format!("{}before", keys::GROUP_UID);
         let namespace = json!({"metadata": {"name": "a", "labels": {(label.as_str()): ""}}});
-        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
-        cluster.namespaces.insert("a".to_owned(), watched::Object::new(namespace));
+        testing::put(&cluster.namespaces, namespace);
         let apiserver = Apiserver::new(move |_, uri| match uri.contains("/namespaces/a") {
             true => (200, json!({"metadata": {"name": "a"}})),
             false => (200, answer.clone()),
@@ -500,8 +495,7 @@ mod tests {
             let cluster = Cluster::new();
             let apiserver = Apiserver::new(|_, _| (200, json!({"metadata": {"name": "worker"}})));
             if let Some(live) = live {
-                let live = serde_json::from_value(live).unwrap();
-                cluster.accounts.insert("ns/worker".to_owned(), watched::Object::new(live));
+                testing::put(&cluster.accounts, live);
             }
             let writer = ObjectWriter::new(apiserver.client());
             label_account(&cluster, &writer, &group).await.unwrap();

@@ -241,13 +241,12 @@ mod tests {
     use crate::testing::{self, Apiserver, failure_with};
 
     fn subscribe(cluster: &Cluster, package: &str, namespace: &str) {
-        let subscription: Subscription = serde_json::from_value(json!({
+        let subscription = json!({
             "metadata": {"name": "s", "namespace": namespace},
             "spec": {"name": package, "source": "c", "sourceNamespace": "ns"},
             "status": {"installedCSV": "demo.v1", "lastUpdated": "2026-01-01T00:00:00Z"},
-        }))
-        .unwrap();
-        cluster.subscriptions.insert(format!("{namespace}/s"), watched::Object::new(subscription));
+        });
+        testing::put(&cluster.subscriptions, subscription);
     }
 
     #[test]
@@ -267,21 +266,18 @@ mod tests {
     async fn operator_is_written_although_a_component_is_rejected() {
         let cluster = Cluster::new();
         subscribe(&cluster, "demo", "ns");
-        let csv: ClusterServiceVersion = serde_json::from_value(json!({
+        let csv = json!({
             "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
             "metadata": {"name": "demo.v1", "namespace": "ns", "labels": {"operators.coreos.com/demo.ns": ""}},
             "spec": {"displayName": "demo", "install": {"strategy": "deployment"}},
-        }))
-        .unwrap();
-        cluster.csvs.insert("ns/demo.v1".to_owned(), watched::Object::new(csv));
+        });
+        testing::put(&cluster.csvs, csv);
         let owners = json!([{"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion", "name": "demo.v1", "uid": "u"}]);
         let account =
             json!({"metadata": {"name": "sa", "namespace": "ns", "uid": "a", "ownerReferences": owners}});
-        let account: ServiceAccount = serde_json::from_value(account).unwrap();
-        cluster.accounts.insert("ns/sa".to_owned(), watched::Object::new(account));
+        testing::put(&cluster.accounts, account);
         let operator = json!({"apiVersion": "operators.coreos.com/v1", "kind": "Operator", "metadata": {"name": "demo.ns"}, "spec": {}});
-        let present: Operator = serde_json::from_value(operator.clone()).unwrap();
-        cluster.operators.insert("demo.ns".to_owned(), watched::Object::new(present));
+        testing::put(&cluster.operators, operator.clone());
         let apiserver = Apiserver::new(move |_, uri| match uri.contains("/serviceaccounts/") {
             true => failure_with(403, "Forbidden", "no"),
             false => (200, operator.clone()),

@@ -350,12 +350,11 @@ fn unplanned(message: String) -> UnpackFact {
 #[cfg(test)]
 mod tests {
     use olm_classic::operator_group::keys::COPIED_FROM;
-    use olm_runtime::watched::Object as Cached;
     use serde_json::{Value, json};
 
     use super::super::testing::{subscribed, subscriptions};
     use super::*;
-    use crate::testing::{Apiserver, failure};
+    use crate::testing::{Apiserver, failure, put};
 
     #[tokio::test]
     async fn csv_that_is_gone_is_not_adopted() {
@@ -376,8 +375,7 @@ mod tests {
         ] {
             let apiserver = Apiserver::new(move |_, _| (code, live.clone()));
             let cluster = subscribed(&["a"], &Value::Null);
-            let cached = Cached::new(serde_json::from_value(csv("u", Value::Null)).unwrap());
-            cluster.csvs.insert("ns/a.v1".to_owned(), cached);
+            put(&cluster.csvs, csv("u", Value::Null));
             let subscriptions = subscriptions(&apiserver, &cluster);
             let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
             let catalogs = observed.catalog_facts();
@@ -415,7 +413,7 @@ mod tests {
                 "metadata": {"namespace": "ns", "name": "p"}, "status": {"phase": "Complete", "catalogSources": []},
                 "spec": {"clusterServiceVersionNames": ["a.v1"], "approval": "Automatic", "approved": true, "generation": 1},
             });
-            cluster.plans.insert("ns/p".to_owned(), Cached::new(serde_json::from_value(plan).unwrap()));
+            put(&cluster.plans, plan);
             let subscriptions = subscriptions(&apiserver, &cluster);
             let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
             let catalogs = observed.catalog_facts();
@@ -431,8 +429,7 @@ mod tests {
         let cluster = subscribed(&["a", "z"], &Value::Null);
         for name in ["a", "z"] {
             let source = json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"sourceType": "grpc", "image": name}});
-            let source = Cached::new(serde_json::from_value(source).unwrap());
-            cluster.catalogs.insert(format!("ns/{name}"), source);
+            put(&cluster.catalogs, source);
         }
         let subscriptions = subscriptions(&apiserver, &cluster);
         let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");

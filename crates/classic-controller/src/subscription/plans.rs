@@ -211,7 +211,7 @@ mod tests {
     use super::super::testing::subscriptions;
     use super::*;
     use crate::cluster::Cluster;
-    use crate::testing::{Apiserver, failure, failure_with, success};
+    use crate::testing::{Apiserver, failure, failure_with, put, success};
 
     /// The plan changes while its status is written, or is deleted and created again.
     #[tokio::test]
@@ -230,8 +230,7 @@ mod tests {
                 _ => (200, found.clone()),
             });
             let cluster = Cluster::new();
-            let cached = Cached::new(serde_json::from_value(plan("u", "1")).unwrap());
-            cluster.plans.insert("ns/p".to_owned(), cached);
+            put(&cluster.plans, plan("u", "1"));
             let subscriptions = subscriptions(&apiserver, &cluster);
             let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
             let catalogs = observed.catalog_facts();
@@ -292,8 +291,7 @@ mod tests {
                     "spec": {"clusterServiceVersionNames": [], "approval": "Automatic", "approved": true, "generation": number},
                     "status": {"phase": "Complete", "catalogSources": []},
                 });
-                let plan = Cached::new(serde_json::from_value(plan).unwrap());
-                cluster.plans.insert(format!("ns/p{number}"), plan);
+                put(&cluster.plans, plan);
             }
             let subscriptions = subscriptions(&apiserver, &cluster);
             let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");

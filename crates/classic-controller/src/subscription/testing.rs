@@ -8,14 +8,13 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use olm_api::classic::CatalogSource;
 use olm_core::Object;
-use olm_runtime::watched;
 use serde_json::{Value, json};
 
 use super::{NAME, Solved, Subscriptions, Unpacks, metrics};
 use crate::catalog::Catalogs;
 use crate::cluster::Cluster;
 use crate::image_source::{CatalogContent, FetchError, ImageSource};
-use crate::testing::{self, Apiserver};
+use crate::testing::{self, Apiserver, put};
 
 /// Images with one package each, which has the name of the image.
 struct Registry;
@@ -74,14 +73,11 @@ impl CatalogContent for Content {
 /// its name, and has this status.
 pub(super) fn subscribed(names: &[&str], status: &Value) -> Arc<Cluster> {
     let cluster = Cluster::new();
-    let group = json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}});
-    cluster.groups.insert("ns/g".to_owned(), watched::Object::new(serde_json::from_value(group).unwrap()));
+    put(&cluster.groups, json!({"metadata": {"namespace": "ns", "name": "g"}, "spec": {}}));
     for name in names {
         let spec = json!({"name": name, "channel": "stable", "source": name, "sourceNamespace": "ns"});
-        let subscription =
-            json!({"metadata": {"namespace": "ns", "name": name}, "spec": spec, "status": status});
-        let subscription = watched::Object::new(serde_json::from_value(subscription).unwrap());
-        cluster.subscriptions.insert(format!("ns/{name}"), subscription);
+        let metadata = json!({"namespace": "ns", "name": name});
+        put(&cluster.subscriptions, json!({"metadata": metadata, "spec": spec, "status": status}));
     }
     cluster
 }

@@ -5,15 +5,7 @@ use olm_runtime::metrics::Outcome;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{self, Apiserver, failure, failure_with, success};
-
-fn put<K: Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + std::fmt::Debug>(
-    objects: &watched::Objects<K>,
-    value: Value,
-) {
-    let object: K = serde_json::from_value(value).unwrap();
-    objects.insert(watched::key(object.meta()), watched::Object::new(object));
-}
+use crate::testing::{self, Apiserver, failure, failure_with, put, success};
 
 /// One pass over the copies of a CSV in all namespaces: its requests, and what comes of it. `is_disabled` is the switch of the OLMConfig,
 /// without effect in the namespace `protected`; in the namespace `refused` nothing may be written.
