@@ -1,6 +1,12 @@
-//! Hashes in the digits of names: shorter than hexadecimal.
+//! Hashes in hexadecimal digits, and in the digits of names, which are shorter.
 
 const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/// Bytes as lower-case hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// Bytes as one big-endian number in base 36 or 62 (digits, lower case, upper case), without padding. A base above 62 counts as 62.
 #[must_use]

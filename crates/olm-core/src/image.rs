@@ -70,8 +70,7 @@ impl Digest {
     /// # Errors
     /// When `hash` has not the length of the algorithm.
     pub fn from_hash(algorithm: DigestAlgorithm, hash: &[u8]) -> Result<Self, DigestError> {
-        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}:{hex}", algorithm.as_str()).parse()
+        format!("{}:{}", algorithm.as_str(), crate::hex(hash)).parse()
     }
 }
 

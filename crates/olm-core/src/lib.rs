@@ -39,7 +39,7 @@ mod version;
 mod words;
 
 pub use cancellation::{CancelOnDrop, Cancellation};
-pub use digits::digits;
+pub use digits::{digits, hex};
 pub use image::{Digest, DigestAlgorithm, DigestError, ImageRef, ImageRefError, canonical_registry};
 pub use kubernetes::{
     KubernetesVersion, KubernetesVersionError, ResolvedTemplate, lowest_kubernetes, resolve_image_template,

@@ -6,7 +6,7 @@ use kube::Client;
 use olm_bundle::{
     CertProvider, FORMAT, Gates, PROPERTIES_ANNOTATION, RenderError, RenderOptions, render_owned,
 };
-use olm_core::{Digest, Object, go};
+use olm_core::{Digest, Object, go, hex};
 use olm_oci::Retry;
 use olm_runtime::error_text::chain;
 use serde_json::{Value, json};
@@ -104,9 +104,7 @@ impl RenderSettings {
             // that of the first version: with another text, all that is installed would be rendered again
             "renderer": "0.1.0",
         });
-        let digest = Sha256::digest(go::json_string(&inputs));
-        let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        in_format(FORMAT, &digest)
+        in_format(FORMAT, &hex(&Sha256::digest(go::json_string(&inputs))[..16]))
     }
 }
 

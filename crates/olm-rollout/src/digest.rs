@@ -2,11 +2,9 @@
 //!
 //! Rule: revisions §5 step 3.
 
-use olm_core::{Object, go};
+use olm_core::{Object, go, hex};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-
-use crate::pack::hex;
 
 /// Name and digest of a phase, as status records it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use olm_core::{Cancellation, Object, go};
+use olm_core::{Cancellation, Object, go, hex};
 use sha2::{Digest as _, Sha256};
 
 use crate::phase::Phase;
@@ -233,15 +233,6 @@ pub fn unpack(value: &[u8], key: &str, secret: &str) -> Result<Object, String> {
         .map_err(|error| error.to_string())
         .and_then(|value| Object::from_value(value).map_err(|error| error.to_string()))
         .map_err(|problem| format!("unmarshaling object from key {key:?} in Secret {secret}: {problem}"))
-}
-
-/// Lower-case hexadecimal digits of bytes.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

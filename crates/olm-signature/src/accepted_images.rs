@@ -8,12 +8,11 @@ use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use olm_core::{Digest, ImageRef};
+use olm_core::{Digest, ImageRef, hex};
 use parking_lot::Mutex;
 use sha2::Digest as _;
 
 use crate::policy::Policy;
-use crate::rekor::hex;
 
 /// Images remembered; older ones are verified again.
 const MAX_IMAGES: usize = 4096;

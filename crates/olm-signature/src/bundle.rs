@@ -6,12 +6,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use olm_core::hex;
 use rustls_pki_types::CertificateDer;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::evidence::{Claim, MAX_CHAIN, MAX_PAYLOAD};
-use crate::rekor::{Base64, Entry, hex};
+use crate::rekor::{Base64, Entry};
 use crate::statement::{Format, IN_TOTO};
 
 /// Media types of version 0.3.

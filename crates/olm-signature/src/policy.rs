@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use olm_core::{ImageRef, canonical_registry};
+use olm_core::{ImageRef, canonical_registry, hex};
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use sha2::Digest as _;
@@ -23,7 +23,6 @@ use sha2::Digest as _;
 use crate::certificate::{Roots, Subject, certificates};
 use crate::identity::{Identity, Raw as RawIdentity};
 use crate::keys::PublicKey;
-use crate::rekor::hex;
 
 /// The name that switches checks off.
 pub const ACCEPT_ANYTHING: &str = "insecureAcceptAnything";

@@ -6,6 +6,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use olm_core::hex;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use serde::{Deserialize, Deserializer};
@@ -197,8 +198,4 @@ fn about(body: &[u8], payload: &[u8], signed: &[u8], signer: Signer<'_>) -> Resu
         }
     };
     if same { Ok(()) } else { Err("its transparency log entry is of another signer".into()) }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use olm_core::hex;
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -24,10 +25,6 @@ pub const BEGIN: i64 = 1_772_323_200;
 pub const LIFE: u64 = 600;
 pub const ISSUER: &str = "https://issuer.test";
 pub const EMAIL: &str = "release@olm.test";
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// Cosign's payload.
 pub fn payload(reference: &str, digest: &str) -> Vec<u8> {

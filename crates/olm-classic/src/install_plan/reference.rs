@@ -3,7 +3,7 @@
 //! Rule: classic-apis §5.5.
 
 use olm_api::classic::install_plan::Step;
-use olm_core::{Object, go};
+use olm_core::{Object, go, hex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -18,8 +18,7 @@ const MAX_NAME_LENGTH: usize = 63;
 
 /// Name of the ConfigMap, Role, RoleBinding, ServiceAccount and Job for a bundle, from its image reference.
 pub fn unpacked_name(reference: &str) -> String {
-    let hash = Sha256::digest(reference.as_bytes());
-    let mut name: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut name = hex(&Sha256::digest(reference.as_bytes()));
     name.truncate(MAX_NAME_LENGTH);
     name
 }

@@ -18,7 +18,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use olm_core::{Digest, ImageRef};
+use olm_core::{Digest, ImageRef, hex};
 use sha2::{Digest as _, Sha256};
 
 use super::{Store, StoreError, attempts, digest_of, gone, name_of, names, random};
@@ -130,7 +130,7 @@ impl Store {
 }
 
 fn hash(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(text.as_bytes()))
 }
 
 fn read(path: &Path) -> Option<Digest> {
