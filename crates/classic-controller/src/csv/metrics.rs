@@ -3,7 +3,6 @@
 //! Rule: classic-apis §11.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use kube::ResourceExt as _;
 use olm_api::classic::observe;
@@ -11,32 +10,22 @@ use olm_classic::operator_group::is_copy;
 use olm_runtime::metrics::{Metrics, encode_row};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::edits::Edits;
 use crate::cluster::Cluster;
 
-/// Counts replaced CSVs. Clones share the number.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Upgrades(Arc<AtomicU64>);
-
-impl Upgrades {
-    pub(super) fn inc(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 #[derive(Debug)]
 struct CsvMetrics {
     cluster: Arc<Cluster>,
-    upgrades: Upgrades,
+    upgrades: Counter,
     edits: Edits,
 }
 
-/// Shows them among the metrics of the process.
-pub(crate) fn register(metrics: &Metrics, cluster: &Arc<Cluster>, edits: &Edits) -> Upgrades {
-    let upgrades = Upgrades::default();
+/// Shows them among the metrics of the process; returns the counter of replaced CSVs.
+pub(crate) fn register(metrics: &Metrics, cluster: &Arc<Cluster>, edits: &Edits) -> Counter {
+    let upgrades = Counter::default();
     metrics.register_collector(CsvMetrics {
         cluster: Arc::clone(cluster),
         upgrades: upgrades.clone(),
@@ -51,7 +40,7 @@ impl Collector for CsvMetrics {
         let out = encode_row(&mut encoder, &observe::CSV_COUNT)?;
         ConstGauge::new(i64::try_from(csvs.len()).unwrap_or(i64::MAX)).encode(out)?;
         let out = encode_row(&mut encoder, &observe::CSV_UPGRADE_COUNT)?;
-        ConstCounter::new(self.upgrades.0.load(Ordering::Relaxed)).encode(out)?;
+        ConstCounter::new(self.upgrades.get()).encode(out)?;
         // some copies lack the label by which they are left out of the cache
         let originals: Vec<_> = csvs.iter().filter(|csv| !is_copy(csv)).collect();
         let mut out = encode_row(&mut encoder, &observe::CSV_SUCCEEDED)?;
@@ -140,7 +129,7 @@ mod tests {
             let csvs = Csvs::new(context("csv", &apiserver, &cluster));
             let replaced = cluster.csvs.find("ns/a.v1").unwrap();
             assert_eq!(csvs.reconcile(replaced).await.is_ok(), code == 200, "{code}");
-            assert_eq!(csvs.upgrades.0.load(Ordering::Relaxed), count, "{:#?}", apiserver.requests());
+            assert_eq!(csvs.upgrades.get(), count, "{:#?}", apiserver.requests());
         }
     }
 }

@@ -34,6 +34,7 @@ use olm_runtime::controller::{self, Requeue};
 use olm_runtime::events::NewEvent;
 use olm_runtime::watched::Object;
 use olm_runtime::write_status;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
 use tracing::{Instrument as _, info_span};
 
@@ -63,7 +64,7 @@ pub(crate) struct Csvs {
     edits: Edits,
     discovery: Discovery,
     executor: Executor,
-    upgrades: metrics::Upgrades,
+    upgrades: Counter,
 }
 
 /// Runs until the process stops.
@@ -309,7 +310,9 @@ impl Csvs {
                     };
                     self.context.events.publish_whole(&csv.object_ref(&()), event).await;
                 }
-                Action::CountUpgrade => self.upgrades.inc(),
+                Action::CountUpgrade => {
+                    self.upgrades.inc();
+                }
                 Action::Report(note) => self.report_wait(csv, note).await,
                 Action::WriteAnnotations(_)
                 | Action::SetProvidedApis(_)

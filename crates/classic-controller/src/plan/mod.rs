@@ -24,6 +24,7 @@ use olm_runtime::metrics::Outcome;
 use olm_runtime::watched::Object;
 use olm_runtime::{client, write_status};
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 
 use self::run::Run;
 use crate::cluster::without_manifests;
@@ -45,7 +46,7 @@ struct Plans {
     unpacks: Arc<Unpacks>,
     /// Plans in whose namespace rights changed since their last pass.
     rights_changed: Arc<Mutex<BTreeSet<String>>>,
-    warnings: metrics::Warnings,
+    warnings: Counter,
 }
 
 /// Runs until the process stops.
