@@ -77,7 +77,7 @@ impl Output {
 }
 
 /// YAML that keeps references and messages on one line.
-fn yaml(answer: &impl Serialize) -> String {
+pub(crate) fn yaml(answer: &impl Serialize) -> String {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     serde_saphyr::to_string_with_options(answer, options).unwrap_or_default()
 }

@@ -21,18 +21,14 @@ pub(crate) use scene::Scene;
 pub(crate) use svg::svg;
 pub(crate) use tree::tree;
 
+use crate::cmd::output::counted;
+
 /// The beginning of a long text; never more than `most` characters.
 fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
         Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
     }
-}
-
-/// `1 version`, `2 versions`.
-fn counted(count: usize, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
 }
 
 /// The first `most` names, and the number of the others.

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::images::{ImageRow, completed, invalid};
 use super::selection::{ChannelChoice, PackageChoice};
+use crate::cmd::output::yaml;
 use crate::failure::CommandError;
 
 #[derive(Serialize)]
@@ -144,11 +145,6 @@ pub(super) fn skopeo(rows: &[ImageRow]) -> Printed {
         registry.images.entry(reference.repository().to_owned()).or_default().insert(version);
     }
     (yaml(&registries), invalid(&unread).into_iter().collect())
-}
-
-fn yaml(document: &impl Serialize) -> String {
-    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
-    serde_saphyr::to_string_with_options(document, options).unwrap_or_default()
 }
 
 #[cfg(test)]
