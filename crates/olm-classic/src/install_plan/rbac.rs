@@ -7,7 +7,7 @@ use olm_api::classic::ClusterServiceVersion;
 use olm_api::classic::cluster_service_version::StrategyDeploymentPermissions;
 use olm_api::k8s_openapi::api::rbac::v1::PolicyRule;
 use olm_core::{Object, go};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::operator_group::encode;
 
@@ -99,7 +99,7 @@ impl Owner<'_> {
     }
 
     /// Without the UID, which is not known before the ClusterServiceVersion exists.
-    fn reference(&self) -> Map<String, Value> {
+    fn reference(&self) -> Value {
         super::step::owner_reference(self.csv, "")
     }
 
@@ -149,10 +149,7 @@ fn role_name(base: &str, text: &str) -> String {
 }
 
 fn object(value: Value) -> Object {
-    match value {
-        Value::Object(members) => Object(members),
-        _ => Object::default(),
-    }
+    Object::from_value(value).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use olm_api::classic::cluster_service_version::CustomResourceDefinitions;
 use olm_api::classic::install_plan::Step;
 use olm_api::classic::{ClusterServiceVersion, InstallPlan};
 use olm_core::{Object, go, member_map};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::csv::chain::successors;
 use crate::operator_group::keys::COPIED_FROM;
@@ -476,15 +476,14 @@ pub fn has_owner_labels(object: &Object, csv: &str, namespace: &str) -> bool {
 }
 
 /// Neither a controller nor blocking.
-pub(super) fn owner_reference(csv: &str, uid: &str) -> Map<String, Value> {
-    let reference = json!({
-        "apiVersion": format!("{OLM}/v1alpha1"), "kind": "ClusterServiceVersion", "name": csv, "uid": uid,
-        "controller": false, "blockOwnerDeletion": false,
-    });
-    match reference {
-        Value::Object(members) => members,
-        _ => Map::new(),
-    }
+pub(super) fn owner_reference(csv: &str, uid: &str) -> Value {
+    crate::operator_group::owner_reference(
+        &format!("{OLM}/v1alpha1"),
+        "ClusterServiceVersion",
+        csv,
+        uid,
+        false,
+    )
 }
 
 fn references(object: &Object) -> Vec<Value> {
@@ -509,7 +508,7 @@ fn is_of(object: &Object, csv: &ClusterServiceVersion) -> bool {
 fn add_owner(object: &mut Object, csv: &str, uid: &str) {
     let mut owners = references(object);
     owners.retain(|owner| !(owner["kind"] == "ClusterServiceVersion" && owner["name"] == csv));
-    owners.push(Value::Object(owner_reference(csv, uid)));
+    owners.push(owner_reference(csv, uid));
     object.metadata_mut().insert("ownerReferences".into(), Value::Array(owners));
 }
 
