@@ -85,7 +85,7 @@ fn qualified_name_problems(key: &str) -> Vec<String> {
     } else if name.len() > 63 {
         problems.push("name part must be no more than 63 characters".to_owned());
     }
-    if !is_name(name) {
+    if !dns::is_label_value(name) {
         problems.push(format!("name part {NAME_TEXT}"));
     }
     problems
@@ -96,18 +96,10 @@ fn label_value_problems(value: &str) -> Vec<String> {
     if value.len() > 63 {
         problems.push("must be no more than 63 characters".to_owned());
     }
-    if !value.is_empty() && !is_name(value) {
+    if !value.is_empty() && !dns::is_label_value(value) {
         problems.push(VALUE_TEXT.to_owned());
     }
     problems
-}
-
-fn is_name(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    ends(bytes.first())
-        && ends(bytes.last())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Names of DNS as Kubernetes allows them for its objects (RFC 1123, in lower case), and its messages about other names.
+//! Names of DNS as Kubernetes allows them for its objects (RFC 1123, in lower case), its messages about other names, and values of labels.
 
 const TOO_LONG: &str = "must be no more than 253 characters";
 /// What is wrong with a text that has not the form of a subdomain.
@@ -30,6 +30,15 @@ pub fn is_label(label: &str) -> bool {
     label.bytes().all(|byte| inner(byte) || byte == b'-')
         && label.bytes().next().is_some_and(inner)
         && label.bytes().last().is_some_and(inner)
+}
+
+/// Whether a text has the form of a label's value, or of the name in a label's key. The length is not looked at.
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_inner)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use olm_api::classic::OperatorGroup;
+use olm_core::dns;
 use olm_rollout::probe::{LabelSelector, Requirement};
 
 /// Longest name and value of a label, in bytes.
@@ -63,8 +64,5 @@ fn check_value(value: &str) -> Result<(), String> {
 }
 
 fn is_name(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    bytes.len() <= MAX_LABEL && is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_inner)
+    text.len() <= MAX_LABEL && dns::is_label_value(text)
 }
