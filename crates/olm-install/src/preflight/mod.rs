@@ -322,6 +322,17 @@ mod tests {
     use super::*;
     use olm_runtime::testing;
 
+    fn rendered(crd: Object) -> Arc<Rendered> {
+        Arc::new(Rendered {
+            objects: vec![crd],
+            properties: None,
+            warnings: Vec::new(),
+            issuer: None,
+            digest: format!("sha256:{}", "a".repeat(64)).parse().unwrap(),
+            turn: None,
+        })
+    }
+
     #[tokio::test]
     async fn crd_that_cannot_be_read_is_retried() {
         let client =
@@ -350,14 +361,7 @@ mod tests {
         let revisions = [Arc::new(serde_json::from_value::<ClusterObjectSet>(set).unwrap())];
         let crd = serde_json::json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "as.example.com"}, "spec": {"versions": []}});
-        let rendered = Arc::new(Rendered {
-            objects: vec![Object::from_value(crd).unwrap()],
-            properties: None,
-            warnings: Vec::new(),
-            issuer: None,
-            digest: format!("sha256:{}", "a".repeat(64)).parse().unwrap(),
-            turn: None,
-        });
+        let rendered = rendered(Object::from_value(crd).unwrap());
         let (bundle, settings) = (BundleFacts::default(), Settings { existing_objects: true });
         let request = crate::resolution::validate(&extension).unwrap();
         for (enforcement, is_accepted) in [(Strict, false), (Unchecked, true)] {
@@ -418,14 +422,7 @@ mod tests {
             )
             .unwrap()
         };
-        let rendered = Arc::new(Rendered {
-            objects: vec![crd(20_000)],
-            properties: None,
-            warnings: Vec::new(),
-            issuer: None,
-            digest: format!("sha256:{}", "a".repeat(64)).parse().unwrap(),
-            turn: None,
-        });
+        let rendered = rendered(crd(20_000));
         let desired = Desired { rendered: Arc::clone(&rendered), at: 0 };
         let settings = Settings { existing_objects: false };
         let mut comparing = Box::pin(compare(Arc::new(crd(1)), desired, settings));
