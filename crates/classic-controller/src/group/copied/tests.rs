@@ -2,6 +2,7 @@
 
 use kube::runtime::watcher::Event;
 use olm_runtime::metrics::Outcome;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
@@ -440,7 +441,7 @@ async fn roles_of_the_cluster_wake_their_csv_when_deleted() {
     /// As a watch shows it.
     fn make_and_delete<K>(objects: &watched::Objects<K>, value: &Value)
     where
-        K: Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + std::fmt::Debug,
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
     {
         put(objects, value.clone());
         let object: K = serde_json::from_value(value.clone()).unwrap();
