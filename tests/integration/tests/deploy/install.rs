@@ -17,7 +17,8 @@ use olm_api::{ClusterCatalog, condition, labels, secret_types};
 use olm_bundle::{SUPPORTED_KINDS, Scope, SupportedKind};
 use olm_integration::extension::installed_version;
 use olm_kit::{
-    BundleImage, Cluster, Crd, Options, Process, Program, Registry, SYSTEM_NAMESPACE, Stack, Wait, eventually,
+    BundleImage, Cluster, Crd, Options, Process, Program, Registry, Request, SYSTEM_NAMESPACE, Stack, Wait,
+    eventually,
 };
 use serde_json::{Value, json};
 
@@ -208,11 +209,11 @@ async fn install_takes_a_package_from_catalog_to_removal() -> Result<()> {
     remove(&world).await?;
 
     let documents = render("overlays/kubernetes")?;
-    let requests = of_account(stack.cluster.audit()?, CATALOGD);
+    let requests = requests_until_renewal(&stack.cluster, CATALOGD).await?;
     named(&requests, "catalogd")?;
     none_refused(&requests)?;
     least(&granted(&documents, CATALOGD)?, &requests, CATALOGD_UNUSED)?;
-    let requests = of_account(stack.cluster.audit()?, CONTROLLER);
+    let requests = requests_until_renewal(&stack.cluster, CONTROLLER).await?;
     named(&requests, "operator-controller")?;
     none_refused(&requests)?;
     let restricted = granted(&render("overlays/restricted")?, CONTROLLER)?;
@@ -228,6 +229,17 @@ async fn install_takes_a_package_from_catalog_to_removal() -> Result<()> {
         .collect();
     ensure!(strange.is_empty(), "this is no part of a package: {strange:#?}");
     Ok(())
+}
+
+/// The requests of a program from its start on, with the first renewal of its lease.
+async fn requests_until_renewal(cluster: &Cluster, account: &str) -> Result<Vec<Request>> {
+    eventually("the lease is renewed", LIMIT, || async {
+        let requests = of_account(cluster.audit()?, account);
+        let renewed = requests.iter().any(|request| request.verb == "update" && request.resource == "leases");
+        ensure!(renewed, "{account} has made {} requests, none of which renews its lease", requests.len());
+        Ok(requests)
+    })
+    .await
 }
 
 /// What operator-controller writes as cluster-admin beyond the rights of `restricted`: what the package consists of.
@@ -357,7 +369,7 @@ async fn install_restricted_acts_as_extension_accounts_only() -> Result<()> {
     remove(&world).await?;
     ensure!(world.revisions().await?.is_empty(), "revisions are left");
 
-    let requests = of_account(stack.cluster.audit()?, CONTROLLER);
+    let requests = requests_until_renewal(&stack.cluster, CONTROLLER).await?;
     named(&requests, "operator-controller")?;
     none_refused(&requests)?;
     let rights = granted(&render("overlays/restricted")?, CONTROLLER)?;
