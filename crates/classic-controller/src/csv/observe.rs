@@ -151,6 +151,7 @@ impl Csvs {
                 crds: &crds.collect(),
                 apis: &apis,
                 api_services: &self.named_services(csv),
+                has_replaced: cluster.csvs.find(&format!("{namespace}/{}", csv.spec.replaces)).is_some(),
                 service_accounts: &found.collect(),
                 may: &|account, scope, rule| {
                     let rule: Option<PolicyRule> = serde_json::from_value(rule.clone()).ok();

@@ -95,6 +95,8 @@ pub struct Cluster<'a> {
     pub apis: &'a BTreeSet<Api>,
     /// By name, `VERSION.GROUP`.
     pub api_services: &'a BTreeMap<String, ObservedApiService>,
+    /// Whether the CSV that this one replaces is in its namespace.
+    pub has_replaced: bool,
     /// By name.
     pub service_accounts: &'a BTreeMap<String, ObservedServiceAccount>,
     /// Whether a ServiceAccount may do what a rule, as JSON, names.
@@ -187,7 +189,7 @@ fn custom_resource_definition(
     version: &str,
 ) -> RequirementStatus {
     let found = cluster.crds.get(crd);
-    let left = found.and_then(|found| leftover(csv, found));
+    let left = found.filter(|_| cluster.has_replaced).and_then(|found| leftover(csv, found));
     let (status, message) = match found {
         _ if left.is_some() => {
             let others = left.unwrap_or_default();
@@ -380,6 +382,7 @@ mod tests {
             crds: &CRDS,
             apis: &APIS,
             api_services: &API_SERVICES,
+            has_replaced: true,
             service_accounts: &ACCOUNTS,
             may: &|_, _, _| false,
         }
@@ -441,6 +444,11 @@ mod tests {
                 assert_eq!(got, (are_met, vec![want.to_owned()]), "{member} {found:?}");
             }
         }
+        // a definition of a backup names CSVs that are gone
+        let csv = csv(json!({"replaces": "demo.v1", "customresourcedefinitions": {"owned": entry}}));
+        let crds = [("as.x".to_owned(), alongside(&["a/demo.v1"]))].into();
+        let got = check_with(&csv, |cluster| (cluster.crds, cluster.has_replaced) = (&crds, false));
+        assert!(got.0, "{got:?}");
     }
 
     #[test]
