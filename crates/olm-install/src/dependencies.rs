@@ -16,6 +16,7 @@ use olm_core::openshift::RECORDED_PROPERTIES;
 use olm_core::{CatalogName, VersionRelease};
 use olm_resolver::{
     DependencyFacts, DependencyReport, GvkRef, InstalledPackage, Needed, PackageGraph, Property, Resolution,
+    Unmet, dependencies_of_installed, needed_by,
 };
 use olm_runtime::apply::{ErrorClass, classify};
 use olm_runtime::watched::Received;
@@ -109,6 +110,77 @@ pub async fn facts<'a>(
     except: &str,
     needed: &Needed,
 ) -> Result<DependencyFacts, PassError> {
+    let Found { apis, mut extensions, classic } = read(client, revisions, needed).await?;
+    extensions.remove(except);
+    Ok(DependencyFacts { apis, installed: extensions.into_values().chain(classic).collect() })
+}
+
+/// What other extensions need and lack once the extension `gone` is uninstalled. Only needs in the properties that their revisions record
+/// are considered: those of `dependencies.yaml` and of the CSV are in catalogs alone.
+///
+/// # Errors
+/// When the cluster cannot be read.
+pub async fn dependents(
+    client: &Client,
+    revisions: &[ClusterObjectSet],
+    gone: &str,
+) -> Result<BTreeMap<String, Vec<Unmet>>, PassError> {
+    let others = installed(revisions).into_iter().filter(|(extension, _)| extension != gone);
+    let mut packages = BTreeSet::new();
+    let mut is_any = false;
+    for (_, set) in others {
+        let needed = needed_by(&revision_properties(set));
+        is_any |= needed != Needed::default();
+        packages.extend(needed.packages);
+    }
+    if !is_any {
+        return Ok(BTreeMap::new());
+    }
+    // without APIs: those that discovery does not list yet are no reason to read CRDs
+    let found = read(client, revisions, &Needed { packages, ..Needed::default() }).await?;
+    Ok(found.unmet_without(gone))
+}
+
+/// APIs and installed packages, before anything is left out.
+#[derive(Debug)]
+struct Found {
+    apis: BTreeSet<GvkRef>,
+    /// By the name of the extension.
+    extensions: BTreeMap<String, InstalledPackage>,
+    /// Packages of OLM Classic.
+    classic: Vec<InstalledPackage>,
+}
+
+impl Found {
+    /// Needs of the other extensions that are met now, and are not without `gone` and the APIs of its CRDs.
+    fn unmet_without(&self, gone: &str) -> BTreeMap<String, Vec<Unmet>> {
+        let provided = self.extensions.get(gone).and_then(|bundle| bundle.provides.as_deref());
+        let is_left = |api: &&GvkRef| provided.is_none_or(|provided| !provided.contains(api));
+        let installed = |without: Option<&str>| {
+            let extensions = self.extensions.iter().filter(move |(name, _)| Some(name.as_str()) != without);
+            extensions.map(|(_, bundle)| bundle).chain(&self.classic).cloned().collect()
+        };
+        let before = DependencyFacts { apis: self.apis.clone(), installed: installed(None) };
+        let after = DependencyFacts {
+            apis: self.apis.iter().filter(is_left).cloned().collect(),
+            installed: installed(Some(gone)),
+        };
+        let others = self.extensions.iter().filter(|(name, _)| *name != gone);
+        let unmet = others.map(|(name, bundle)| {
+            let now = dependencies_of_installed(bundle, &before).unmet;
+            let mut then = dependencies_of_installed(bundle, &after).unmet;
+            then.retain(|need| !now.contains(need));
+            (name.clone(), then)
+        });
+        unmet.filter(|(_, then)| !then.is_empty()).collect()
+    }
+}
+
+async fn read<'a>(
+    client: &Client,
+    revisions: impl IntoIterator<Item = &'a ClusterObjectSet>,
+    needed: &Needed,
+) -> Result<Found, PassError> {
     let failed = |what: &str, error: &kube::Error| {
         PassError::new(
             Class::Transient,
@@ -129,20 +201,20 @@ pub async fn facts<'a>(
         apis.extend(established);
     }
     let owned = owned_crds(client).await.map_err(|error| failed("listing the CRDs of extensions", &error))?;
-    let mut installed: Vec<InstalledPackage> = installed(revisions)
+    let extensions = installed(revisions)
         .into_iter()
-        .filter(|(extension, _)| *extension != except)
         .filter_map(|(extension, set)| {
             let provides = owned.get(&extension).into_iter().flatten().filter_map(|name| served.get(name));
-            package(set, provides.flatten().cloned().collect())
+            let bundle = package(set, provides.flatten().cloned().collect())?;
+            Some((extension, bundle))
         })
         .collect();
-    if !needed.packages.is_empty() && discovery.has_group(olm_api::classic::GROUP) {
-        let found =
-            of_classic(client).await.map_err(|error| failed("listing ClusterServiceVersions", &error))?;
-        installed.extend(found);
-    }
-    Ok(DependencyFacts { apis, installed })
+    let classic = if !needed.packages.is_empty() && discovery.has_group(olm_api::classic::GROUP) {
+        of_classic(client).await.map_err(|error| failed("listing ClusterServiceVersions", &error))?
+    } else {
+        Vec::new()
+    };
+    Ok(Found { apis, extensions, classic })
 }
 
 /// The packages that OLM Classic has installed: of ClusterServiceVersions that are Succeeded, without copies and without those that do not
@@ -282,11 +354,15 @@ fn package(set: &ClusterObjectSet, provides: Vec<GvkRef>) -> Option<InstalledPac
         package: bundle.package.parse().ok()?,
         version: VersionRelease::parse(&bundle.version, bundle.release.as_deref()).ok()?,
         provides: Some(provides),
-        properties: properties(set.annotations().get(annotations::PROPERTIES).map_or("", String::as_str)),
+        properties: revision_properties(set),
     })
 }
 
 /// The bundle's properties as recorded in its revision; unreadable ones are ignored.
+fn revision_properties(set: &ClusterObjectSet) -> Vec<Property> {
+    properties(set.annotations().get(annotations::PROPERTIES).map_or("", String::as_str))
+}
+
 fn properties(text: &str) -> Vec<Property> {
     let list: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
     list.iter()
@@ -318,6 +394,45 @@ mod tests {
         assert_eq!(established_kinds(&crd("True")), [gvk("g.io", "v1", "Foo"), gvk("g.io", "v2", "Foo")]);
         assert_eq!(established_kinds(&crd("False")), []);
         assert_eq!(established_kinds(&json!({})), []);
+    }
+
+    #[test]
+    fn dependents_lack_what_only_the_removed_one_provides() {
+        let foo = gvk("g.io", "v1", "Foo");
+        let bundle = |package: &str, provides: &[GvkRef], needs: &str| InstalledPackage {
+            package: package.parse().unwrap(),
+            version: VersionRelease::parse("1.2.0", None).unwrap(),
+            provides: Some(provides.to_vec()),
+            properties: properties(needs),
+        };
+        let of_package =
+            r#"[{"type":"olm.package.required","value":{"packageName":"blue","versionRange":">=1.0.0"}}]"#;
+        let of_api = r#"[{"type":"olm.gvk.required","value":{"group":"g.io","version":"v1","kind":"Foo"}}]"#;
+        let of_another =
+            r#"[{"type":"olm.package.required","value":{"packageName":"green","versionRange":">=1.0.0"}}]"#;
+        let mut found = Found {
+            apis: BTreeSet::from([foo.clone()]),
+            extensions: [
+                ("blue", bundle("blue", std::slice::from_ref(&foo), "[]")),
+                ("by-package", bundle("a", &[], of_package)),
+                ("by-api", bundle("b", &[], of_api)),
+                // it lacks that with and without blue
+                ("other", bundle("c", &[], of_another)),
+                ("itself", bundle("d", std::slice::from_ref(&foo), of_api)),
+            ]
+            .map(|(name, bundle)| (name.to_owned(), bundle))
+            .into(),
+            classic: Vec::new(),
+        };
+        let names =
+            |found: &Found, gone: &str| -> Vec<String> { found.unmet_without(gone).into_keys().collect() };
+        assert_eq!(names(&found, "by-api"), [""; 0]);
+        // another extension has a CRD with that API
+        assert_eq!(names(&found, "blue"), ["by-package"]);
+        found.extensions.remove("itself");
+        assert_eq!(names(&found, "blue"), ["by-api", "by-package"]);
+        found.classic.push(bundle("blue", &[], "[]"));
+        assert_eq!(names(&found, "blue"), ["by-api"]);
     }
 
     #[test]

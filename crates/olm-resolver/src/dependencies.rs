@@ -106,7 +106,8 @@ impl DependencyReport {
 }
 
 impl Unmet {
-    fn describe(&self) -> String {
+    /// The need in words, with the packages that would meet it.
+    pub fn describe(&self) -> String {
         let mut text = self.need.clone();
         if let Some(message) = &self.message {
             text = format!("{message} ({text})");
@@ -140,9 +141,15 @@ pub struct Needed {
 /// What the needs of a bundle speak of. Needs that cannot be understood are left out, and those above the limit of work.
 #[must_use]
 pub fn needed(graph: &PackageGraph, bundle: BundleIndex) -> Needed {
+    needed_by(graph.properties(bundle))
+}
+
+/// As [`needed`], for the properties of a bundle.
+#[must_use]
+pub fn needed_by(properties: &[Property]) -> Needed {
     let mut needed = Needed::default();
     let work = Work::new();
-    for need in graph.properties(bundle).iter().filter_map(|property| work.read(property)?.ok()) {
+    for need in properties.iter().filter_map(|property| work.read(property)?.ok()) {
         needed.add(&need.constraint);
     }
     needed
@@ -185,28 +192,28 @@ pub fn dependencies(
     facts: &DependencyFacts,
     catalogs: &[(CatalogName, &PackageGraph)],
 ) -> DependencyReport {
-    let nothing = BTreeSet::new();
-    let (work, offers) = (Work::new(), Work::new());
-    let own = of_bundle(graph, bundle, &nothing, &work);
-    let cluster = Candidate {
-        package: None,
-        version: None,
-        provides: None,
-        properties: &[],
-        apis: &facts.apis,
-        work: &work,
-    };
-    let installed = facts.installed.iter().map(|installed| Candidate {
-        package: Some(installed.package.as_str()),
-        version: Some(&installed.version),
-        provides: installed.provides.as_deref(),
-        properties: &installed.properties,
-        apis: &facts.apis,
-        work: &work,
-    });
+    let (nothing, work) = (BTreeSet::new(), Work::new());
+    check(of_bundle(graph, bundle, &nothing, &work), facts, catalogs)
+}
+
+/// Checks what an installed bundle needs.
+pub fn dependencies_of_installed(bundle: &InstalledPackage, facts: &DependencyFacts) -> DependencyReport {
+    let (nothing, work) = (BTreeSet::new(), Work::new());
+    check(of_installed(bundle, &nothing, &work), facts, &[])
+}
+
+fn check<'a>(
+    own: Candidate<'a>,
+    facts: &'a DependencyFacts,
+    catalogs: &[(CatalogName, &PackageGraph)],
+) -> DependencyReport {
+    let (properties, work, offers) = (own.properties, own.work, Work::new());
+    let cluster =
+        Candidate { package: None, version: None, provides: None, properties: &[], apis: &facts.apis, work };
+    let installed = facts.installed.iter().map(|installed| of_installed(installed, &facts.apis, work));
     let there: Vec<Candidate<'_>> = [own, cluster].into_iter().chain(installed).collect();
     let mut report = DependencyReport::default();
-    for property in graph.properties(bundle) {
+    for property in properties {
         let read = work.read(property);
         let is_met = |need: &Need| there.iter().any(|candidate| need.constraint.holds_for(candidate));
         let is_met = read.as_ref().is_some_and(|read| read.as_ref().is_ok_and(is_met));
@@ -279,6 +286,21 @@ fn of_bundle<'a>(
         provides: Some(graph.provides(bundle)),
         properties: graph.properties(bundle),
         apis: nothing,
+        work,
+    }
+}
+
+fn of_installed<'a>(
+    installed: &'a InstalledPackage,
+    apis: &'a BTreeSet<GvkRef>,
+    work: &'a Work,
+) -> Candidate<'a> {
+    Candidate {
+        package: Some(installed.package.as_str()),
+        version: Some(&installed.version),
+        provides: installed.provides.as_deref(),
+        properties: &installed.properties,
+        apis,
         work,
     }
 }

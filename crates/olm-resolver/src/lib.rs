@@ -24,7 +24,8 @@ mod skipped;
 
 pub use chain::{ChainLink, ChannelOrderError, chain};
 pub use dependencies::{
-    DependencyFacts, DependencyReport, InstalledPackage, Needed, Provider, Unmet, dependencies, needed,
+    DependencyFacts, DependencyReport, InstalledPackage, Needed, Provider, Unmet, dependencies,
+    dependencies_of_installed, needed, needed_by,
 };
 pub use deprecations::{DeprecationState, Deprecations, deprecation_source, deprecations};
 pub use environment::{ClusterFacts, Environment, EnvironmentConstraints, Needs, UnmetConstraint};

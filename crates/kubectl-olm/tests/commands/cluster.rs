@@ -390,6 +390,44 @@ fn upgrade_that_ends_with_its_object_prints_its_result() -> Result<()> {
     Ok(())
 }
 
+/// Of two others, the revision of `a` records a need that only the package of `x` meets.
+#[test]
+fn uninstall_names_dependents_that_revisions_record() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let kubeconfig = apiserver::start(home.path(), |request| {
+        let installed = |name: &str, properties: Value| {
+            let mut set = revision(name);
+            set["metadata"]["labels"] = json!({"olm.operatorframework.io/owner-name": name});
+            set["metadata"]["annotations"] = json!({
+                "olm.operatorframework.io/package-name": name, "olm.operatorframework.io/bundle-name": name,
+                "olm.operatorframework.io/bundle-version": "1.2.0", "olm.properties": properties.to_string(),
+            });
+            set
+        };
+        let needs = |package: &str| {
+            let value = json!({"packageName": package, "versionRange": ">=1.0.0"});
+            json!([{"type": "olm.package.required", "value": value}])
+        };
+        let address = request.split(' ').nth(1).unwrap_or_default();
+        match address.split('?').next().unwrap_or_default() {
+            "/api" | "/apis" => {
+                json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": []})
+            }
+            path if path.ends_with("/clusterextensions/x") => extension("x", ""),
+            path if path.ends_with("/clusterobjectsets") => {
+                list(&[installed("a", needs("x")), installed("b", needs("y")), installed("x", json!([]))])
+            }
+            _ => list(&[]),
+        }
+    })?;
+    let words = ["uninstall", "x", "--dry-run", "--kubeconfig", kubeconfig.as_str()];
+    let (code, out, error) = olm(home.path(), &words)?;
+    let want = "would delete ClusterExtension x (dry run)\nThese ClusterExtensions need what it provides:\n  \
+                a: package \"x\" in range \">=1.0.0\"\n";
+    ensure!(code == 0 && out == want, "{code} {out}{error}");
+    Ok(())
+}
+
 #[test]
 fn uninstall_that_takes_too_long_cannot_be_undone() -> Result<()> {
     let home = tempfile::tempdir()?;

@@ -3,11 +3,11 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use clap::Args;
-use kube::Api;
-use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterExtension, annotations};
 use olm_install::resolution::revision;
+use olm_resolver::Unmet;
 use serde_json::json;
 
 use super::losses::{self, Losses};
@@ -21,7 +21,8 @@ use crate::sources::Cluster;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Custom resources go first, while the operator still runs, then everything else in reverse order. On a terminal, it names \
-                  them and asks before it deletes; elsewhere it never asks.\n\n\
+                  them and asks before it deletes; elsewhere it never asks. It names the ClusterExtensions that need what this one provides, as \
+                  far as their bundles' metadata/properties.yaml declares it.\n\n\
                   Examples:\n  kubectl olm uninstall my-extension --wait\n  kubectl olm uninstall my-extension --keep\n  kubectl olm uninstall one two --yes\n  \
                   kubectl olm uninstall my-extension --dry-run\n\n\
                   Exit codes: 0 done, 1 not gone after --wait or no such extension, 2 bad input, 3 no answer."
@@ -67,11 +68,12 @@ async fn uninstall(arguments: &Arguments, name: &str) -> Result<CommandOutput, C
     let objects = newest.map_or(0, |set| set.spec.phases.iter().map(|phase| phase.objects.len()).sum());
     let keeps = arguments.keep || annotations::keeps_objects(extension.annotations());
     let losses = if keeps { Losses::default() } else { losses::read(&client, &own).await };
+    let dependents = if keeps { Vec::new() } else { dependents(&client, name, &arguments.names).await };
     let is_protected = extension
         .annotations()
         .get(annotations::PROTECT_CUSTOM_RESOURCES)
         .is_some_and(|value| value == "true");
-    let removal = Removal { name, objects, keeps, is_protected, losses: &losses };
+    let removal = Removal { name, objects, keeps, is_protected, losses: &losses, dependents: &dependents };
     let named = named(&extension);
     let api: Api<ClusterExtension> = Api::all(client.clone());
     let params = DeleteParams {
@@ -120,6 +122,26 @@ async fn uninstall(arguments: &Arguments, name: &str) -> Result<CommandOutput, C
     Ok(CommandOutput { text: format!("ClusterExtension {name} {end}\n"), yes: gone })
 }
 
+/// A line for each other extension, but those of `leaving`, that needs what this one provides.
+async fn dependents(client: &Client, name: &str, leaving: &[String]) -> Vec<String> {
+    let found = async {
+        let revisions = extensions::revisions(client, None).await?;
+        let found = olm_install::dependencies::dependents(client, &revisions, name).await;
+        found.map_err(|failure| CommandError::Unreachable(failure.message))
+    };
+    match found.await {
+        Ok(found) => found
+            .iter()
+            .filter(|(extension, _)| !leaving.contains(extension))
+            .map(|(extension, unmet)| {
+                let needs: Vec<String> = unmet.iter().map(Unmet::describe).collect();
+                format!("  {extension}: {}", needs.join("; "))
+            })
+            .collect(),
+        Err(failure) => vec![format!("  unknown: {failure}")],
+    }
+}
+
 /// The deletion, and what it takes along.
 struct Removal<'a> {
     name: &'a str,
@@ -128,6 +150,8 @@ struct Removal<'a> {
     keeps: bool,
     is_protected: bool,
     losses: &'a Losses,
+    /// A line for each extension that needs it.
+    dependents: &'a [String],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -156,19 +180,24 @@ impl Removal<'_> {
             (_, false, _) => format!(" and its {objects} {noun}"),
         };
         let list = if self.keeps { None } else { self.losses.text() };
-        let Some(list) = list else { return format!("{first}{with}{last}") };
-        let resources = match (self.is_protected, tense) {
-            (false, Tense::Done) => ", and these custom resources before them".to_owned(),
-            (false, _) => ", and before them these custom resources".to_owned(),
-            (true, _) => format!(
+        let resources = match (&list, self.is_protected, tense) {
+            (None, ..) => String::new(),
+            (Some(_), false, Tense::Done) => ", and these custom resources before them".to_owned(),
+            (Some(_), false, _) => ", and before them these custom resources".to_owned(),
+            (Some(_), true, _) => format!(
                 "; it waits until you have deleted these custom resources, which the annotation {} protects",
                 annotations::PROTECT_CUSTOM_RESOURCES
             ),
         };
+        let mut list = list.map_or_else(String::new, |list| format!(":\n{list}"));
+        if !self.dependents.is_empty() {
+            let dependents = self.dependents.join("\n");
+            list = format!("{list}\nThese ClusterExtensions need what it provides:\n{dependents}");
+        }
         match tense {
             // the question is the last line
-            Tense::Question => format!("{first}{with}{resources}:\n{list}\n{first}{last}"),
-            Tense::Done | Tense::DryRun(_) => format!("{first}{with}{resources}{last}:\n{list}"),
+            Tense::Question if !list.is_empty() => format!("{first}{with}{resources}{list}\n{first}{last}"),
+            _ => format!("{first}{with}{resources}{last}{list}"),
         }
     }
 }
@@ -280,7 +309,48 @@ mod tests {
                 format!("ClusterExtension g is deleted; its 8 objects go with it{protects}:\n{list}"),
             ),
         ] {
-            let removal = Removal { name: "g", objects, keeps, is_protected, losses };
+            let removal = Removal { name: "g", objects, keeps, is_protected, losses, dependents: &[] };
+            assert_eq!(removal.text(tense), want);
+        }
+    }
+
+    #[test]
+    fn uninstall_names_extensions_that_need_it() {
+        let mut some = Losses::default();
+        some.add("greetings.example.com", [(None, "x")], 0);
+        let needs = "\nThese ClusterExtensions need what it provides:\n  a: API A\n  b: API B";
+        let resources = "\n  greetings.example.com: 1\n    x";
+        for (losses, tense, want) in [
+            (
+                &Losses::default(),
+                Tense::Done,
+                format!("ClusterExtension g is deleted; its 8 objects go with it{needs}"),
+            ),
+            (
+                &Losses::default(),
+                Tense::Question,
+                format!(
+                    "Delete ClusterExtension g and its 8 objects{needs}\nDelete ClusterExtension g? [y/N] "
+                ),
+            ),
+            (
+                &some,
+                Tense::DryRun(DryRun::Client),
+                format!(
+                    "would delete ClusterExtension g and its 8 objects, and before them these custom resources (dry \
+                     run):{resources}{needs}"
+                ),
+            ),
+        ] {
+            let dependents = ["  a: API A".to_owned(), "  b: API B".to_owned()];
+            let removal = Removal {
+                name: "g",
+                objects: 8,
+                keeps: false,
+                is_protected: false,
+                losses,
+                dependents: &dependents,
+            };
             assert_eq!(removal.text(tense), want);
         }
     }
