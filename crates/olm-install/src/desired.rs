@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, OwnerReference};
 use kube::core::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _};
 use olm_api::cluster_object_set::{
@@ -12,7 +12,9 @@ use olm_api::cluster_object_set::{
     LifecycleState, ObjectReference, Phase, PhaseObject, ProbeSelector, ProbeSelectorType, ProbedStatus,
     ProgressionProbe,
 };
-use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, finalizers, labels};
+use olm_api::{
+    ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, field_managers, finalizers, labels,
+};
 use olm_core::{Cancellation, Object, go};
 use olm_rollout::{Packed, Stamp, probe};
 use serde_json::{Map, Value};
@@ -213,11 +215,25 @@ const REVISION_ANNOTATIONS: [&str; 6] = [
 #[must_use]
 pub(crate) fn same_settings(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> bool {
     let (theirs, ours) = (stored.annotations(), desired.annotations());
-    // one that is not desired any more is removed by an apply, unless another client owns it
-    let is_same = |key: &str| theirs.get(key) == ours.get(key);
+    let is_same = |key: &str| {
+        // one that is not desired any more is removed by an apply, unless another client owns it
+        theirs.get(key) == ours.get(key) || (!ours.contains_key(key) && is_foreign(stored, key))
+    };
     REVISION_ANNOTATIONS.into_iter().all(is_same)
         && stored.spec.progress_deadline_minutes == desired.spec.progress_deadline_minutes
         && stored.spec.progression_probes == desired.spec.progression_probes
+}
+
+/// Whether another client alone owns the annotation. Caches have no `managedFields`: then it counts as that of the controller.
+fn is_foreign(stored: &ClusterObjectSet, key: &str) -> bool {
+    let (entries, field) = (stored.managed_fields(), format!("f:{key}"));
+    let is_applied = |entry: &ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:metadata"]["f:annotations"]);
+        entry.manager.as_deref() == Some(field_managers::CLUSTER_EXTENSION_CONTROLLER)
+            && entry.operation.as_deref() == Some("Apply")
+            && fields.is_some_and(|annotations| annotations.get(&field).is_some())
+    };
+    !entries.is_empty() && !entries.iter().any(is_applied)
 }
 
 fn revision_annotations(bundle: &BundleFacts, properties: Option<&str>) -> BTreeMap<String, String> {
@@ -467,6 +483,32 @@ mod tests {
         let mut archived = stored.clone();
         archived.spec.lifecycle_state = LifecycleState::Archived;
         assert!(!same_content(&archived, &stored), "one that was archived by hand is followed by another");
+    }
+
+    /// An apply leaves an annotation that it does not have and another client owns.
+    #[test]
+    fn revision_settings_pass_over_annotations_of_others() {
+        let desired = desired(1).numbered(1, "olmv1-system").unwrap().set;
+        let controller = field_managers::CLUSTER_EXTENSION_CONTROLLER;
+        let is_same = |manager: &str, operation: &str, value: Option<&str>| {
+            let mut stored = desired.clone();
+            let all = stored.metadata.annotations.get_or_insert_default();
+            all.insert(annotations::BUNDLE_RELEASE.to_owned(), "2".to_owned());
+            all.extend(value.map(|value| (annotations::BUNDLE_NAME.to_owned(), value.to_owned())));
+            let entry = |manager: &str, operation: &str, key: &str| {
+                let fields = json!({"f:metadata": {"f:annotations": {(format!("f:{key}")): {}}}});
+                json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields})
+            };
+            let entries = json!([
+                entry(controller, "Apply", annotations::BUNDLE_NAME),
+                entry(manager, operation, annotations::BUNDLE_RELEASE),
+            ]);
+            stored.metadata.managed_fields = serde_json::from_value(entries).unwrap();
+            same_settings(&stored, &desired)
+        };
+        assert!(is_same("kubectl-annotate", "Update", None));
+        assert!(!is_same(controller, "Apply", None), "its own is removed");
+        assert!(!is_same("kubectl-annotate", "Update", Some("other")), "a desired one is corrected");
     }
 
     /// Revisions must look as the reference makes them: what else is remembered belongs on their Secrets.
