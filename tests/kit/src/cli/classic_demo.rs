@@ -15,6 +15,7 @@ use olm_kit::{
 use serde_json::{Value, json};
 
 use super::demo::{LIMIT, failed, run_printed, show_file, title, until_stopped, waiting};
+use super::environment::Environment;
 use super::{print_line, print_usage, step};
 
 const GROUP: &str = "operators.coreos.com";
@@ -36,6 +37,7 @@ pub(crate) async fn run(oneshot: bool) -> Result<ExitCode> {
 }
 
 struct ClassicDemo {
+    environment: Environment,
     controller: Process,
     catalog: String,
     dir: PathBuf,
@@ -63,7 +65,8 @@ impl ClassicDemo {
         let program = Program::classic_controller_in(&cluster, &ca, Some(&dir.join("classic-controller")))?;
         let controller = step(4, 4, "starting classic-controller", program.start()).await?;
         let client = cluster.client().await?;
-        Ok(Self { controller, catalog, dir: dir.to_owned(), client, registry, cluster })
+        let environment = Environment::new(dir, &cluster, &ca)?;
+        Ok(Self { environment, controller, catalog, dir: dir.to_owned(), client, registry, cluster })
     }
 
     async fn walk(&self) -> Result<()> {
@@ -127,7 +130,9 @@ impl ClassicDemo {
         print_usage(&self.controller)?;
         print_line(format_args!("logs                 {}", self.dir.display()));
         print_line(format_args!("registry             {}", self.registry.address()));
-        print_line(format_args!("\n  export KUBECONFIG={}\n", self.cluster.kubeconfig().display()));
+        print_line("");
+        self.environment.write()?;
+        print_line("  kubectl get catalogsources --all-namespaces\n");
         Ok(())
     }
 

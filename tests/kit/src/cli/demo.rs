@@ -10,11 +10,12 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use olm_kit::{
-    Ca, CatalogImage, Cluster, Options, Process, Program, Registry, Tools, Wait, built, condition,
-    repository, sample,
+    Ca, CatalogImage, Cluster, Options, Process, Program, Registry, Tools, Wait, condition, repository,
+    sample,
 };
 use serde_json::{Value, json};
 
+use super::environment::Environment;
 use super::{Home, interruption, print_line, print_usage, step};
 
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
@@ -85,6 +86,7 @@ pub(super) async fn until_stopped<T>(
 }
 
 struct Demo {
+    environment: Environment,
     catalogd: Process,
     operator_controller: Process,
     cluster_operator: Process,
@@ -97,18 +99,7 @@ struct Demo {
     cluster: Cluster,
 }
 
-impl Drop for Demo {
-    /// The variables of a control plane that is gone would only mislead.
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.environment_file());
-    }
-}
-
 impl Demo {
-    fn environment_file(&self) -> PathBuf {
-        self.dir.join("env")
-    }
-
     async fn start(dir: &Path, catalog: Option<&str>) -> Result<Self> {
         Tools::locate()?;
         let ca = Ca::create(dir, "olm-rs demo")?;
@@ -138,10 +129,12 @@ impl Demo {
                 tokio::try_join!(programs.0.start(), programs.1.start(), programs.2.start())
             })
             .await?;
+        let environment = Environment::new(dir, &cluster, &ca)?;
         let (client, ca, dir) = (cluster.client().await?, ca.certificate(), dir.to_owned());
         #[rustfmt::skip]
         let demo = Self {
-            catalogd, operator_controller, cluster_operator, catalog_image, ca, dir, client, registry, cluster,
+            environment, catalogd, operator_controller, cluster_operator, catalog_image, ca, dir, client,
+            registry, cluster,
         };
         Ok(demo)
     }
@@ -227,7 +220,7 @@ impl Demo {
             (&["olm", "graph", "greeter"], 0),
         ] {
             let mut command = self.cluster.kubectl()?;
-            command.args(arguments).envs(self.environment()?);
+            command.args(arguments).envs(self.environment.variables());
             print_command("kubectl", arguments);
             let output = command.output().context("cannot run kubectl")?;
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -250,43 +243,10 @@ impl Demo {
         })
         .await?;
         let mut command = self.cluster.kubectl()?;
-        command.args(["olm", "catalogs"]).envs(self.environment()?);
+        command.args(["olm", "catalogs"]).envs(self.environment.variables());
         run_printed("kubectl", &["olm", "catalogs"], &mut command)?;
         print_line("\nAll steps had the expected outcome.");
         Ok(())
-    }
-
-    /// The variables with which kubectl and its plugin need no more flags.
-    fn environment(&self) -> Result<Vec<(&'static str, String)>> {
-        let folder = |program: PathBuf| -> Result<String> {
-            Ok(program.parent().context("a program without a folder")?.display().to_string())
-        };
-        let path = std::env::var("PATH").unwrap_or_default();
-        let (plugin, kubectl) =
-            (folder(built("kubectl-olm")?)?, folder(Tools::locate()?.program("kubectl")?)?);
-        let cas = self.ca.parent().context("a certificate without a folder")?;
-        Ok(vec![
-            ("KUBECONFIG", self.cluster.kubeconfig().display().to_string()),
-            ("PATH", format!("{plugin}:{kubectl}:{path}")),
-            ("KUBECTL_OLM_CATALOGD_CAS_DIR", cas.display().to_string()),
-            ("KUBECTL_OLM_CA_FILE", self.ca.display().to_string()),
-            ("KUBECTL_OLM_CACHE_DIR", self.dir.join("cache").display().to_string()),
-        ])
-    }
-
-    /// Writes the variables into a file for `source`.
-    fn write_environment(&self) -> Result<PathBuf> {
-        let path = self.environment_file();
-        let lines = self.environment()?.into_iter().map(|(name, value)| match (name, value) {
-            // what the shell has then, not what this program has
-            ("PATH", value) => {
-                let own: Vec<&str> = value.splitn(3, ':').take(2).collect();
-                format!("export PATH={}:\"$PATH\"\n", quoted(&own.join(":")))
-            }
-            (name, value) => format!("export {name}={}\n", quoted(&value)),
-        });
-        std::fs::write(&path, lines.collect::<String>())?;
-        Ok(path)
     }
 
     /// The kinds of OpenShift appear, the installed version turns out to run on 4.18 at most, and is upgraded.
@@ -341,8 +301,7 @@ impl Demo {
         print_line(format_args!("catalog              {}", self.catalog_url()));
         print_line(format_args!("kubectl              {}", Tools::locate()?.program("kubectl")?.display()));
         print_line(format_args!("\n  curl --cacert {} {}", self.ca.display(), self.catalog_url()));
-        let source = relative(&self.write_environment()?);
-        print_line(format_args!("  source {source}      # kubectl and kubectl olm without more flags"));
+        self.environment.write()?;
         print_line("  kubectl olm search\n");
         Ok(())
     }
@@ -485,7 +444,7 @@ pub(super) fn show_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn relative(path: &Path) -> String {
+pub(super) fn relative(path: &Path) -> String {
     path.strip_prefix(repository()).unwrap_or(path).display().to_string()
 }
 
@@ -508,11 +467,6 @@ async fn catalog_image(catalog: Option<&str>, registry: &Registry) -> Result<Str
         }
         Some(image) => Ok(image.to_owned()),
     }
-}
-
-/// A word for a shell.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 fn print_command(name: &str, arguments: &[&str]) {

@@ -4,6 +4,7 @@ pub(crate) mod acceptance;
 pub(crate) mod classic_demo;
 pub(crate) mod cluster;
 pub(crate) mod demo;
+mod environment;
 pub(crate) mod node;
 pub(crate) mod test;
 
