@@ -95,6 +95,17 @@ mod tests {
         );
     }
 
+    /// rule: revisions §17 row 29
+    #[test]
+    fn sanitise_marks_objects_with_the_version() {
+        let of = |version: &str| {
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
+            let stamped = run(map, Stamp { version, ..STAMP });
+            stamped["metadata"]["annotations"]["olm.operatorframework.io/bundle-version"].clone()
+        };
+        assert_eq!((of("1.0.0"), of("1.1.0")), (json!("1.0.0"), json!("1.1.0")));
+    }
+
     #[test]
     fn sanitise_removes_empty_maps() {
         let got = run(

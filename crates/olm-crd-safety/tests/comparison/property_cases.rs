@@ -267,6 +267,36 @@ fn parity_profile_equals_the_reference() {
     }
 }
 
+/// Rows 64 to 74, for each of the eight checks of numbers.
+#[test]
+fn parity_profile_has_all_checks_of_numbers() {
+    for (kind, maximum, minimum) in [
+        ("integer", "maximum", "minimum"),
+        ("array", "maxItems", "minItems"),
+        ("string", "maxLength", "minLength"),
+        ("object", "maxProperties", "minProperties"),
+    ] {
+        let found = |check: &str, old: Option<u8>, new: Option<u8>| {
+            let of = |value: Option<u8>| match value {
+                Some(value) => json!({"type": kind, (check): value}),
+                None => json!({"type": kind}),
+            };
+            findings(&row(74, of(old), of(new), &[], true), Profile::Parity)
+        };
+        let added = |check: &str, word: &str| {
+            vec![format!("{check}: {word} constraint added when there was none previously : 3")]
+        };
+        assert_eq!(found(maximum, None, Some(3)), added(maximum, "maximum"));
+        assert_eq!(found(minimum, None, Some(3)), added(minimum, "minimum"));
+        assert_eq!(found(maximum, Some(3), Some(2)), [format!("{maximum}: maximum decreased : 3 -> 2")]);
+        assert_eq!(found(minimum, Some(2), Some(3)), [format!("{minimum}: minimum increased : 2 -> 3")]);
+        for (check, old, new) in [(maximum, 2, 3), (minimum, 3, 2)] {
+            assert_eq!(found(check, Some(old), Some(new)), [""; 0], "{check} is loosened");
+            assert_eq!(found(check, Some(old), None), [""; 0], "{check} is removed");
+        }
+    }
+}
+
 #[test]
 fn corrected_blocks_only_what_can_hurt() {
     for row in rows() {

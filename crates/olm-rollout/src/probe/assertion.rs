@@ -149,6 +149,7 @@ mod tests {
         let fields = || Assertion::FieldsEqual { a: "status.a".into(), b: "status.b".into() };
         let value = || Assertion::FieldValue { path: "status.phase".into(), value: "Bound".into() };
         let number = || Assertion::FieldValue { path: "status.n".into(), value: "3".into() };
+        let flag = || Assertion::FieldValue { path: "status.f".into(), value: "true".into() };
         for (assertion, status, ready, message) in [
             (condition(), json!({}), Ready::Unknown, "missing .status.conditions"),
             (condition(), json!({"conditions": {}}), Ready::Unknown, "malformed .status.conditions"),
@@ -178,6 +179,8 @@ mod tests {
             (value(), json!({"phase": {"a": 1}}), Ready::No, r#"value at key "status.phase" != "Bound"; expected: "Bound" got: {"a":1}"#),
             (number(), json!({"n": 3}), Ready::Yes, r#"value at key "status.n" == "3""#),
             (number(), json!({"n": 4}), Ready::No, r#"value at key "status.n" != "3"; expected: "3" got: 4"#),
+            (flag(), json!({"f": true}), Ready::Yes, r#"value at key "status.f" == "true""#),
+            (flag(), json!({"f": false}), Ready::No, r#"value at key "status.f" != "true"; expected: "true" got: false"#),
         ] {
             let object = test_object(json!({"metadata": {"generation": 2}, "status": status}));
             let got = assertion.check(&object);

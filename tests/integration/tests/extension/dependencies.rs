@@ -147,8 +147,15 @@ async fn dependency_check_of_one_extension_is_suspended() -> Result<()> {
     world.want(json!({})).await?;
     world.progressing("Retrying", "has dependencies that are not met").await?;
 
-    let patch = json!({"metadata": {"annotations": {(annotations::DEPENDENCY_CHECK): "Ignore"}}});
-    world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    let annotate = async |check: &str| {
+        let patch = json!({"metadata": {"annotations": {(annotations::DEPENDENCY_CHECK): check}}});
+        world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(patch)).await
+    };
+    annotate("Refuse").await?;
+    let refused =
+        "has a dependency declared via property \"olm.gvk.required\" which is currently not supported";
+    world.progressing("Retrying", refused).await?;
+    annotate("Ignore").await?;
     world.installed("1.0.0").await?;
     world.until_event("DependencyCheckSkipped").await?;
     Ok(())

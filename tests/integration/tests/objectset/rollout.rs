@@ -90,6 +90,7 @@ async fn rollout_reports_an_unbound_claim() -> Result<()> {
         bench.namespace
     );
     bench.message(1, "Available", &text).await?;
+    assert!(!bench.has_config_map("after").await?, "the second phase waits");
     Ok(())
 }
 
