@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
@@ -16,6 +17,7 @@ use olm_api::classic::catalog_source::ConfigMapReference;
 use olm_api::classic::{CatalogSource, Time};
 use olm_catalog::registry::Registry;
 use olm_classic::catalog_source::{ConnectionState, SNAPSHOT_LIFETIME};
+use olm_classic::operator_group::keys::MANAGED;
 use olm_runtime::controller::Waker;
 use olm_runtime::error_text::chain;
 use olm_runtime::watched;
@@ -241,16 +243,22 @@ impl Keeping {
         }
     }
 
-    /// The ConfigMap goes with its catalog.
+    /// The ConfigMap goes with its catalog, and has the label that the reference gives to those of others.
     async fn own(&self, api: &Api<ConfigMap>, config_map: &ConfigMap, source: &CatalogSource) {
         let Some(owner) = source.owner_ref(&()) else { return };
+        let owner = OwnerReference { controller: Some(false), block_owner_deletion: Some(false), ..owner };
         let mut owners = config_map.owner_references().to_vec();
-        if owners.iter().any(|other| other.uid == owner.uid) {
+        let is_owned = owners.iter().any(|other| other.uid == owner.uid);
+        let label = config_map.labels().get(MANAGED);
+        if is_owned && label.is_some() {
             return;
         }
-        owners.push(owner);
+        owners.extend((!is_owned).then_some(owner));
+        let label = label.map_or("false", String::as_str);
         let version = &config_map.metadata.resource_version;
-        let patch = json!({"metadata": {"ownerReferences": owners, "resourceVersion": version}});
+        let patch = json!({"metadata": {
+            "ownerReferences": owners, "labels": {MANAGED: label}, "resourceVersion": version,
+        }});
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         // a conflict is another version, which is seen next
         if let Err(error) = api.patch(&config_map.name_any(), &params, &Patch::Merge(patch)).await {
@@ -316,8 +324,10 @@ fn backoff(earlier_failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
+    use serde_json::Value;
 
     use super::*;
+    use crate::testing::Apiserver;
 
     fn keeping() -> Keeping {
         Keeping {
@@ -345,6 +355,36 @@ mod tests {
             keeping.set(state, origin, None);
             let woken = [states.next().now_or_never(), contents.next().now_or_never()];
             assert_eq!(woken.map(|it| it.is_some()), [is_reported, is_resolved], "{state}");
+        }
+    }
+
+    #[tokio::test]
+    async fn config_map_gets_owner_and_label_once() {
+        let source = json!({"metadata": {"namespace": "ns", "name": "c", "uid": "u"}, "spec": {"sourceType": "configmap"}});
+        let source: CatalogSource = serde_json::from_value(source).unwrap();
+        let owner = json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource", "name": "c", "uid": "u",
+            "controller": false, "blockOwnerDeletion": false});
+        let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "o"});
+        for (owners, labels, want) in [
+            (json!([]), Value::Null, Some((json!([owner]), "false"))),
+            (json!([other]), json!({"olm.managed": "true"}), Some((json!([other, owner]), "true"))),
+            (json!([owner]), json!({"a": "b"}), Some((json!([owner]), "false"))),
+            (json!([owner]), json!({"olm.managed": "false"}), None),
+        ] {
+            let metadata = json!({"namespace": "ns", "name": "content", "resourceVersion": "1", "labels": labels,
+                "ownerReferences": owners});
+            let config_map = json!({ "metadata": metadata });
+            let stored = config_map.clone();
+            let apiserver = Apiserver::new(move |_, _| (200, stored.clone()));
+            let config_map: ConfigMap = serde_json::from_value(config_map).unwrap();
+            keeping().own(&Api::namespaced(apiserver.client(), "ns"), &config_map, &source).await;
+            let requests = apiserver.requests();
+            let bodies = requests.iter().map(|line| line.splitn(3, ' ').nth(2).unwrap());
+            let written: Vec<Value> = bodies.map(|body| serde_json::from_str(body).unwrap()).collect();
+            let want = want.map(|(owners, label)| {
+                json!({"metadata": {"ownerReferences": owners, "labels": {"olm.managed": label}, "resourceVersion": "1"}})
+            });
+            assert_eq!(written, want.into_iter().collect::<Vec<_>>(), "{requests:?}");
         }
     }
 
