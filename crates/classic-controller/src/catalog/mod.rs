@@ -102,7 +102,8 @@ async fn reconcile(
     let connection = catalogs.state(source);
     let config_map = catalogs.config_map(key);
     let is_config_map = matches!(rules::validate(&source.spec), Ok(rules::Backing::ConfigMap(_)));
-    if is_config_map && connection == Some(rules::ConnectionState::Connecting) {
+    let problem = catalogs.problem(key);
+    if is_config_map && connection == Some(rules::ConnectionState::Connecting) && problem.is_none() {
         // whether it exists is not known yet
         return Ok(Requeue::Unfinished);
     }
@@ -110,7 +111,6 @@ async fn reconcile(
         // a process that was started again connects to the same content: the status counts until that ends
         return Ok(Requeue::Unfinished);
     }
-    let problem = catalogs.problem(key);
     let observed = SourceObserved {
         version,
         config_map: config_map.as_ref(),
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::cluster::Cluster;
     use crate::images::Images;
-    use crate::testing::{self, Apiserver, failure};
+    use crate::testing::{self, Apiserver, failure, failure_with};
 
     fn dependencies(apiserver: &Apiserver) -> (Arc<Context>, Arc<Catalogs>, TempDir) {
         let cache = tempfile::tempdir().unwrap();
@@ -232,6 +232,34 @@ mod tests {
             "\"lastObservedState\":\"TRANSIENT_FAILURE\"",
         ] {
             assert!(written.contains(part), "{part}: {written}");
+        }
+    }
+
+    /// A process that was started again leaves the status of one that was READY.
+    #[tokio::test]
+    async fn config_map_that_may_not_be_read_is_in_the_status() {
+        for (state, is_written) in [("TRANSIENT_FAILURE", true), ("READY", false)] {
+            let source = json!({
+                "apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource",
+                "metadata": {"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+                "spec": {"sourceType": "configmap", "configMap": "content"},
+                "status": {"connectionState": {"lastObservedState": state}},
+            });
+            let stored = source.clone();
+            let apiserver = Apiserver::new(move |_, uri| match uri.contains("/configmaps") {
+                true => failure_with(403, "Forbidden", "configmaps is forbidden"),
+                false => (200, stored.clone()),
+            });
+            let (context, catalogs, _cache) = dependencies(&apiserver);
+            let source: Arc<CatalogSource> = Arc::new(serde_json::from_value(source).unwrap());
+            // returns when the first request was answered
+            assert!(catalogs.content(&source).await.is_err());
+            reconcile(&context, &catalogs, "ns/c", &source).await.unwrap();
+            let requests = apiserver.requests();
+            let is_report = |line: &String| {
+                line.contains(r#""reason":"ConfigMapError""#) && line.contains("configmaps is forbidden")
+            };
+            assert_eq!(requests.iter().any(is_report), is_written, "{state}: {requests:?}");
         }
     }
 

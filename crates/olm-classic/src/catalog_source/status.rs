@@ -25,7 +25,7 @@ const POD_NOTE: &str = "spec.grpcPodConfig has no effect: the image is read with
 pub struct SourceObserved<'a> {
     /// The version of the cluster, once it is known.
     pub version: Option<KubernetesVersion>,
-    /// The ConfigMap of the spec, if it exists.
+    /// The ConfigMap of the spec, if it exists; while its catalog is connecting, that is not known.
     pub config_map: Option<&'a ConfigMapReference>,
     /// The content is served, or is about to be: for an image or a ConfigMap, what serves it is there and as it should be.
     pub is_served: bool,
@@ -83,10 +83,12 @@ pub fn sync(source: &CatalogSource, observed: SourceObserved<'_>, now: Timestamp
     let config_map_reference = match (backing, observed.config_map) {
         (Backing::ConfigMap(name), None) => {
             let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
-            return error(
-                "ConfigMapError",
-                format!("failed to get catalog config map {name}: configmaps {namespace}/{name} not found"),
-            );
+            let is_unknown = observed.connection == Some(ConnectionState::Connecting);
+            let why = match observed.problem {
+                Some(problem) if is_unknown => problem.to_owned(),
+                Some(_) | None => format!("configmaps {namespace}/{name} not found"),
+            };
+            return error("ConfigMapError", format!("failed to get catalog config map {name}: {why}"));
         }
         (Backing::ConfigMap(_), Some(observed)) => {
             Some(config_map(known.config_map_reference, observed, now))

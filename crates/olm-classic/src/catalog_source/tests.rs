@@ -85,10 +85,15 @@ fn sync_reports_what_is_wrong() {
     let config_map = ConfigMapReference::default();
     let down = SourceObserved { connection: Some(ConnectionState::TransientFailure), ..broken };
     let with_map = SourceObserved { config_map: Some(&config_map), ..down };
+    let forbidden = SourceObserved { problem: Some("forbidden"), connection: Some(ConnectionState::Connecting), ..observed };
     for (spec, observed, reason, message) in [
         (json!({"sourceType": "x"}), observed, "SpecInvalidError", "unknown sourcetype: x"),
         (json!({"sourceType": "configmap", "configMap": "c"}), observed, "ConfigMapError",
             "failed to get catalog config map c: configmaps ns/c not found"),
+        (json!({"sourceType": "configmap", "configMap": "c"}), down, "ConfigMapError",
+            "failed to get catalog config map c: configmaps ns/c not found"),
+        (json!({"sourceType": "configmap", "configMap": "c"}), forbidden, "ConfigMapError",
+            "failed to get catalog config map c: forbidden"),
         (json!({"sourceType": "grpc", "image": "i"}), broken, "RegistryServerError", "disk full"),
         (json!({"sourceType": "grpc", "address": "a:1"}), broken, "RegistryServerError", "disk full"),
         (json!({"sourceType": "grpc", "address": "a:1"}), down, "", "disk full"),
