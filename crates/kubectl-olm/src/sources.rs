@@ -316,6 +316,7 @@ impl Cluster {
             AccessError::GroupsWithoutUser => {
                 CommandError::Usage(format!("{error}; give --as with --as-group"))
             }
+            AccessError::NoEntry { .. } => CommandError::Unreachable(error.to_string()),
             _ => CommandError::Unreachable(format!("{error}; name a cluster with --kubeconfig or --context")),
         })
     }

@@ -39,6 +39,14 @@ pub enum AccessError {
     /// A kubeconfig cannot be read.
     #[error("cannot read kubeconfig {}: {why}", path.display())]
     Kubeconfig { path: PathBuf, why: String },
+    /// The kubeconfig has no context, cluster or user of this name.
+    #[error("{kind} {name:?} not found in the kubeconfig; available: {known}")]
+    NoEntry {
+        kind: &'static str,
+        name: String,
+        /// The names that it has.
+        known: String,
+    },
     /// Groups are given and no user, neither here nor in the kubeconfig; the apiserver rejects that.
     #[error("groups are acted as together with a user")]
     GroupsWithoutUser,
@@ -77,34 +85,74 @@ impl ClusterAccess {
     }
 
     async fn config(&self) -> Result<Config, AccessError> {
+        if let Some(path) = &self.kubeconfig {
+            return self.config_of(Kubeconfig::read_from(path)).await;
+        }
+        match self.config_of(Kubeconfig::read()).await {
+            // inside a pod there is no file
+            Err(error) if self.context.is_none() && self.cluster.is_none() && self.user.is_none() => {
+                Config::incluster().map_err(|_| error)
+            }
+            found => found,
+        }
+    }
+
+    async fn config_of(&self, read: Result<Kubeconfig, KubeconfigError>) -> Result<Config, AccessError> {
+        let file = read.map_err(|error| self.unusable(&error))?;
+        self.check_names(&file)?;
         let options = KubeConfigOptions {
             context: self.context.clone(),
             cluster: self.cluster.clone(),
             user: self.user.clone(),
         };
-        let unusable = |error: &KubeconfigError| match error {
-            KubeconfigError::ReadConfig(cause, path) => {
-                AccessError::Kubeconfig { path: path.clone(), why: innermost(cause) }
+        config_from(file, &options).await.map_err(|error| self.unusable(&error))
+    }
+
+    fn unusable(&self, error: &KubeconfigError) -> AccessError {
+        let (path, why) = match error {
+            KubeconfigError::ReadConfig(cause, path) => (Some(path), innermost(cause)),
+            KubeconfigError::Parse(cause) => {
+                // the lines after the first one quote the file, which may hold tokens
+                let text = cause.to_string();
+                let line = text.lines().next().unwrap_or_default();
+                (self.kubeconfig.as_ref(), line.trim_start_matches("error: ").to_owned())
             }
-            _ => AccessError::Configuration(chain(error)),
+            _ => return AccessError::Configuration(chain(error)),
         };
-        if let Some(path) = &self.kubeconfig {
-            let file = Kubeconfig::read_from(path).map_err(|error| unusable(&error))?;
-            return config_from(file, &options).await.map_err(|error| unusable(&error));
-        }
-        let found = match Kubeconfig::read() {
-            Ok(file) => config_from(file, &options).await,
-            Err(error) => Err(error),
-        };
-        match found {
-            Ok(config) => Ok(config),
-            Err(error) if self.context.is_some() || self.cluster.is_some() || self.user.is_some() => {
-                Err(unusable(&error))
-            }
-            // inside a pod there is no file
-            Err(error) => Config::incluster().map_err(|_| unusable(&error)),
+        match path {
+            Some(path) => AccessError::Kubeconfig { path: path.clone(), why },
+            None => AccessError::Configuration(format!("the kubeconfig cannot be read: {why}")),
         }
     }
+
+    /// Rejects a context, cluster or user that the file does not have. For a missing user the client would send requests without
+    /// credentials. As with kubectl, only `self.user` has to exist, not the user of the context.
+    fn check_names(&self, file: &Kubeconfig) -> Result<(), AccessError> {
+        let Some(context) = self.context.as_ref().or(file.current_context.as_ref()) else { return Ok(()) };
+        check("context", context, file.contexts.iter().map(|named| &named.name))?;
+        let found = file.contexts.iter().find(|named| &named.name == context);
+        let found = found.and_then(|named| named.context.as_ref());
+        if let Some(cluster) = self.cluster.as_ref().or(found.map(|context| &context.cluster)) {
+            check("cluster", cluster, file.clusters.iter().map(|named| &named.name))?;
+        }
+        match &self.user {
+            Some(user) => check("user", user, file.auth_infos.iter().map(|named| &named.name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An error if `name` is not one of `known`.
+fn check<'a>(
+    kind: &'static str,
+    name: &str,
+    known: impl Iterator<Item = &'a String>,
+) -> Result<(), AccessError> {
+    let known: Vec<&str> = known.map(String::as_str).collect();
+    if known.contains(&name) {
+        return Ok(());
+    }
+    Err(AccessError::NoEntry { kind, name: name.to_owned(), known: known.join(", ") })
 }
 
 #[cfg(test)]
@@ -139,5 +187,41 @@ mod tests {
         let error = access.client().await.unwrap().apiserver_version().await.unwrap_err();
         let found = olm_runtime::client::ConnectionError::behind(&error).unwrap();
         assert_eq!((found.url.as_str(), found.why.as_str()), (url.as_str(), "connection refused"));
+    }
+
+    #[tokio::test]
+    async fn access_names_must_be_in_the_kubeconfig() {
+        olm_runtime::tls::install_provider();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let text = "{apiVersion: v1, kind: Config, current-context: a, clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], \
+                    users: [{name: u, user: {}}], contexts: [{name: a, context: {cluster: c, user: absent}}, {name: b, context: {cluster: d}}]}";
+        std::fs::write(&path, text).unwrap();
+        for (context, cluster, user, want) in [
+            ("", "", "", ""),
+            ("a", "c", "u", ""),
+            ("z", "", "", "context \"z\" not found in the kubeconfig; available: a, b"),
+            ("b", "", "", "cluster \"d\" not found in the kubeconfig; available: c"),
+            ("", "z", "", "cluster \"z\" not found in the kubeconfig; available: c"),
+            ("", "", "z", "user \"z\" not found in the kubeconfig; available: u"),
+        ] {
+            let given = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
+            let access = ClusterAccess {
+                kubeconfig: Some(path.clone()),
+                context: given(context),
+                cluster: given(cluster),
+                user: given(user),
+                ..ClusterAccess::default()
+            };
+            let error = access.client().await.err().map(|error| error.to_string());
+            assert_eq!(error.unwrap_or_default(), want, "{context} {cluster} {user}");
+        }
+
+        let broken = "apiVersion: v1\nusers:\n- name: u\n  user:\n    token: secret\n    x: [\n";
+        std::fs::write(&path, broken).unwrap();
+        let access = ClusterAccess { kubeconfig: Some(path.clone()), ..ClusterAccess::default() };
+        let error = access.client().await.err().map(|error| error.to_string()).unwrap_or_default();
+        let begin = format!("cannot read kubeconfig {}: line ", path.display());
+        assert!(error.starts_with(&begin) && !error.contains("secret") && !error.contains('\n'), "{error}");
     }
 }
