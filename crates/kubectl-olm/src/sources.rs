@@ -17,8 +17,7 @@ use olm_catalog::{
     AccessError, CatalogFacts, CatalogImageError, CatalogImages, CatalogReader, ClusterAccess, Fetching,
     PackageContent, PackageStore, ReadError, Selector, package_store,
 };
-use olm_core::KubernetesVersion;
-use olm_core::PackageName;
+use olm_core::{KubernetesVersion, PackageName, dns};
 use olm_fbc::PackageSummary;
 use olm_install::render::{RenderSettings, UserRoles};
 use olm_install::resolution;
@@ -168,7 +167,7 @@ pub(crate) struct Cluster {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Namespace {
     /// Namespace of the package's objects
-    #[arg(short, long, value_name = "NAMESPACE", global = true)]
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace, global = true)]
     namespace: Option<String>,
 }
 
@@ -183,6 +182,14 @@ impl Namespace {
             CommandError::Usage(text.to_owned())
         })
     }
+}
+
+/// A name that a namespace can have; an empty one counts as not given.
+fn namespace(text: &str) -> Result<String, String> {
+    if text.is_empty() || (dns::is_label(text) && text.len() <= 63) {
+        return Ok(text.to_owned());
+    }
+    Err("no namespace has such a name; write at most 63 lower case letters, digits and '-'".to_owned())
 }
 
 /// A duration as kubectl reads it: a number without a unit counts seconds.
