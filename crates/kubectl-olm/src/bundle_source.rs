@@ -14,7 +14,7 @@ use olm_install::{BundleError, BundleFetcher};
 use olm_oci::Error as ImageError;
 use olm_runtime::error_text::chain;
 
-use crate::failure::CommandError;
+use crate::failure::{CommandError, check_directory};
 use crate::sources::{Cache, Registry, Sources};
 
 /// The bundle.
@@ -36,13 +36,16 @@ pub(crate) struct BundleAccess {
     cache: Cache,
 }
 
-/// Whether `source` is a directory: its path exists, or is meant to be one; everything else is an image. `otherwise` is the error
-/// of what can be neither.
+/// Whether `source` is a directory; everything else is an image. `otherwise` is the error of what can be neither; what is written as a
+/// path has to be a directory.
 pub(crate) fn is_directory(source: &str, otherwise: &str) -> Result<bool, CommandError> {
     let path = Path::new(source);
     let is_path = path.exists() || source.starts_with(['/', '.']);
     if !is_path && !source.contains('/') {
         return Err(CommandError::content(path, otherwise));
+    }
+    if is_path {
+        check_directory(path)?;
     }
     Ok(is_path)
 }

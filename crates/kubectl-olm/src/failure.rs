@@ -139,6 +139,15 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
     read.map_err(|source| CommandError::Read { path: path.to_owned(), source })
 }
 
+/// An error if a path is no directory.
+pub(crate) fn check_directory(path: &Path) -> Result<(), CommandError> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(CommandError::content(path, "it is a file, not a directory")),
+        Err(source) => Err(CommandError::Read { path: path.to_owned(), source }),
+    }
+}
+
 /// Prints a result to standard output.
 pub(crate) fn print_result(text: &str) -> Result<(), CommandError> {
     let mut output = std::io::stdout().lock();

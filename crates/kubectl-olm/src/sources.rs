@@ -30,7 +30,7 @@ use olm_runtime::tls::{CaPool, TlsSettings};
 use crate::cmd::act::catalogs;
 use crate::cmd::output::{counted, cut};
 use crate::extensions::print_passed_over;
-use crate::failure::{CommandError, NOT_INSTALLED, print_note};
+use crate::failure::{CommandError, NOT_INSTALLED, check_directory, print_note};
 use crate::rights::{VIEWER_ROLE, in_words};
 use crate::similar;
 
@@ -410,7 +410,10 @@ impl Sources {
     pub(crate) async fn open(&self) -> Result<CatalogReader, CommandError> {
         let reader = match (&self.image, &self.dir) {
             (Some(reference), _) => self.pull(reference).await?,
-            (None, Some(directory)) => CatalogReader::directory(directory).await?,
+            (None, Some(directory)) => {
+                check_directory(directory)?;
+                CatalogReader::directory(directory).await?
+            }
             (None, None) => {
                 let client = self.cluster.client_within(self.cluster.catalogd_timeout()).await;
                 let client = client.map_err(or_without_a_cluster)?;

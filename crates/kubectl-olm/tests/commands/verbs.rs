@@ -157,8 +157,11 @@ fn bundle_verbs_print_results() {
 
     let file = format!("{path}/manifests/csv.yaml");
     let (code, _, error) = olm(&["bundle", "lint", &file], "");
-    let want = format!("error: {file}: cannot read metadata/annotations.yaml: Not a directory");
-    assert_eq!((code, error.starts_with(&want)), (2, true), "the cause is named: {error}");
+    assert_eq!((code, error), (2, format!("error: {file}: it is a file, not a directory\n")));
+    let missing = format!("{path}/no-such-directory");
+    let (code, _, error) = olm(&["bundle", "lint", &missing], "");
+    let want = format!("error: cannot read {missing}: No such file or directory");
+    assert_eq!((code, error.starts_with(&want)), (2, true), "the path is named: {error}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ use super::space::{Content, Gathered, Space};
 use crate::CommandOutput;
 use crate::bundle_source::BundleAccess;
 use crate::cmd::output::{Output, Table, or_dash};
-use crate::failure::{CommandError, print_note};
+use crate::failure::{CommandError, check_directory, print_note};
 use crate::kinds::{Kinds, NoResource, api};
 
 #[derive(Debug, Args)]
@@ -174,6 +174,7 @@ impl Arguments {
         let unreadable = |why: String| CommandError::Usage(format!("bundle {name}: {why}"));
         let inline: Vec<_> = bundle.properties_of(BUNDLE_OBJECT).collect();
         if let Some(given) = self.bundles.iter().find(|it| it.name == *name) {
+            check_directory(&given.directory)?;
             let read = RegistryV1::load_dir(&given.directory);
             let read = read.map_err(|error| CommandError::content(&given.directory, chain(&error)))?;
             return Ok(BundleContent { objects: objects(read), properties, image: Some(bundle.image) });
