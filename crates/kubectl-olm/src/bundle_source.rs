@@ -42,7 +42,7 @@ pub(crate) fn is_directory(source: &str, otherwise: &str) -> Result<bool, Comman
     let path = Path::new(source);
     let is_path = path.exists() || source.starts_with(['/', '.']);
     if !is_path && !source.contains('/') {
-        return Err(CommandError::content(path, otherwise));
+        return Err(CommandError::Usage(format!("{source}: {otherwise}")));
     }
     if is_path {
         check_directory(path)?;

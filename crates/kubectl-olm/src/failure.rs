@@ -14,9 +14,11 @@ use crate::{CommandOutput, VerbFuture};
 pub(crate) enum CommandError {
     #[error("{0}")]
     NotFound(String),
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}", shown(path))]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{}: {message}", path.display())]
+    #[error("cannot write {}: {source}", path.display())]
+    WriteFile { path: PathBuf, source: std::io::Error },
+    #[error("{}: {message}", shown(path))]
     Content { path: PathBuf, message: String },
     /// A result that is an error of the input.
     #[error("{text}")]
@@ -55,7 +57,8 @@ impl CommandError {
     /// A request that failed; `doing` is the verb and object, such as `read ClusterExtensions`.
     pub(crate) fn from_request(doing: &str, error: &kube::Error) -> Self {
         if let Some(ConnectionError { url, why }) = ConnectionError::behind(error) {
-            return Self::Unreachable(format!("cannot {doing} from {url}: {why}"));
+            let preposition = if is_read(doing) { "from" } else { "at" };
+            return Self::Unreachable(format!("cannot {doing} {preposition} {url}: {why}"));
         }
         let text = chain(error);
         match error {
@@ -88,7 +91,11 @@ impl CommandError {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::NotFound(_) | Self::Write(..) => 1,
-            Self::Read { .. } | Self::Content { .. } | Self::Verdict { .. } | Self::Usage(_) => 2,
+            Self::Read { .. }
+            | Self::WriteFile { .. }
+            | Self::Content { .. }
+            | Self::Verdict { .. }
+            | Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
             Self::Partial { code, .. } => *code,
             // 128 and the number of SIGINT, as a shell reports it
@@ -122,10 +129,19 @@ fn not_served(doing: &str) -> String {
     format!("{NOT_INSTALLED}; install it")
 }
 
+/// Whether a request changes nothing.
+fn is_read(doing: &str) -> bool {
+    matches!(doing.split(' ').next(), Some("read" | "list"))
+}
+
 /// Whether a write is refused although no right is missing, such as by a webhook.
 fn is_denied_by_admission(doing: &str, status: &Status) -> bool {
-    let is_read = matches!(doing.split(' ').next(), Some("read" | "list"));
-    status.code == 403 && !is_read && !is_missing_right(&status.message)
+    status.code == 403 && !is_read(doing) && !is_missing_right(&status.message)
+}
+
+/// A path as it is printed; `-` is standard input.
+fn shown(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }
 
 /// The bytes of a file; `-` is standard input.
@@ -187,6 +203,21 @@ mod tests {
             let text = failure.to_string();
             assert!(text.starts_with(want) && text.ends_with(", or use another --context"), "{text}");
             assert_eq!(failure.code(), 3, "{text}");
+        }
+    }
+
+    #[test]
+    fn error_names_the_address_of_an_unreachable_apiserver() {
+        for (doing, want) in [
+            ("read namespaces", "cannot read namespaces from https://a: connection refused"),
+            (
+                "write ClusterExtension \"x\"",
+                "cannot write ClusterExtension \"x\" at https://a: connection refused",
+            ),
+        ] {
+            let cause = ConnectionError { url: "https://a".to_owned(), why: "connection refused".to_owned() };
+            let failure = CommandError::from_request(doing, &kube::Error::Service(Box::new(cause)));
+            assert_eq!((failure.code(), failure.to_string().as_str()), (3, want));
         }
     }
 

@@ -33,12 +33,16 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, ready};
 
+use crate::cmd::output::cut;
 use crate::cmd::{
     act, bundle, catalog, classic, complete, completion, config, crd, diff, graph, image, list, migrate,
     mirror, paths, plan, rbac, report, search, semver, show, simulate, status, upgrade_check, version,
     versions, why,
 };
 use crate::failure::{CommandError, print_note, print_result, wait};
+
+/// Characters of an error message: a file without line breaks may be quoted in it.
+const MAX_ERROR: usize = 8000;
 
 /// Install, explain and check what OLM does.
 #[derive(Debug, Parser)]
@@ -254,7 +258,7 @@ fn print_failure(failure: &CommandError) -> ExitCode {
         // as above
         CommandError::Partial { text, .. } => drop(print_result(text)),
         CommandError::Interrupted => {}
-        other => print_note(&format!("error: {other}")),
+        other => print_note(&format!("error: {}", cut(&other.to_string(), MAX_ERROR))),
     }
     ExitCode::from(failure.code())
 }

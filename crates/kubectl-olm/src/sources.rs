@@ -296,9 +296,9 @@ impl Cache {
         let opened = tokio::task::spawn_blocking(move || Store::open(&root)).await;
         let opened =
             opened.map_err(|error| CommandError::Usage(format!("cannot open the cache: {error}")))?;
-        opened.map_err(|error| CommandError::Read {
-            path: directory,
-            source: std::io::Error::other(format!("{}; give another --cache-dir", chain(&error))),
+        opened.map_err(|error| {
+            let (path, why) = (directory.display(), chain(&error));
+            CommandError::Usage(format!("cannot open the cache {path}: {why}; give another --cache-dir"))
         })
     }
 }

@@ -226,6 +226,10 @@ fn simulate_answers_the_shipped_scenarios() {
     let file = write(root.path(), "a.scn", text);
     let (code, _, error) = olm(&["simulate", file.to_str().unwrap()], "");
     assert_eq!((code, error.contains("No such file or directory")), (2, true), "the cause is named: {error}");
+    let want = "error: standard input: line 1: there is no package line; write package NAME\n";
+    assert_eq!(olm(&["simulate", "-"], ""), (2, String::new(), want.to_owned()));
+    let (code, _, error) = olm(&["simulate", "-"], &"x".repeat(1_000_000));
+    assert_eq!((code, error.len() < 10_000), (2, true), "{}", error.len());
 }
 
 #[test]
@@ -267,6 +271,15 @@ fn full_output_device_gives_message_and_code() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert_eq!(error, "error: cannot write the result: no space left on device\n");
+}
+
+#[test]
+fn report_names_the_file_that_cannot_be_written() {
+    let words = ["report", "--kubeconfig", "/no/such/file", "-o", "/no/such/folder/report.tar.gz"];
+    let (code, out, error) = olm(&words, "");
+    let want = "error: cannot write /no/such/folder/report.tar.gz: No such file or directory";
+    assert_eq!((code, out.as_str()), (2, ""), "{error}");
+    assert!(error.lines().any(|line| line.starts_with(want)), "{error}");
 }
 
 #[test]
@@ -339,7 +352,7 @@ fn install_dry_run_prints_the_manifest() {
     let (code, out, error) = olm(&[&["install", "-f", "-"][..], &words[3..]].concat(), &text);
     assert_eq!((code, serde_json::from_str(&out).ok()), (0, Some(want)), "{error}");
     let (code, _, error) = olm(&["install", "-f", "-", "--config", "@-", "--dry-run"], &text);
-    assert_eq!((code, error.contains("-: there is no document in it")), (2, true), "{error}");
+    assert_eq!((code, error.contains("standard input: there is no document")), (2, true), "{error}");
     let two = write(root.path(), "two.yaml", "kind: ClusterExtension\n---\nkind: Namespace\n");
     let config = format!("@{}", two.display());
     for words in [

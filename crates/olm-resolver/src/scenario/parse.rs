@@ -97,7 +97,7 @@ impl Scenario {
                 reader.line(&words, line.starts_with([' ', '\t']), at + 1, line.trim()).map_err(refuse)?;
             }
         }
-        reader.finish().map_err(|message| ScenarioError { line: text.lines().count(), message })
+        reader.finish().map_err(|message| ScenarioError { line: text.lines().count().max(1), message })
     }
 }
 
@@ -400,7 +400,7 @@ impl Reader {
 
     fn finish(mut self) -> Result<Scenario, String> {
         if self.package.is_empty() {
-            return Err("there is no package line".to_owned());
+            return Err("there is no package line; write package NAME".to_owned());
         }
         let mut seen: BTreeMap<&str, ()> = BTreeMap::new();
         for catalog in &self.catalogs {

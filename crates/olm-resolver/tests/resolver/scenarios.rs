@@ -41,7 +41,7 @@ fn scenario_wrong_expectation_is_reported() {
 #[test]
 fn scenario_errors_name_line_and_fix() {
     for (text, want) in [
-        ("", "line 0: there is no package line"),
+        ("", "line 1: there is no package line; write package NAME"),
         ("package p\n  1.0.0", "line 2: an indented line is an entry and needs a channel line above it"),
         ("package p\nchannel a\n  1.0.0 replaces", "line 3: a value must follow replaces"),
         ("package p\nv1 installed 1.0.0 => stay now", "line 2: \"now\" is too much after the answer"),

@@ -75,7 +75,7 @@ impl Files {
 
     /// Writes the files into a folder, which is created.
     pub(super) fn write_folder(&self, folder: &Path, summary: &str) -> Result<(), CommandError> {
-        let failed = |path: &Path, source| CommandError::Read { path: path.to_owned(), source };
+        let failed = |path: &Path, source| CommandError::WriteFile { path: path.to_owned(), source };
         let summary = (SUMMARY, summary.as_bytes());
         for (path, content) in std::iter::once(summary)
             .chain(self.all.iter().map(|(path, content)| (path.as_str(), content.as_slice())))

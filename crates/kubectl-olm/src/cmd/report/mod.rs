@@ -87,7 +87,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let client = arguments.cluster.client().await;
     let collector = Collector::new(arguments.system_namespace.clone(), now);
     let (files, summary) = collector.collect(client, &endpoints).await;
-    let failed = |source| CommandError::Read { path: path.clone(), source };
+    let failed = |source| CommandError::WriteFile { path: path.clone(), source };
     if is_archive(&path) {
         let seconds = u64::try_from(now.as_second()).unwrap_or_default();
         let archive = files.archive(&root, &summary, seconds).map_err(failed)?;
