@@ -8,6 +8,16 @@ pub(crate) fn hint(name: &str, names: &[String], otherwise: &str) -> String {
     }
 }
 
+/// The error for a channel that is not in `package`.
+pub(crate) fn no_channel<'a>(
+    channel: &str,
+    package: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    format!("channel {channel:?} not found in {package}; available: {}", known.join(", "))
+}
+
 /// At most `most` of `names`, the nearest first: those that contain it, or that are few letters away.
 fn similar(name: &str, names: &[String], most: usize) -> Vec<String> {
     let allowed = 1 + name.chars().count() / 4;

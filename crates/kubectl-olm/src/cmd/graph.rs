@@ -9,6 +9,7 @@ use olm_resolver::{Installed, PackageGraph, ReleaseField};
 use crate::CommandOutput;
 use crate::draw::{self, Scene};
 use crate::failure::{CommandError, print_note};
+use crate::similar::no_channel;
 use crate::sources::Sources;
 
 /// How to draw.
@@ -98,11 +99,10 @@ pub(crate) fn channels(graph: &PackageGraph, asked: &[String]) -> Result<Vec<Cha
             let channel = name.parse().map_err(|error| CommandError::Usage(format!("--channel: {error}")))?;
             match known.contains(&name.as_str()) {
                 true => Ok(channel),
-                false => Err(CommandError::Usage(format!(
-                    "package {} has no channel {name}, only {}",
-                    graph.package(),
-                    known.join(", ")
-                ))),
+                false => {
+                    let package = format!("package {}", graph.package());
+                    Err(CommandError::Usage(no_channel(name, &package, known.iter().copied())))
+                }
             }
         })
         .collect()

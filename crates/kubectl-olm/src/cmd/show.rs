@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::output::{MAX_NOTE, Output, Table, bad, bold, cut, or_dash};
 use crate::CommandOutput;
 use crate::failure::CommandError;
+use crate::similar::no_channel;
 use crate::sources::{Found, Sources};
 
 /// Characters of a description.
@@ -199,8 +200,8 @@ fn picked<'a>(
     let channel = arguments.channel.as_ref().unwrap_or(&package.default_channel);
     let known = package.channels.iter().find(|known| known.name == *channel);
     if known.is_none() && arguments.channel.is_some() {
-        let all = package.channels.iter().map(|channel| channel.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(format!("{at} has no channel {channel:?}, only {all}"));
+        let all = package.channels.iter().map(|channel| channel.name.as_str());
+        return Err(no_channel(channel, &at, all));
     }
     let head = known.and_then(|channel| channel.heads.first()).or(package.latest.as_ref());
     Ok(head.and_then(|head| bundles.get(head.name.as_str()).copied()))

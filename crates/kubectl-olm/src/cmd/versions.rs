@@ -1,5 +1,7 @@
 //! `versions`: the bundles of a package, highest version first.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use olm_catalog::CatalogFacts;
 use olm_core::EmptyName;
@@ -9,6 +11,7 @@ use serde::Serialize;
 use super::output::{MAX_NOTE, Output, Table, cut, or_dash};
 use crate::CommandOutput;
 use crate::failure::CommandError;
+use crate::similar::no_channel;
 use crate::sources::{EnvironmentFlags, Sources};
 
 #[derive(Debug, Args)]
@@ -73,12 +76,21 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let names = || listed.iter().map(|row| row.bundle.clone()).collect();
     let text = arguments.output.print(&listed, names, |wide| table(&listed, several, wide));
     if listed.is_empty() {
-        return Err(CommandError::NotFound(format!(
-            "no version of {} matches; `kubectl olm versions {}` lists all",
-            arguments.package, arguments.package
-        )));
+        return Err(CommandError::NotFound(nothing_matches(arguments, &graphs)));
     }
     Ok(CommandOutput { text, yes: true })
+}
+
+fn nothing_matches(arguments: &Arguments, graphs: &[(CatalogFacts, PackageGraph)]) -> String {
+    let package = &arguments.package;
+    let mut known = BTreeSet::new();
+    for (_, graph) in graphs {
+        known.extend(graph.channels().map(|channel| graph.channel_name(channel)));
+    }
+    match arguments.channel.iter().find(|name| !known.contains(name.as_str())) {
+        Some(missing) => no_channel(missing, &format!("package {package}"), known),
+        None => format!("no version of {package} matches; `kubectl olm versions {package}` lists all"),
+    }
 }
 
 fn rows(facts: &CatalogFacts, graph: &PackageGraph, request: &Request) -> Vec<Row> {

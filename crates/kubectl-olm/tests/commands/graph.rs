@@ -84,7 +84,7 @@ fn paths_exit_codes() {
 fn usage_errors_name_the_input() {
     for (arguments, want) in [
         ("paths nosuch --from 1.0.0", "the catalog does not hold package \"nosuch\""),
-        ("graph bakery --channel fast", "package bakery has no channel fast, only candidate, stable"),
+        ("graph bakery --channel fast", "channel \"fast\" not found in package bakery; available: candidate, stable"),
         ("graph bakery --installed latest", "latest is neither a version nor the name of a bundle of package bakery"),
         ("paths bakery --from 1.0.0 --version 1.0.0,,2", "improper constraint"),
         ("paths bakery --from 1.0.0 --to 1.0", "--to: invalid version \"1.0\": No Major.Minor.Patch elements found"),

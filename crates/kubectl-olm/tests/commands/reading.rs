@@ -201,6 +201,7 @@ fn versions_lists_bundles() {
         "versions kiln-operator -o name",
         "versions kiln-operator --version '>>1'",
         "versions kiln-operator --version 9.x",
+        "versions kiln-operator --channel stabel",
     ]));
 }
 

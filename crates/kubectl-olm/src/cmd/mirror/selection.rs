@@ -10,6 +10,7 @@ use olm_resolver::{ReleaseField, Request, Rules, parse_range};
 
 use super::super::show::version;
 use crate::failure::CommandError;
+use crate::similar::no_channel;
 use crate::sources::{Found, Sources};
 
 /// What to mirror.
@@ -207,10 +208,8 @@ fn chosen(
         .map(|channel| channel.name.as_str())
         .collect();
     if let Some(missing) = filter.channels.iter().find(|name| !known.contains(name.as_str())) {
-        let known = known.into_iter().collect::<Vec<_>>().join(", ");
-        return Err(CommandError::NotFound(format!(
-            "channel {missing:?} not found in package {package}; available: {known}"
-        )));
+        let text = no_channel(missing, &format!("package {package}"), known);
+        return Err(CommandError::NotFound(text));
     }
     let all: Vec<_> = found.iter().map(|found| in_catalog(filter, request, found, heads)).collect();
     if all.iter().all(BTreeMap::is_empty) {
