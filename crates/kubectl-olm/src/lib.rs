@@ -297,6 +297,8 @@ mod tests {
             ("-n here list", "--namespace has no effect on `kubectl olm list`"),
             ("--request-timeout soon list", "invalid duration \"soon\""),
             ("search --authfile /no/such/file", "no such file or directory"),
+            ("search --ca-file /no/such/file", "'--ca-file <FILE>': no such file or directory"),
+            ("search --cert-dir Cargo.toml", "'--cert-dir <DIR>': it is no directory"),
             ("show --request-timeout 5", "Usage: kubectl olm show [OPTIONS] <PACKAGE>"),
             ("catalogs refresh --context x", "Usage: kubectl olm catalogs refresh [OPTIONS] <NAME>..."),
             ("search --catalogd-url nonsense", "write an address such as https://127.0.0.1:8443"),

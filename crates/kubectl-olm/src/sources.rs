@@ -227,6 +227,15 @@ fn existing_file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// A directory that is there.
+fn existing_directory(text: &str) -> Result<PathBuf, String> {
+    match std::fs::metadata(text) {
+        Ok(found) if found.is_dir() => Ok(PathBuf::from(text)),
+        Ok(_) => Err("it is no directory".to_owned()),
+        Err(error) => Err(innermost(&error)),
+    }
+}
+
 /// How registries are reached. Credentials, mirrors, proxies and certificates of the container tools are used anyway.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Registry")]
@@ -235,10 +244,10 @@ pub(crate) struct Registry {
     #[arg(long, env = "KUBECTL_OLM_AUTHFILE", hide_env_values = true, value_name = "FILE", value_parser = existing_file)]
     authfile: Option<PathBuf>,
     /// A file with CA certificates to trust
-    #[arg(long, env = "KUBECTL_OLM_CA_FILE", hide_env_values = true, value_name = "FILE")]
+    #[arg(long, env = "KUBECTL_OLM_CA_FILE", hide_env_values = true, value_name = "FILE", value_parser = existing_file)]
     ca_file: Option<PathBuf>,
     /// A directory with CA certificates (*.crt) and client certificates (*.cert and *.key)
-    #[arg(long, env = "KUBECTL_OLM_CERT_DIR", hide_env_values = true, value_name = "DIR")]
+    #[arg(long, env = "KUBECTL_OLM_CERT_DIR", hide_env_values = true, value_name = "DIR", value_parser = existing_directory)]
     cert_dir: Option<PathBuf>,
     /// A registries.conf with mirrors, instead of those in the usual places
     #[arg(long, env = "KUBECTL_OLM_REGISTRIES_CONF", hide_env_values = true, value_name = "FILE", value_parser = existing_file)]

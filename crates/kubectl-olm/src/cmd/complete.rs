@@ -43,6 +43,8 @@ enum Expected {
     Version,
     Namespace,
     Context,
+    Cluster,
+    User,
     File,
     Nothing,
 }
@@ -175,6 +177,8 @@ fn kind_of(argument: &Arg) -> Expected {
         ("version" | "from" | "installed", false) => Expected::Version,
         ("namespace", false) => Expected::Namespace,
         ("context", false) => Expected::Context,
+        ("cluster", false) => Expected::Cluster,
+        ("user", false) => Expected::User,
         _ => {
             let names = argument.get_value_names().unwrap_or_default();
             let is_file =
@@ -242,7 +246,7 @@ async fn candidates(line: &Line) -> Result<Vec<Candidate>, CommandError> {
             let listed = listed.map_err(|error| CommandError::from_request("read namespaces", &error))?;
             plain(listed.items.iter().map(ResourceExt::name_any).collect())
         }
-        Expected::Context => plain(contexts(line)?),
+        Expected::Context | Expected::Cluster | Expected::User => plain(entries(line)?),
         Expected::Package => packages(&sources).await?,
         Expected::Channel | Expected::Version => {
             let Some(package) = package(line, &sources).await? else { return Ok(Vec::new()) };
@@ -264,12 +268,16 @@ async fn candidates(line: &Line) -> Result<Vec<Candidate>, CommandError> {
     })
 }
 
-/// The contexts of the kubeconfig that the line names.
-fn contexts(line: &Line) -> Result<Vec<String>, CommandError> {
+/// The contexts, clusters or users of the kubeconfig that the line names.
+fn entries(line: &Line) -> Result<Vec<String>, CommandError> {
     let given = line.sources.iter().rev().find_map(|word| word.strip_prefix("--kubeconfig="));
     let file = given.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
     let file = file.map_err(|error| CommandError::Usage(error.to_string()))?;
-    Ok(file.contexts.into_iter().map(|context| context.name).collect())
+    Ok(match line.expected {
+        Expected::Cluster => file.clusters.into_iter().map(|cluster| cluster.name).collect(),
+        Expected::User => file.auth_infos.into_iter().map(|user| user.name).collect(),
+        _ => file.contexts.into_iter().map(|context| context.name).collect(),
+    })
 }
 
 async fn packages(sources: &Sources) -> Result<Vec<Candidate>, CommandError> {
@@ -328,20 +336,21 @@ mod tests {
     }
 
     #[test]
-    fn complete_reads_contexts_of_the_given_kubeconfig() {
+    fn complete_reads_entries_of_the_given_kubeconfig() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        let contexts_of = |line: String| contexts(&read_line(&line)).unwrap_or_default();
-        std::fs::write(&path, "{apiVersion: v1, kind: Config, contexts: [{name: far}, {name: near}]}")
-            .unwrap();
-        for line in ["--kubeconfig {} list --context ", "list --kubeconfig={} --context "] {
-            assert_eq!(
-                contexts_of(line.replace("{}", &path.display().to_string())),
-                ["far", "near"],
-                "{line}"
-            );
+        let entries_of = |line: String| entries(&read_line(&line)).unwrap_or_default();
+        let text = "{apiVersion: v1, kind: Config, contexts: [{name: far}, {name: near}], clusters: [{name: c}], users: [{name: u}]}";
+        std::fs::write(&path, text).unwrap();
+        for (line, want) in [
+            ("--kubeconfig {} list --context ", &["far", "near"][..]),
+            ("list --kubeconfig={} --context ", &["far", "near"]),
+            ("list --kubeconfig={} --cluster ", &["c"]),
+            ("list --kubeconfig={} --user=", &["u"]),
+        ] {
+            assert_eq!(entries_of(line.replace("{}", &path.display().to_string())), want, "{line}");
         }
-        assert_eq!(contexts_of("list --kubeconfig /no/such/file --context ".to_owned()).len(), 0);
+        assert_eq!(entries_of("list --kubeconfig /no/such/file --context ".to_owned()).len(), 0);
     }
 
     #[test]
