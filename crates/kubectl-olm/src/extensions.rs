@@ -182,8 +182,9 @@ pub(crate) fn from_file(path: &Path) -> Result<ClusterExtension, CommandError> {
     if value["kind"] != "ClusterExtension" {
         return Err(CommandError::content(path, "it is no ClusterExtension"));
     }
-    let extension: ClusterExtension =
-        serde_json::from_value(value.clone()).map_err(|error| CommandError::content(path, error))?;
+    // the error begins with the path of its field
+    let extension: ClusterExtension = serde_path_to_error::deserialize(value.clone())
+        .map_err(|error| CommandError::content(path, error))?;
     let mut known = json!({"apiVersion": "", "kind": "", "spec": extension.spec});
     for key in ["metadata", "status"] {
         known[key] = value[key].clone();
@@ -192,6 +193,11 @@ pub(crate) fn from_file(path: &Path) -> Result<ClusterExtension, CommandError> {
         Some(field) => Err(CommandError::content(path, format!("unknown field {field:?}"))),
         None => Ok(extension),
     }
+}
+
+/// The number of a revision, as a flag gives it.
+pub(crate) fn revision_number(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "write a number that `kubectl olm history` shows".to_owned())
 }
 
 /// The path of a field that `known` lacks; one without a value does not count.
@@ -257,5 +263,11 @@ mod tests {
             let want = want.map(|field| (2, format!("{}: unknown field {field:?}", path.display())));
             assert_eq!(read(catalog, rest).err(), want, "{catalog} {rest}");
         }
+        let error = read(", version: 3", "").unwrap_err();
+        let want = format!(
+            "{}: spec.source.catalog.version: invalid type: integer `3`, expected a string",
+            path.display()
+        );
+        assert_eq!(error, (2, want));
     }
 }

@@ -304,6 +304,8 @@ mod tests {
             ("search --catalogd-url nonsense", "write an address such as https://127.0.0.1:8443"),
             ("catalogs add x https://r.example.com/c", "leave out https://"),
             ("install --package x", "the package is the first argument"),
+            ("diff a b", "'[REVISION]...': write a number that `kubectl olm history` shows"),
+            ("rollback a --to-revision v2", "write a number that `kubectl olm history` shows"),
             ("bundle render dir -n A_b", "'--namespace <NAMESPACE>': no namespace has such a name"),
         ] {
             let error = cli(line).unwrap_err();

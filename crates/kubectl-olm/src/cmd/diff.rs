@@ -38,13 +38,13 @@ pub(crate) struct Arguments {
     /// The ClusterExtension
     name: String,
     /// Two revisions to compare; one: the installed revision with that one
-    #[arg(value_name = "REVISION", num_args = 0..=2, conflicts_with_all = ["to_revision", "revision", "planned"])]
+    #[arg(value_name = "REVISION", num_args = 0..=2, value_parser = extensions::revision_number, conflicts_with_all = ["to_revision", "revision", "planned"])]
     revisions: Vec<i64>,
     /// Compare the installed revision with this one
-    #[arg(long, value_name = "NUMBER", conflicts_with = "revision")]
+    #[arg(long, value_name = "NUMBER", value_parser = extensions::revision_number, conflicts_with = "revision")]
     to_revision: Option<i64>,
     /// Compare this revision with the other one; given twice
-    #[arg(long, value_name = "NUMBER", num_args = 1)]
+    #[arg(long, value_name = "NUMBER", num_args = 1, value_parser = extensions::revision_number)]
     revision: Vec<i64>,
     /// Compare the installed revision with the one that the controller plans
     #[arg(long, conflicts_with_all = ["to_revision", "revision"])]

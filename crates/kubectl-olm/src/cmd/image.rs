@@ -34,7 +34,8 @@ pub(crate) async fn run(Verb::Verify(arguments): &Verb) -> Result<CommandOutput,
         CommandError::Usage(format!("{}; write quay.io/example/bundle:tag", chain(&error)))
     })?;
     let failed = |error: Error| match error {
-        Error::Policy(cause) => CommandError::content(&arguments.signature_policy, cause),
+        // it names the file
+        Error::Policy(cause) => CommandError::Usage(cause.to_string()),
         other => CommandError::Unreachable(chain(&other)),
     };
     puller.check_policy().map_err(failed)?;

@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
     /// A revision of `kubectl olm history` [default: what would be installed now, or the newest]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = extensions::revision_number)]
     revision: Option<i64>,
     /// Allow the verbs on objects of any name, so that the next version may bring others
     #[arg(long)]

@@ -31,7 +31,7 @@ pub(crate) struct Rollback {
     /// The ClusterExtension
     name: String,
     /// A revision of `kubectl olm history` [default: the newest with another version that succeeded]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = extensions::revision_number)]
     to_revision: Option<i64>,
     #[command(flatten)]
     change: Change,
