@@ -352,8 +352,6 @@ impl Cluster {
 const CATALOGD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The default of --request-timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The hint if no package has a similar name.
-const SEARCH_HINT: &str = "see `kubectl olm search`";
 /// The error message if no catalog can be read.
 pub(crate) const NO_CATALOG: &str =
     "there is no available ClusterCatalog; `kubectl olm catalogs` shows why, or give --image or --dir";
@@ -391,7 +389,26 @@ impl Sources {
 
     /// Whether the catalog is not one of the cluster.
     pub(crate) fn is_local(&self) -> bool {
-        self.image.is_some() || self.dir.is_some()
+        self.local().is_some()
+    }
+
+    /// The flag and the catalog that is read instead of those of the cluster.
+    pub(crate) fn local(&self) -> Option<(&'static str, String)> {
+        match (&self.image, &self.dir) {
+            (Some(image), _) => Some(("--image", image.clone())),
+            (None, Some(directory)) => Some(("--dir", directory.display().to_string())),
+            (None, None) => None,
+        }
+    }
+
+    /// The flags of another command that is to read the same catalogs, with a space before them.
+    pub(crate) fn flags(&self) -> String {
+        self.local().map(|(flag, value)| format!(" {flag} {value}")).unwrap_or_default()
+    }
+
+    /// The hint if no package has a similar name.
+    fn search_hint(&self) -> String {
+        format!("see `kubectl olm search{}`", self.flags())
     }
 
     /// The images of these catalogs as they were named, by the name of the catalog: `--image`, or `spec` of the ClusterCatalogs.
@@ -492,7 +509,7 @@ impl Sources {
         }
         let unread = self.unread(unread).await;
         if found.is_empty() && unread.is_empty() {
-            return Err(missing(reader, name, asked).await);
+            return Err(self.missing(reader, name, asked).await);
         }
         skip(&unread, !found.is_empty())?;
         found.sort_by_key(|found| std::cmp::Reverse(found.catalog.priority));
@@ -524,7 +541,22 @@ impl Sources {
     /// What to do about a package that no catalog has; `None` if one has it.
     pub(crate) async fn package_hint(&self, name: &str) -> Option<String> {
         let names = package_names(&self.open().await.ok()?).await;
-        (!names.iter().any(|known| known == name)).then(|| similar::hint(name, &names, SEARCH_HINT))
+        (!names.iter().any(|known| known == name)).then(|| similar::hint(name, &names, &self.search_hint()))
+    }
+
+    /// The error for a package that is in no catalog, with similar names.
+    async fn missing(&self, reader: &CatalogReader, name: &str, asked: usize) -> CommandError {
+        if asked == 0 {
+            return CommandError::NotFound(NO_CATALOG.to_owned());
+        }
+        let names = package_names(reader).await;
+        let catalogs = if asked == 1 {
+            "the catalog does not hold".to_owned()
+        } else {
+            format!("none of {asked} catalogs holds")
+        };
+        let hint = similar::hint(name, &names, &self.search_hint());
+        CommandError::NotFound(format!("{catalogs} package {name:?}; {hint}"))
     }
 
     /// The errors of catalogs that cannot be read, each once: those that are not served first.
@@ -620,21 +652,6 @@ async fn package_names(reader: &CatalogReader) -> Vec<String> {
     names.sort();
     names.dedup();
     names
-}
-
-/// The error for a package that is in no catalog, with similar names.
-async fn missing(reader: &CatalogReader, name: &str, asked: usize) -> CommandError {
-    if asked == 0 {
-        return CommandError::NotFound(NO_CATALOG.to_owned());
-    }
-    let names = package_names(reader).await;
-    let catalogs = if asked == 1 {
-        "the catalog does not hold".to_owned()
-    } else {
-        format!("none of {asked} catalogs holds")
-    };
-    let hint = similar::hint(name, &names, SEARCH_HINT);
-    CommandError::NotFound(format!("{catalogs} package {name:?}; {hint}"))
 }
 
 impl From<ReadError> for CommandError {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::output::{MAX_NOTE, Output, Table, cut, or_dash};
 use crate::CommandOutput;
-use crate::failure::CommandError;
+use crate::failure::{CommandError, print_note};
 use crate::sources::{NO_CATALOG, Sources};
 
 #[derive(Debug, Args)]
@@ -42,24 +42,31 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
         listed.extend(found.map(|package| Row { catalog: name.clone(), package }));
     }
     listed.sort_by(|a, b| (&a.package.name, &a.catalog).cmp(&(&b.package.name, &b.catalog)));
-    if listed.is_empty() {
-        return Err(CommandError::NotFound(nothing_found(arguments.term.as_deref(), readable)));
-    }
     let names = || {
         let mut names: Vec<String> = listed.iter().map(|row| row.package.name.clone()).collect();
         names.dedup();
         names
     };
     let text = arguments.output.print(&listed, names, |wide| table(&listed, wide));
-    Ok(CommandOutput { text, yes: true })
+    if listed.is_empty() {
+        let message = nothing_found(arguments.term.as_deref(), readable, arguments.sources.local());
+        print_note(&format!("error: {message}"));
+    }
+    Ok(CommandOutput { text, yes: !listed.is_empty() })
 }
 
-/// The error message if no package is listed.
-fn nothing_found(term: Option<&str>, readable: bool) -> String {
-    match (term, readable) {
-        (_, false) => NO_CATALOG.to_owned(),
-        (Some(term), true) => format!("no package mentions {term:?}; `kubectl olm search` lists all"),
-        (None, true) => "the catalogs hold no packages; `kubectl olm catalogs` lists them".to_owned(),
+/// The error message if no package is listed. `local` is the flag and the catalog that was read instead of those of the cluster.
+fn nothing_found(term: Option<&str>, readable: bool, local: Option<(&str, String)>) -> String {
+    match (term, readable, local) {
+        (_, false, _) => NO_CATALOG.to_owned(),
+        (Some(term), true, None) => format!("no package mentions {term:?}; `kubectl olm search` lists all"),
+        (Some(term), true, Some((flag, catalog))) => {
+            format!("no package mentions {term:?}; `kubectl olm search {flag} {catalog}` lists all")
+        }
+        (None, true, None) => "the catalogs hold no packages; `kubectl olm catalogs` lists them".to_owned(),
+        (None, true, Some((_, catalog))) => {
+            format!("catalog {catalog} holds no packages; `kubectl olm catalog validate {catalog}` checks it")
+        }
     }
 }
 
@@ -120,12 +127,20 @@ mod tests {
 
     #[test]
     fn search_names_what_to_do_if_nothing_is_found() {
-        for (term, readable, want) in [
-            (Some("x"), true, "`kubectl olm search` lists all"),
-            (Some("x"), false, "`kubectl olm catalogs` shows why"),
-            (None, true, "`kubectl olm catalogs` lists them"),
+        for (term, readable, local, want) in [
+            (Some("x"), true, None, "`kubectl olm search` lists all"),
+            (Some("x"), true, Some("d"), "`kubectl olm search --dir d` lists all"),
+            (Some("x"), false, None, "`kubectl olm catalogs` shows why"),
+            (None, true, None, "`kubectl olm catalogs` lists them"),
+            (
+                None,
+                true,
+                Some("d"),
+                "catalog d holds no packages; `kubectl olm catalog validate d` checks it",
+            ),
         ] {
-            let text = nothing_found(term, readable);
+            let local = local.map(|directory: &str| ("--dir", directory.to_owned()));
+            let text = nothing_found(term, readable, local);
             assert!(text.contains(want), "{term:?}: {text}");
         }
     }

@@ -194,7 +194,8 @@ fn picked<'a>(
         };
         let bundle = bundles.values().find(is).copied();
         return bundle.map(Some).ok_or_else(|| {
-            format!("{at} has no version {requested}; see `kubectl olm versions {}`", package.name)
+            let flags = arguments.sources.flags();
+            format!("{at} has no version {requested}; see `kubectl olm versions {}{flags}`", package.name)
         });
     }
     let channel = arguments.channel.as_ref().unwrap_or(&package.default_channel);

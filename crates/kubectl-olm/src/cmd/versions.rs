@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::output::{MAX_NOTE, Output, Table, cut, or_dash};
 use crate::CommandOutput;
-use crate::failure::CommandError;
+use crate::failure::{CommandError, print_note};
 use crate::similar::no_channel;
 use crate::sources::{EnvironmentFlags, Sources};
 
@@ -76,9 +76,9 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     let names = || listed.iter().map(|row| row.bundle.clone()).collect();
     let text = arguments.output.print(&listed, names, |wide| table(&listed, several, wide));
     if listed.is_empty() {
-        return Err(CommandError::NotFound(nothing_matches(arguments, &graphs)));
+        print_note(&format!("error: {}", nothing_matches(arguments, &graphs)));
     }
-    Ok(CommandOutput { text, yes: true })
+    Ok(CommandOutput { text, yes: !listed.is_empty() })
 }
 
 fn nothing_matches(arguments: &Arguments, graphs: &[(CatalogFacts, PackageGraph)]) -> String {
@@ -89,7 +89,10 @@ fn nothing_matches(arguments: &Arguments, graphs: &[(CatalogFacts, PackageGraph)
     }
     match arguments.channel.iter().find(|name| !known.contains(name.as_str())) {
         Some(missing) => no_channel(missing, &format!("package {package}"), known),
-        None => format!("no version of {package} matches; `kubectl olm versions {package}` lists all"),
+        None => {
+            let flags = arguments.sources.flags();
+            format!("no version of {package} matches; `kubectl olm versions {package}{flags}` lists all")
+        }
     }
 }
 

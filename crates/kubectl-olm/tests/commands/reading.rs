@@ -172,6 +172,7 @@ fn search_prints_packages() {
         "search kiln -o yaml",
         "search -o name",
         "search nothing",
+        "search nothing -o json",
     ]));
 }
 

@@ -140,7 +140,7 @@ impl Selection {
         let mut choices: BTreeMap<(String, String), PackageChoice> = BTreeMap::new();
         for (filter, request) in filters.iter().zip(&requests) {
             let found = self.sources.package_from(&reader, &filter.package).await?;
-            let chosen = chosen(filter, request, &found, self.heads)?;
+            let chosen = chosen(filter, request, &found, self.heads, &self.sources.flags())?;
             for (Found { catalog, content }, chosen) in found.into_iter().zip(chosen) {
                 if chosen.is_empty() {
                     continue;
@@ -194,12 +194,14 @@ fn request(filter: &Filter) -> Result<Request, CommandError> {
     Ok(Request { channels, range, ..Request::new(package) })
 }
 
-/// The names of the selected bundles by channel, for each of the catalogs that have the package.
+/// The names of the selected bundles by channel, for each of the catalogs that have the package. `flags` are those of another command
+/// that is to read these catalogs.
 fn chosen(
     filter: &Filter,
     request: &Request,
     found: &[Found],
     heads: bool,
+    flags: &str,
 ) -> Result<Vec<BTreeMap<String, BTreeSet<String>>>, CommandError> {
     let package = &filter.package;
     let known: BTreeSet<&str> = found
@@ -216,10 +218,12 @@ fn chosen(
         let range = filter.range.as_deref().unwrap_or_default();
         return Err(CommandError::NotFound(match range {
             "" => {
-                format!("package {package} has no bundle in a channel; see `kubectl olm versions {package}`")
+                format!(
+                    "package {package} has no bundle in a channel; see `kubectl olm versions {package}{flags}`"
+                )
             }
             range => format!(
-                "no version of {package} matches {range:?}; `kubectl olm versions {package}` lists all"
+                "no version of {package} matches {range:?}; `kubectl olm versions {package}{flags}` lists all"
             ),
         }));
     }
