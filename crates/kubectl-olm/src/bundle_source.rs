@@ -7,7 +7,7 @@ use std::path::Path;
 
 use clap::Args;
 use kube::Client;
-use olm_bundle::{CertProvider, RegistryV1};
+use olm_bundle::{CertProvider, ParseError, RegistryV1};
 use olm_install::render::{RenderSettings, Rendered, not_fetched, render};
 use olm_install::resolution::{ExtensionRequest, PassError};
 use olm_install::{BundleError, BundleFetcher};
@@ -50,6 +50,18 @@ pub(crate) fn is_directory(source: &str, otherwise: &str) -> Result<bool, Comman
     Ok(is_path)
 }
 
+/// The bundle in a directory.
+pub(crate) fn load_directory(path: &Path) -> Result<RegistryV1, CommandError> {
+    const ANNOTATIONS: &str = "metadata/annotations.yaml";
+    RegistryV1::load_dir(path).map_err(|error| match &error {
+        // an error of the parser, which does not name the file
+        ParseError::Annotations { message } if !message.contains(ANNOTATIONS) => {
+            CommandError::content(&path.join(ANNOTATIONS), message)
+        }
+        _ => CommandError::content(path, chain(&error)),
+    })
+}
+
 impl BundleSource {
     pub(crate) async fn load(&self) -> Result<RegistryV1, CommandError> {
         self.access.load(&self.bundle).await
@@ -65,8 +77,7 @@ impl BundleAccess {
         let otherwise =
             "there is no such directory, and an image is named with its registry: quay.io/example/bundle:tag";
         if is_directory(source, otherwise)? {
-            let path = Path::new(source);
-            return RegistryV1::load_dir(path).map_err(|error| CommandError::content(path, chain(&error)));
+            return load_directory(Path::new(source));
         }
         self.pull(source).await
     }

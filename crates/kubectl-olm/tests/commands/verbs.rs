@@ -158,6 +158,10 @@ fn bundle_verbs_print_results() {
     let file = format!("{path}/manifests/csv.yaml");
     let (code, _, error) = olm(&["bundle", "lint", &file], "");
     assert_eq!((code, error), (2, format!("error: {file}: it is a file, not a directory\n")));
+    let annotations = write(root.path(), "metadata/annotations.yaml", "annotations: [");
+    let (code, _, error) = olm(&["bundle", "lint", path, "-o", "json"], "");
+    let want = format!("error: {}: error converting YAML to JSON: ", annotations.display());
+    assert_eq!((code, error.starts_with(&want)), (2, true), "the file is named: {error}");
     let missing = format!("{path}/no-such-directory");
     let (code, _, error) = olm(&["bundle", "lint", &missing], "");
     let want = format!("error: cannot read {missing}: No such file or directory");

@@ -14,14 +14,13 @@ use olm_classic::subscription::{Conclusion, conclude_pass};
 use olm_core::Object;
 use olm_fbc::property::{BUNDLE_OBJECT, BundleObject};
 use olm_resolver::Property;
-use olm_runtime::error_text::chain;
 use olm_solver::{ChosenBundle, Limits, Solution, SolveError, solve};
 use serde::Serialize;
 use serde_json::json;
 
 use super::space::{Content, Gathered, Space};
 use crate::CommandOutput;
-use crate::bundle_source::BundleAccess;
+use crate::bundle_source::{BundleAccess, load_directory};
 use crate::cmd::output::{Output, Table, or_dash};
 use crate::failure::{CommandError, check_directory, print_note};
 use crate::kinds::{Kinds, NoResource, api};
@@ -175,8 +174,7 @@ impl Arguments {
         let inline: Vec<_> = bundle.properties_of(BUNDLE_OBJECT).collect();
         if let Some(given) = self.bundles.iter().find(|it| it.name == *name) {
             check_directory(&given.directory)?;
-            let read = RegistryV1::load_dir(&given.directory);
-            let read = read.map_err(|error| CommandError::content(&given.directory, chain(&error)))?;
+            let read = load_directory(&given.directory)?;
             return Ok(BundleContent { objects: objects(read), properties, image: Some(bundle.image) });
         }
         if inline.is_empty() {
