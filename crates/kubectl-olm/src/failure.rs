@@ -14,11 +14,11 @@ use crate::{CommandOutput, VerbFuture};
 pub(crate) enum CommandError {
     #[error("{0}")]
     NotFound(String),
-    #[error("cannot read {}: {source}", shown(path))]
+    #[error("cannot read {}: {source}", path_text(path))]
     Read { path: PathBuf, source: std::io::Error },
     #[error("cannot write {}: {source}", path.display())]
     WriteFile { path: PathBuf, source: std::io::Error },
-    #[error("{}: {message}", shown(path))]
+    #[error("{}: {message}", path_text(path))]
     Content { path: PathBuf, message: String },
     /// A result that is an error of the input.
     #[error("{text}")]
@@ -140,7 +140,7 @@ fn is_denied_by_admission(doing: &str, status: &Status) -> bool {
 }
 
 /// A path as it is printed; `-` is standard input.
-fn shown(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }
 
