@@ -16,12 +16,12 @@ use http::{HeaderValue, Request, Response};
 use hyper_util::rt::TokioExecutor;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::retry::RetryLayer;
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 
-use crate::error_text::innermost;
+use crate::error_text::{chain, innermost};
 use crate::metrics::Metrics;
 pub use proxy::config_from;
 use watches::{AnswerBody, Watches};
@@ -54,12 +54,8 @@ impl Waits {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The kubeconfig cannot be used.
-    #[error("cannot use kubeconfig {path}")]
-    Kubeconfig {
-        path: String,
-        #[source]
-        source: Box<kube::config::KubeconfigError>,
-    },
+    #[error("cannot use kubeconfig {path}: {why}")]
+    Kubeconfig { path: String, why: String },
     /// No flag, no `KUBECONFIG`, no `~/.kube/config`, not inside a cluster.
     #[error("cannot find the cluster; give --kubeconfig, set KUBECONFIG, or run inside a cluster")]
     Infer(#[source] Box<kube::config::InferConfigError>),
@@ -88,8 +84,11 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
         }
         return Ok(config);
     };
-    let fail =
-        |source| ClientError::Kubeconfig { path: path.display().to_string(), source: Box::new(source) };
+    let fail = |error: KubeconfigError| {
+        // the lines after the first one quote the file, which may hold tokens
+        let why = chain(&error).lines().next().unwrap_or_default().to_owned();
+        ClientError::Kubeconfig { path: path.display().to_string(), why }
+    };
     let file = Kubeconfig::read_from(path).map_err(fail)?;
     config_from(file, &options).await.map_err(fail)
 }
@@ -398,7 +397,17 @@ mod tests {
 
     #[tokio::test]
     async fn client_names_the_missing_kubeconfig() {
-        let error = config(Some(Path::new("no/such/file"))).await.unwrap_err();
-        assert_eq!(error.to_string(), "cannot use kubeconfig no/such/file");
+        let error = config(Some(Path::new("no/such/file"))).await.unwrap_err().to_string();
+        let want = "cannot use kubeconfig no/such/file: failed to read kubeconfig";
+        assert!(error.starts_with(want) && error.contains("No such file"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn client_quotes_no_line_of_a_broken_kubeconfig() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "users:\n- name: u\n  user:\n    token: secret\n    x: [\n").unwrap();
+        let error = config(Some(file.path())).await.unwrap_err().to_string();
+        let want = format!("cannot use kubeconfig {}: failed to parse", file.path().display());
+        assert!(error.starts_with(&want) && !error.contains("secret"), "{error}");
     }
 }
