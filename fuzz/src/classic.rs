@@ -44,6 +44,7 @@ pub(crate) fn csv(input: &[u8]) {
         crds: &BTreeMap::new(),
         apis: &BTreeSet::new(),
         api_services: &BTreeMap::new(),
+        has_replaced: true,
         service_accounts: &BTreeMap::new(),
         may: &|_, _, _| true,
     };
