@@ -95,7 +95,11 @@ fn catalog_validate_prints_findings() {
     assert_eq!((code, error.contains("/no/such/directory")), (2, true), "{error}");
     let file = root.path().join("catalog.yaml");
     let (code, _, error) = olm(&["catalog", "validate", file.to_str().unwrap()], "");
-    assert_eq!((code, error.trim_end().ends_with("catalog.yaml\": not a directory")), (2, true), "{error}");
+    assert_eq!(
+        (code, error.trim_end().ends_with("catalog.yaml: it is a file, not a directory")),
+        (2, true),
+        "{error}"
+    );
 }
 
 const CSV: &str = "apiVersion: operators.coreos.com/v1alpha1

@@ -255,11 +255,13 @@ impl World {
     fn requirements(&self, csv: &ClusterServiceVersion) -> olm_classic::csv::Requirements {
         let namespace = key(csv).0;
         let here = self.accounts.iter().filter(|((other, _), _)| *other == namespace);
+        let replaced = (namespace.clone(), csv.spec.replaces.clone());
         let cluster = Cluster {
             version: "1.36.3".parse().unwrap(),
             crds: &self.crds,
             apis: &BTreeSet::from([("apps".to_owned(), "v1".to_owned(), "Deployment".to_owned())]),
             api_services: &BTreeMap::new(),
+            has_replaced: self.csvs.iter().any(|other| key(other) == replaced),
             service_accounts: &here.map(|((_, name), account)| (name.clone(), account.clone())).collect(),
             may: &|_, _, _| !self.without_rights.contains(&namespace),
         };
