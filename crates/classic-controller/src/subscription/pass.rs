@@ -227,16 +227,13 @@ impl Subscriptions {
         Ok(match conclude_pass(facts, &solution, &planned, &left_out) {
             Ok(Conclusion::NothingNew) => resolved(unpack, Next::OnChange),
             Ok(conclusion) => {
-                let superseded = match &conclusion {
-                    Conclusion::Make { plan, superseded } => {
-                        match self.delete_superseded(facts, superseded, plan).await {
-                            Ok(true) => superseded.clone(),
-                            Ok(false) => return Ok(resolved(unpack, Next::Backoff)),
-                            Err(message) => return Ok(resolved(unplanned(message), Next::Backoff)),
-                        }
-                    }
-                    Conclusion::NothingNew | Conclusion::UseAgain { .. } => Vec::new(),
-                };
+                let superseded = conclusion.superseded().to_vec();
+                let versions: Vec<&str> = new.iter().map(|chosen| chosen.name.as_str()).collect();
+                match self.delete_superseded(facts, &superseded, &versions.join(", ")).await {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(resolved(unpack, Next::Backoff)),
+                    Err(message) => return Ok(resolved(unplanned(message), Next::Backoff)),
+                }
                 match self.plan(observed, facts, &solution, &planned, conclusion).await {
                     Ok((plan, values)) => {
                         let events = superseded_events(facts, &values, &superseded);

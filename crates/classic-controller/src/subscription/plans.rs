@@ -53,7 +53,7 @@ impl Subscriptions {
         }
     }
 
-    /// Deletes plans whose steps have not begun, so that `new` takes their place. `false`: one of them changed meanwhile; it may be approved.
+    /// Deletes plans whose steps have not begun, so that one for `versions` takes their place. `false`: one of them changed meanwhile; it may be approved.
     ///
     /// # Errors
     /// When one cannot be deleted.
@@ -61,9 +61,8 @@ impl Subscriptions {
         &self,
         facts: &NamespaceFacts<'_>,
         names: &[String],
-        new: &InstallPlan,
+        versions: &str,
     ) -> Result<bool, String> {
-        let versions = new.spec.cluster_service_version_names.join(", ");
         let note =
             format!("deleted before its steps began: a newer InstallPlan takes its place, for {versions}");
         let event = NewEvent { warning: false, reason: SUPERSEDED_EVENT, action: "Resolve", note: &note };
@@ -115,7 +114,7 @@ impl Subscriptions {
                 self.write_manifests(observed, bundles, status.as_ref()).await?;
                 (api.create(&params, &plan).await.map_err(failed)?, status)
             }
-            Conclusion::UseAgain { name, status } => {
+            Conclusion::UseAgain { name, status, .. } => {
                 let found = facts.plans.iter().find(|plan| plan.metadata.name.as_ref() == Some(&name));
                 let plan = found.ok_or_else(|| format!("InstallPlan {name} is gone"))?;
                 (InstallPlan::clone(plan), status.map(|status| *status))
@@ -237,7 +236,7 @@ mod tests {
             let facts = observed.facts("olm", &catalogs);
             let status = json!({"phase": "Installing", "catalogSources": []});
             let status = Some(Box::new(serde_json::from_value(status).unwrap()));
-            let conclusion = Conclusion::UseAgain { name: "p".to_owned(), status };
+            let conclusion = Conclusion::UseAgain { name: "p".to_owned(), status, superseded: Vec::new() };
             let written = subscriptions.plan(&observed, &facts, &Solution::default(), &[], conclusion).await;
             assert_eq!(written.is_ok(), writes == 2, "{live}: {written:?}");
             let requests = apiserver.requests();
@@ -269,7 +268,7 @@ mod tests {
             let observed = Observed::read(&subscriptions.context, &subscriptions.catalogs, "ns");
             let catalogs = observed.catalog_facts();
             let facts = observed.facts("olm", &catalogs);
-            let deleted = subscriptions.delete_superseded(&facts, &["old".to_owned()], &plan("new")).await;
+            let deleted = subscriptions.delete_superseded(&facts, &["old".to_owned()], "a.v1").await;
             assert_eq!(cluster.plans.find("ns/old").is_none(), want == Ok(true), "{code}");
             assert_eq!(deleted, want, "{code}");
         }

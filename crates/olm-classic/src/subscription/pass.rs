@@ -232,6 +232,8 @@ pub enum Conclusion {
     UseAgain {
         name: String,
         status: Option<Box<InstallPlanStatus>>,
+        /// As of [`Self::Make`].
+        superseded: Vec<String>,
     },
     /// Created, then its status is written, then those of [`planned_statuses`].
     Make {
@@ -247,6 +249,14 @@ impl Conclusion {
             Self::NothingNew => PassRule::NothingNew,
             Self::UseAgain { .. } => PassRule::PlanUsedAgain,
             Self::Make { .. } => PassRule::PlanMade,
+        }
+    }
+
+    /// Names of plans that are deleted first.
+    pub fn superseded(&self) -> &[String] {
+        match self {
+            Self::NothingNew => &[],
+            Self::UseAgain { superseded, .. } | Self::Make { superseded, .. } => superseded,
         }
     }
 }
@@ -284,13 +294,15 @@ pub fn conclude_pass(
         subscriptions: facts.subscriptions,
         bundles: &bundles,
     })?;
+    let mut superseded = superseded(facts, &plan, left_out);
     let used = facts.plans.iter().find(|old| installs_the_same(old, &plan, facts));
     let Some(used) = used else {
-        let superseded = superseded(facts, &plan, left_out);
         return Ok(Conclusion::Make { plan: Box::new(plan), superseded });
     };
+    let name = used.metadata.name.clone().unwrap_or_default();
+    superseded.retain(|other| *other != name);
     let status = if used.status.is_none() { plan.status.map(Box::new) } else { None };
-    Ok(Conclusion::UseAgain { name: used.metadata.name.clone().unwrap_or_default(), status })
+    Ok(Conclusion::UseAgain { name, status, superseded })
 }
 
 /// The plans whose steps have not begun and that install a version that the new plan does not: those for whose approval a Subscription waits,
@@ -315,7 +327,8 @@ fn superseded(
     let unreferenced = unreferenced.filter(|plan| match PlanPhase::from_plan(plan) {
         Some(PlanPhase::RequiresApproval) => true,
         Some(PlanPhase::Installing) => !is_announced(plan, facts.subscriptions.iter().map(|it| &**it)),
-        Some(PlanPhase::None | PlanPhase::Planning | PlanPhase::Complete | PlanPhase::Failed) | None => false,
+        Some(PlanPhase::None | PlanPhase::Planning | PlanPhase::Complete | PlanPhase::Failed) => false,
+        None => plan.spec.generation.is_some(),
     });
     let unreferenced = unreferenced.filter(|plan| is_superseded(plan) || has_other_steps(plan));
     let names = referenced.filter(is_superseded).chain(unreferenced);

@@ -517,10 +517,13 @@ fn conclude_pass_makes_a_plan_once() {
     let written = bare.status.take();
     cluster.plans = vec![bare];
     let (again, _) = conclude(&cluster, &[("a.v1", "a"), ("b.v1", "b")]);
-    assert_eq!(again, Conclusion::UseAgain { name: "p".to_owned(), status: written.map(Box::new) });
+    assert_eq!(
+        again,
+        Conclusion::UseAgain { name: "p".to_owned(), status: written.map(Box::new), superseded: Vec::new() }
+    );
     cluster.plans = vec![*plan];
     let (again, _) = conclude(&cluster, &[("a.v1", "a"), ("b.v1", "b")]);
-    assert_eq!(again, Conclusion::UseAgain { name: "p".to_owned(), status: None });
+    assert_eq!(again, Conclusion::UseAgain { name: "p".to_owned(), status: None, superseded: Vec::new() });
     let (other, _) = conclude(&cluster, &[("a.v1", "a")]);
     let Conclusion::Make { plan: other, .. } = other else { panic!("no plan") };
     assert_eq!(other.spec.generation, Some(2));

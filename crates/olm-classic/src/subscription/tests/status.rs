@@ -205,23 +205,31 @@ fn pending_plan_gives_way_to_a_newer_version() {
 
 #[test]
 fn unreferenced_plan_gives_way_to_a_newer_version() {
-    let superseded = |phase: &str, generation: i64, names: &[(&str, &str)]| {
+    let superseded = |phase: Option<&str>, generation: i64, names: &[(&str, &str)]| {
         let mut cluster = cluster(vec![pending("UpgradePending", "a.v1", "", Some("p"))]);
         cluster.plans =
-            vec![plan("p", 3, Some("Complete"), &["a.v1"]), plan("q", generation, Some(phase), &["a.v2"])];
-        match conclude(&cluster, names).0 {
-            Conclusion::Make { superseded, .. } => superseded,
-            other => panic!("{other:?}"),
-        }
+            vec![plan("p", 3, Some("Complete"), &["a.v1"]), plan("q", generation, phase, &["a.v2"])];
+        let (conclusion, _) = conclude(&cluster, names);
+        assert_eq!(conclusion.rule(), PassRule::PlanMade);
+        conclusion.superseded().to_vec()
     };
     let none = Vec::<String>::new();
-    assert_eq!(superseded("RequiresApproval", 4, &[("a.v3", "a")]), ["q"]);
-    assert_eq!(superseded("RequiresApproval", 4, &[("a.v2", "a"), ("b.v1", "b")]), ["q"], "it has more");
-    assert_eq!(superseded("Installing", 4, &[("a.v3", "a")]), none, "it is being executed");
+    let waits = Some("RequiresApproval");
+    assert_eq!(superseded(waits, 4, &[("a.v3", "a")]), ["q"]);
+    assert_eq!(superseded(None, 4, &[("a.v3", "a")]), ["q"], "its status was not written");
+    assert_eq!(superseded(waits, 4, &[("a.v2", "a"), ("b.v1", "b")]), ["q"], "it has more");
+    assert_eq!(superseded(Some("Installing"), 4, &[("a.v3", "a")]), none, "it is being executed");
+    assert_eq!(superseded(waits, 3, &[("a.v3", "a")]), none, "a Subscription has referred to it");
+}
+
+#[test]
+fn pending_plan_gives_way_to_one_that_is_used_again() {
+    let mut cluster = cluster(vec![pending("UpgradePending", "a.v2", "", Some("p"))]);
+    cluster.plans = vec![plan("p", 3, Some("RequiresApproval"), &["a.v2"]), plan("q", 4, None, &["a.v1"])];
+    let (conclusion, _) = conclude(&cluster, &[("a.v1", "a")]);
     assert_eq!(
-        superseded("RequiresApproval", 3, &[("a.v3", "a")]),
-        none,
-        "a Subscription has referred to it"
+        (conclusion.rule(), conclusion.superseded()),
+        (PassRule::PlanUsedAgain, &["p".to_owned()][..])
     );
 }
 

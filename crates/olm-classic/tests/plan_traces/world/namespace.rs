@@ -172,13 +172,13 @@ impl World<'_> {
     }
 
     fn carry_out(&mut self, facts: &NamespaceFacts<'_>, solution: &Solution, conclusion: Conclusion) -> bool {
+        conclusion.superseded().iter().for_each(|name| self.delete_plan(name));
         let plan = match conclusion {
             Conclusion::NothingNew => return false,
             Conclusion::UseAgain { name, .. } => {
                 self.plans.iter().find(|it| it.metadata.name.as_ref() == Some(&name)).unwrap().clone()
             }
-            Conclusion::Make { plan, superseded } => {
-                superseded.iter().for_each(|name| self.delete_plan(name));
+            Conclusion::Make { plan, .. } => {
                 let mut plan = *plan;
                 let name = format!("install-{}", plan.spec.generation.unwrap());
                 plan.metadata.name = Some(name.clone());
