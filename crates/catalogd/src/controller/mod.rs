@@ -122,14 +122,15 @@ fn changes(leader: watch::Receiver<bool>) -> impl futures::Stream<Item = ()> + S
 }
 
 impl State {
-    /// Ends the running reconciliation of a catalog that has another spec, is being deleted or is gone.
+    /// Ends the running reconciliation of a catalog that has another spec, is being deleted or is gone. A change waits until it is taken: what
+    /// counts is the catalog of now, which the reconciliation may have begun with.
     fn changed(&self, change: &Change<String, Object<ClusterCatalog>>) {
-        let metadata = change.after.as_ref().map(Object::meta);
+        let catalog = self.catalogs.get(&change.key);
         let mut all = self.context.states.lock();
         let state = all.entry(change.key.clone()).or_default();
-        state.was_deleted |= metadata.is_none();
+        state.was_deleted |= change.after.is_none();
         if let Some((stop, uid, generation)) = &state.running
-            && metadata.is_none_or(|now| {
+            && catalog.as_ref().map(Object::meta).is_none_or(|now| {
                 now.uid != *uid || now.generation != *generation || now.deletion_timestamp.is_some()
             })
         {
@@ -354,6 +355,42 @@ mod tests {
             states: Mutex::default(),
             epoch: std::sync::atomic::AtomicU64::new(0),
         }
+    }
+
+    #[tokio::test]
+    async fn earlier_change_ends_no_reconciliation() {
+        olm_runtime::tls::install_provider();
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
+        let state = State {
+            context: Arc::new(context(&echo(), store, leader, &metrics)),
+            readiness: Arc::new(Readiness::new(Instant::now())),
+            catalogs: Objects::empty(),
+            stop: CancellationToken::new(),
+        };
+        let at = |generation: i64| {
+            let mut catalog = catalog("registry.example.com/c:1", json!(null));
+            catalog.metadata.resource_version = Some(generation.to_string());
+            catalog.metadata.generation = Some(generation);
+            Object::new(catalog)
+        };
+        let change = |after: i64| Change {
+            key: "c".to_owned(),
+            before: None,
+            after: Some(at(after)),
+            is_answer: false,
+        };
+        state.catalogs.insert("c".to_owned(), at(2));
+        let stop = CancellationToken::new();
+        let running = Some((stop.clone(), Some("u".to_owned()), Some(2)));
+        state.context.states.lock().entry("c".to_owned()).or_default().running = running;
+        state.changed(&change(1));
+        state.changed(&change(2));
+        assert!(!stop.is_cancelled(), "it has begun with the catalog of now");
+        state.catalogs.insert("c".to_owned(), at(3));
+        state.changed(&change(3));
+        assert!(stop.is_cancelled());
     }
 
     /// rule: catalogd §4.4
