@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use olm_runtime::client::{config_from, naming_address};
+use olm_runtime::client::{config_from, naming_address, without_quotes};
 use olm_runtime::error_text::{chain, innermost};
 use olm_runtime::metrics::Metrics;
 
@@ -112,9 +112,7 @@ impl ClusterAccess {
         let (path, why) = match error {
             KubeconfigError::ReadConfig(cause, path) => (Some(path), innermost(cause)),
             KubeconfigError::Parse(cause) => {
-                // the lines after the first one quote the file, which may hold tokens
-                let text = cause.to_string();
-                let line = text.lines().next().unwrap_or_default();
+                let line = without_quotes(&**cause);
                 (self.kubeconfig.as_ref(), line.trim_start_matches("error: ").to_owned())
             }
             _ => return AccessError::Configuration(chain(error)),

@@ -6,6 +6,7 @@
 mod proxy;
 mod watches;
 
+use std::error::Error;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::pin::Pin;
@@ -18,6 +19,7 @@ use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use olm_core::message;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 
@@ -57,8 +59,8 @@ pub enum ClientError {
     #[error("cannot use kubeconfig {path}: {why}")]
     Kubeconfig { path: String, why: String },
     /// No flag, no `KUBECONFIG`, no `~/.kube/config`, not inside a cluster.
-    #[error("cannot find the cluster; give --kubeconfig, set KUBECONFIG, or run inside a cluster")]
-    Infer(#[source] Box<kube::config::InferConfigError>),
+    #[error("cannot find the cluster; give --kubeconfig, set KUBECONFIG, or run inside a cluster: {0}")]
+    Infer(String),
     /// The connection cannot be set up.
     #[error("cannot make a client for {url}")]
     Build {
@@ -75,7 +77,8 @@ pub enum ClientError {
 pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
     let options = KubeConfigOptions::default();
     let Some(path) = kubeconfig else {
-        let mut config = Config::infer().await.map_err(|error| ClientError::Infer(Box::new(error)))?;
+        let inferred = Config::infer().await;
+        let mut config = inferred.map_err(|error| ClientError::Infer(without_quotes(&error)))?;
         // a pod has no kubeconfig
         if let Ok(file) = Kubeconfig::read()
             && let Ok(same) = config_from(file, &options).await
@@ -84,13 +87,18 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
         }
         return Ok(config);
     };
-    let fail = |error: KubeconfigError| {
-        // the lines after the first one quote the file, which may hold tokens
-        let why = chain(&error).lines().next().unwrap_or_default().to_owned();
-        ClientError::Kubeconfig { path: path.display().to_string(), why }
+    let fail = |error: KubeconfigError| ClientError::Kubeconfig {
+        path: path.display().to_string(),
+        why: without_quotes(&error),
     };
     let file = Kubeconfig::read_from(path).map_err(fail)?;
     config_from(file, &options).await.map_err(fail)
+}
+
+/// The first line of an error about a kubeconfig and its causes. The lines after it quote the file, which may hold tokens.
+#[must_use]
+pub fn without_quotes(error: &(dyn Error + 'static)) -> String {
+    message::first_line(&chain(error)).to_owned()
 }
 
 /// A client that counts its requests and waits for no answer longer than a minute.

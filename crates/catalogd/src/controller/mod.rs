@@ -122,8 +122,8 @@ fn changes(leader: watch::Receiver<bool>) -> impl futures::Stream<Item = ()> + S
 }
 
 impl State {
-    /// Ends the running reconciliation of a catalog that has another spec, is being deleted or is gone. A change waits until it is taken: what
-    /// counts is the catalog of now, which the reconciliation may have begun with.
+    /// Ends the running reconciliation of a catalog that has another spec, is being deleted or is gone. A change may be noticed late:
+    /// what counts is the present catalog, which the reconciliation may have begun with.
     fn changed(&self, change: &Change<String, Object<ClusterCatalog>>) {
         let catalog = self.catalogs.get(&change.key);
         let mut all = self.context.states.lock();
@@ -387,7 +387,7 @@ mod tests {
         state.context.states.lock().entry("c".to_owned()).or_default().running = running;
         state.changed(&change(1));
         state.changed(&change(2));
-        assert!(!stop.is_cancelled(), "it has begun with the catalog of now");
+        assert!(!stop.is_cancelled(), "it has begun with the present catalog");
         state.catalogs.insert("c".to_owned(), at(3));
         state.changed(&change(3));
         assert!(stop.is_cancelled());
